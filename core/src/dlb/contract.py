@@ -1,0 +1,348 @@
+"""What passes between the core and an adapter: plain data, and two small interfaces.
+
+The hooks themselves are in :mod:`dlb.hookspecs`. An adapter imports from here, from
+``dlb.workload`` and ``dlb.errors``, and from nowhere else in the core.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from dlb.workload import Workload
+
+    Array = npt.NDArray[np.generic]
+
+__all__ = [
+    "CONTRACT",
+    "AdapterDescription",
+    "Batches",
+    "BuildRequest",
+    "Clock",
+    "FrameworkFacts",
+    "Gradients",
+    "LaunchPlan",
+    "LoadRequest",
+    "PlanRequest",
+    "Process",
+    "StartRequest",
+    "StrategyDescription",
+    "StrategySession",
+    "TrainableModel",
+]
+
+#: Version of the hook contract: (major, minor). An adapter made for another major does not run.
+CONTRACT = (1, 0)
+
+DType = Literal["float32", "float64"]
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class AdapterDescription:
+    """What an adapter is and what it can do, told without importing the framework.
+
+    Attributes:
+        name: what ``--on`` calls it.
+        title: the framework's own name.
+        distribution: the adapter's distribution, e.g. ``dlb-torch``.
+        framework: the framework's distributions, the first found installed counts.
+        contract: the :data:`CONTRACT` it was written for.
+        layers: layer type to ``native``, or to how it is composed from native operators. A type
+            that is missing is refused before any work.
+        optimizers: optimizer types, as layers.
+        dtypes, devices: what a model can be built in and on.
+        exporter: the framework's exporter, by name.
+        deviations: what the framework is known to do differently, a sentence each. They are
+            shown on the certificate; they never widen a tolerance.
+    """
+
+    name: str
+    title: str
+    distribution: str
+    framework: tuple[str, ...]
+    contract: tuple[int, int]
+    layers: Mapping[str, str]
+    optimizers: Mapping[str, str]
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    devices: tuple[str, ...] = ("cpu",)
+    exporter: str = ""
+    deviations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """How the framework is to be brought up, before anything is built.
+
+    Attributes:
+        threads: threads a step may use inside one operator and across operators together.
+        device: ``cpu`` or ``cuda``; anything but ``cpu`` must exist or be refused.
+        seed: for whatever randomness the framework keeps to itself (dropout masks).
+    """
+
+    threads: int
+    device: Device = "cpu"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FrameworkFacts:
+    """What the framework says of itself once it is up.
+
+    Attributes:
+        version: of the framework.
+        threads: the number of threads that it reports to use, read back, not echoed.
+        device: the device's own name.
+        build: BLAS, oneDNN, CUDA and the like, as far as the framework can tell.
+    """
+
+    version: str
+    threads: int
+    device: str
+    build: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Build a model, ready to train.
+
+    Attributes:
+        workload: what to build, with its loss and optimizer.
+        weights: every parameter and state in canonical layout, float32, by ``layer.parameter``.
+        dtype: of parameters and computation.
+        device: where.
+        batch_size: samples in one step of *this* process.
+        session: the strategy this process has joined, or None alone.
+        variant: named choices the adapter offers (layout, compilation), empty for its default,
+            which is the framework's own fast path.
+    """
+
+    workload: Workload
+    weights: Mapping[str, Array]
+    dtype: DType
+    device: Device
+    batch_size: int
+    session: StrategySession | None = None
+    variant: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """Feed a data set to the framework, in the order that the core has set.
+
+    Attributes:
+        inputs: [N, ...] samples in canonical layout ([C, H, W] or [T]) and the run's dtype.
+        labels: int64 [N] or [N, T].
+        order: int64 [steps, batch], the indices of each step's samples.
+        via: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
+            batches while training goes on) or ``memory`` (the whole set lies on the device as native
+            tensors, and a step indexes it).
+        device, dtype: as in :class:`BuildRequest`.
+    """
+
+    inputs: Array
+    labels: Array
+    order: Array
+    via: Literal["pipeline", "memory"]
+    device: Device
+    dtype: DType
+
+
+#: Native (inputs, labels) for each step, as :meth:`TrainableModel.train_step` takes them.
+Batches = Any
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Loss and gradients of one batch in training mode.
+
+    Attributes:
+        loss: mean over the batch, 0-d.
+        parameters: of every trained parameter, canonical layout, by ``layer.parameter``.
+        inputs: of the input batch, or None where the input is integers.
+    """
+
+    loss: Array
+    parameters: Mapping[str, Array]
+    inputs: Array | None
+
+
+class TrainableModel(abc.ABC):
+    """A native model with its loss and optimizer. What is proven, timed and exported is this."""
+
+    @abc.abstractmethod
+    def weights(self) -> dict[str, Array]:
+        """Every parameter and state in canonical layout and the model's dtype."""
+
+    @abc.abstractmethod
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Set every parameter and state from canonical layout; the optimizer's state is kept."""
+
+    @abc.abstractmethod
+    def optimizer_state(self) -> dict[str, Array]:
+        """The optimizer's state in canonical layout by ``layer.parameter.slot``.
+
+        Slots: ``velocity`` for SGD with momentum as :class:`dlb.workload.SGD` defines it,
+        ``m`` and ``v`` for Adam. Empty where there is none, or before the first step.
+        """
+
+    @abc.abstractmethod
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, Array]:
+        """Values of ``layers`` and of the last layer, by layer name, in canonical layout.
+
+        Args:
+            inputs: [batch, ...] in canonical layout.
+            training: batch normalisation by the batch's statistics, which leaves the running
+                ones as they were; dropout acts.
+            layers: names of layers whose output is wanted besides the logits.
+        """
+
+    @abc.abstractmethod
+    def gradients(self, inputs: Array, labels: Array) -> Gradients:
+        """Loss and gradients of one batch in training mode; nothing is updated.
+
+        Args:
+            inputs: [batch, ...] in canonical layout.
+            labels: int64 [batch] or [batch, T].
+        """
+
+    @abc.abstractmethod
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """The rate for the steps from here on. Called before the first step and at a change."""
+
+    @abc.abstractmethod
+    def train_step(self, inputs: Any, labels: Any) -> Any:
+        """Forward, backward and update on a native batch, as the framework's users run it.
+
+        Returns:
+            the mean loss as something that ``float()`` takes; reading it may wait for the device.
+        """
+
+
+class Clock:
+    """Times one step on the host. Use :meth:`stop`'s result only.
+
+    Args:
+        synchronise: returns when the device has finished everything asked of it.
+    """
+
+    def __init__(self, synchronise: Callable[[], object] = lambda: None) -> None:
+        self.synchronise = synchronise
+        self._started = 0.0
+
+    def start(self) -> None:
+        """The device is idle and the step begins."""
+        self._started = time.perf_counter()
+
+    def stop(self) -> float:
+        """Wait for the device, and give the seconds since :meth:`start`."""
+        self.synchronise()
+        return time.perf_counter() - self._started
+
+
+@dataclass(frozen=True)
+class StrategyDescription:
+    """A distributed strategy.
+
+    Attributes:
+        name: what ``--strategy`` calls it.
+        title: the framework's own name for it.
+        frameworks: adapters it works with. A strategy may come from another package.
+        synchronous: whether K workers must equal one worker on the same global batch.
+        parallelism: what is divided.
+        parameters: who holds them.
+        backends: what carries the messages.
+        devices: where it runs.
+    """
+
+    name: str
+    title: str
+    frameworks: tuple[str, ...]
+    synchronous: bool
+    parallelism: Literal["data", "model", "pipeline"] = "data"
+    parameters: Literal["replicated", "sharded", "server"] = "replicated"
+    backends: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a strategy needs to know to lay out its processes.
+
+    Attributes:
+        strategy: its name.
+        workers: how many.
+        host: address that peers reach each other by.
+        ports: free ports on it, more than enough: 4 + 2 for each worker.
+        device: as in :class:`StartRequest`.
+    """
+
+    strategy: str
+    workers: int
+    host: str
+    ports: tuple[int, ...]
+    device: Device = "cpu"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a strategy.
+
+    Attributes:
+        role: ``worker`` trains and answers calls; any other (``scheduler``, ``server``) is kept
+            running beside the workers.
+        rank: among the processes of its role.
+        environment: variables it needs.
+    """
+
+    role: str
+    rank: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """The processes of a distributed run, all owned by the core's one supervisor.
+
+    Attributes:
+        processes: every process, workers in the order of their rank.
+        launcher: a command that the workers are started through together (``mpiexec -n 2``);
+            empty to start each by itself.
+        rank_variables: with a launcher, environment variables in which a worker finds its rank.
+    """
+
+    processes: tuple[Process, ...]
+    launcher: tuple[str, ...] = ()
+    rank_variables: tuple[str, ...] = ()
+
+
+class StrategySession(abc.ABC):
+    """This process's membership in a running strategy.
+
+    Attributes:
+        rank, workers: this process's place.
+    """
+
+    rank: int
+    workers: int
+
+    @abc.abstractmethod
+    def distribute(self, native: Any) -> Any:
+        """Make a native training object distributed.
+
+        What goes in and comes out is the framework's, and each adapter documents its own (for
+        torch: a module and its optimizer), so that another package's strategy can serve it.
+        """
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Leave in an orderly way. Called once, after the last step."""

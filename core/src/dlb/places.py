@@ -1,0 +1,31 @@
+"""Where dlb keeps things on this machine.
+
+``DLB_HOME`` moves everything below one folder; ``DLB_DATA_DIR`` is looked at first for data sets.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["data_home", "environments_home", "home"]
+
+
+def home() -> Path:
+    """The folder that holds environments and downloaded data sets."""
+    chosen = os.environ.get("DLB_HOME")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("dlb", appauthor=False))
+
+
+def environments_home() -> Path:
+    """The folder with one virtual environment per adapter."""
+    return home() / "environments"
+
+
+def data_home() -> Path:
+    """The folder that fetched data sets are kept in."""
+    return home() / "data"

@@ -1,0 +1,117 @@
+"""Workloads as files: TOML in, TOML out, and the ones that come with dlb."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dlb.errors import RequestError, UnknownNameError, WorkloadError
+from dlb.workload.model import Workload, without_defaults
+from dlb.workload.shapes import infer_shapes
+
+__all__ = ["from_document", "load", "read", "shipped_names", "to_document", "write"]
+
+#: A workload is text written by people; anything larger is not one.
+_LARGEST_BYTES = 4 * 1024 * 1024
+
+
+def load(name_or_path: str, others: dict[str, Path] | None = None) -> Workload:
+    """A workload by name (shipped, or of ``others``: those that plugins bring) or by path.
+
+    Raises:
+        UnknownNameError: there is no workload of that name and no such file.
+        WorkloadError: the file is not a workload, or does not hold together.
+    """
+    known = {**{name: _shipped() / f"{name}.toml" for name in shipped_names()}, **(others or {})}
+    if name_or_path in known:
+        return read(Path(str(known[name_or_path])))
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return read(Path(name_or_path))
+    raise UnknownNameError("workload", name_or_path, known, "or give the path of a .toml file")
+
+
+def shipped_names() -> list[str]:
+    """Names of the workloads that come with dlb."""
+    return sorted(item.name[:-5] for item in _shipped().iterdir() if item.name.endswith(".toml"))
+
+
+def _shipped() -> Any:
+    return resources.files("dlb.workload") / "shipped"
+
+
+def read(path: Path) -> Workload:
+    """Read a workload file and check that it holds together.
+
+    Raises:
+        WorkloadError: unreadable, not TOML, a field unknown or of the wrong type, or shapes
+            that do not fit; the message names the file and the field or layer.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise WorkloadError(f"{path}: larger than {_LARGEST_BYTES} bytes, so not a workload")
+        text = path.read_bytes()
+    except OSError as error:
+        raise WorkloadError(
+            f"{path}: {error.strerror or error}; give the path of a workload file"
+        ) from None
+    try:
+        workload = msgspec.toml.decode(text, type=Workload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: {error}") from None
+    return check(workload, str(path))
+
+
+def check(workload: Workload, where: str) -> Workload:
+    """The workload itself, if its shapes fit and its numbers are in range.
+
+    Raises:
+        WorkloadError: they do not; the message begins with ``where``.
+    """
+    try:
+        if workload.batch_size < 1:
+            raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
+        if workload.epochs < 1:
+            raise WorkloadError(f"epochs = {workload.epochs} must be at least 1")
+        if not workload.optimizer.learning_rate > 0:
+            raise WorkloadError(
+                f"optimizer.learning_rate = {workload.optimizer.learning_rate} must be above 0"
+            )
+        if (
+            len(workload.data.mean) != len(workload.data.std)
+            or min(workload.data.std, default=0) <= 0
+        ):
+            raise WorkloadError("data.mean and data.std need as many numbers each, std above 0")
+        infer_shapes(workload.model)
+    except RequestError as error:
+        raise type(error)(f"{where}: {error}") from None
+    return workload
+
+
+def write(workload: Workload, path: Path) -> None:
+    """Write a workload as TOML; :func:`read` gives an equal one back."""
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(to_document(workload)), encoding="utf-8")
+
+
+def to_document(workload: Workload) -> dict[str, Any]:
+    """Plain containers that hold the workload, fields at their default left out."""
+    document = without_defaults(workload)
+    assert isinstance(document, dict)
+    return document
+
+
+def from_document(document: dict[str, Any]) -> Workload:
+    """The inverse of :func:`to_document`.
+
+    Raises:
+        WorkloadError: the document is not a workload.
+    """
+    try:
+        workload = msgspec.convert(document, Workload)
+    except msgspec.ValidationError as error:
+        raise WorkloadError(f"workload document: {error}") from None
+    return check(workload, f"workload '{workload.name}'")

@@ -1,0 +1,73 @@
+"""Seeded initial weights, the same bits on every machine, for every framework."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.workload import layers as L
+from dlb.workload.model import Model
+from dlb.workload.shapes import Shape, parameter_shapes
+
+__all__ = ["initial_weights"]
+
+#: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
+#: LeCun et al. 1998.
+_VARIANCE = {
+    "glorot": lambda fan_in, fan_out: 2.0 / (fan_in + fan_out),
+    "he": lambda fan_in, fan_out: 2.0 / fan_in,
+    "lecun": lambda fan_in, fan_out: 1.0 / fan_in,
+}
+
+
+def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32]]:
+    """Initial value of every parameter and state, by ``layer.parameter``, in canonical layout.
+
+    Drawn in float64 and rounded to float32 once, so that a float32 and a float64 run start from
+    the same numbers. Every tensor has its own stream, keyed by the seed and its name: a layer
+    added elsewhere does not move it.
+
+    Returns:
+        float32 arrays of :func:`dlb.workload.parameter_shapes`.
+    """
+    layers = {node.name: node.layer for node in model.nodes}
+    return {
+        name: _draw(layers[name.split(".")[0]], name, shape, seed).astype(np.float32)
+        for name, shape in parameter_shapes(model).items()
+    }
+
+
+def _draw(layer: L.Layer, name: str, shape: Shape, seed: int) -> npt.NDArray[np.float64]:
+    parameter = name.split(".")[1]
+    if parameter in ("scale", "variance"):
+        return np.ones(shape)
+    if parameter in ("bias", "mean"):
+        return np.zeros(shape)
+    scheme = getattr(layer, "init", "glorot_uniform")
+    if scheme in ("zeros", "ones"):
+        return np.full(shape, float(scheme == "ones"))
+    family, distribution = scheme.split("_")
+    receptive = math.prod(shape[2:])
+    variance = _VARIANCE[family](shape[1] * receptive, shape[0] * receptive)
+    uniform = _uniform(name, math.prod(shape) * (2 if distribution == "normal" else 1), seed)
+    if distribution == "uniform":
+        limit = math.sqrt(3.0 * variance)
+        return ((2.0 * uniform - 1.0) * limit).reshape(shape)
+    # Box and Muller 1958; 1 - u keeps the logarithm finite.
+    first, second = np.split(uniform, 2)
+    normal = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
+    return (normal * math.sqrt(variance)).reshape(shape)
+
+
+def _uniform(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
+    """``count`` numbers in [0, 1) from raw PCG64 output.
+
+    NumPy promises the raw stream of a bit generator for ever, and the streams of
+    ``Generator``'s methods for no longer than a version.
+    """
+    key = hashlib.sha256(f"dlb weights {seed} {name}".encode()).digest()
+    raw = np.random.PCG64(int.from_bytes(key, "big")).random_raw(count)
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53

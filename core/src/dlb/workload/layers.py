@@ -1,0 +1,238 @@
+"""The layers a model is made of. Each means one named ONNX operator with explicit attributes.
+
+Nothing here is left to a framework's default: pads, rounding of the output size, whether padding
+is counted, epsilon and its place, gate order. Feature maps are [N, C, H, W], sequences
+[N, T, features], whatever layout a framework computes in. Operators are those of ONNX opset 17,
+https://onnx.ai/onnx/operators/.
+
+A layer that has parameters names them and gives their shapes in canonical (ONNX) layout through
+:func:`dlb.workload.shapes.parameter_shapes`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union, get_args
+
+import msgspec
+
+__all__ = [
+    "LRN",
+    "LSTM",
+    "Activation",
+    "Add",
+    "AveragePool",
+    "BatchNorm",
+    "Concat",
+    "Conv",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GlobalAveragePool",
+    "Layer",
+    "Linear",
+    "MaxPool",
+    "ReLU",
+    "Sigmoid",
+    "Tanh",
+    "layer_types",
+    "type_name",
+]
+
+Initializer = Literal[
+    "zeros",
+    "ones",
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+]
+Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
+
+
+class _Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """Base of all layers: immutable, compared by value, unknown fields refused."""
+
+
+class Conv(_Layer, tag="conv", kw_only=True):
+    """Two-dimensional convolution, ONNX Conv.
+
+    [N, C, H, W] to [N, out_channels, H', W'] with
+    H' = floor((H + top + bottom - dilation * (kernel - 1) - 1) / stride) + 1.
+
+    Parameters: ``weight`` [out_channels, C / groups, kH, kW], ``bias`` [out_channels].
+
+    Attributes:
+        out_channels: number of filters.
+        kernel: height and width of a filter.
+        stride: step in height and width.
+        pads: zeros added at top, left, bottom, right (ONNX order).
+        dilation: spacing of the filter's taps in height and width.
+        groups: number of groups that channels are divided into.
+        bias: whether a bias is added.
+        init: how ``weight`` is initialised; the bias starts at zero.
+    """
+
+    out_channels: int
+    kernel: Pair
+    stride: Pair = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    bias: bool = True
+    init: Initializer = "glorot_uniform"
+
+
+class Linear(_Layer, tag="linear", kw_only=True):
+    """Fully connected layer over the last axis, ONNX Gemm (rank 2) or MatMul and Add (rank 3).
+
+    [..., features] to [..., out_features].
+
+    Parameters: ``weight`` [out_features, features], ``bias`` [out_features].
+    """
+
+    out_features: int
+    bias: bool = True
+    init: Initializer = "glorot_uniform"
+
+
+class BatchNorm(_Layer, tag="batch_norm", kw_only=True):
+    """Batch normalisation over every axis but the second, ONNX BatchNormalization.
+
+    In training the batch's biased variance normalises, and the running statistics become
+    ``momentum * running + (1 - momentum) * batch``, the running variance from the *biased*
+    variance, as ONNX says (Ioffe and Szegedy, arXiv:1502.03167, use the unbiased one).
+
+    Parameters: ``scale``, ``bias`` [C]. State, not trained: ``mean``, ``variance`` [C].
+    """
+
+    epsilon: float = 1e-5
+    momentum: float = 0.9
+
+
+class LRN(_Layer, tag="lrn", kw_only=True):
+    """Local response normalisation across channels, ONNX LRN.
+
+    ``x / (bias + alpha / size * sum of squares over size channels) ** beta``
+    (Krizhevsky et al. 2012, section 3.3, whose alpha is not divided by the size).
+    """
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+
+class MaxPool(_Layer, tag="max_pool", kw_only=True):
+    """Max pooling, ONNX MaxPool; padding never wins. ``ceil_mode`` rounds the output size up."""
+
+    kernel: Pair
+    stride: Pair
+    pads: Pads = (0, 0, 0, 0)
+    ceil_mode: bool = False
+
+
+class AveragePool(_Layer, tag="average_pool", kw_only=True):
+    """Average pooling, ONNX AveragePool; ``count_include_pad`` divides by the whole kernel."""
+
+    kernel: Pair
+    stride: Pair
+    pads: Pads = (0, 0, 0, 0)
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+
+
+class GlobalAveragePool(_Layer, tag="global_average_pool"):
+    """Mean over height and width, ONNX GlobalAveragePool: [N, C, H, W] to [N, C, 1, 1]."""
+
+
+class ReLU(_Layer, tag="relu"):
+    """max(x, 0), ONNX Relu. The gradient at 0 is 0."""
+
+
+class Tanh(_Layer, tag="tanh"):
+    """Hyperbolic tangent, ONNX Tanh."""
+
+
+class Sigmoid(_Layer, tag="sigmoid"):
+    """1 / (1 + exp(-x)), ONNX Sigmoid."""
+
+
+class Dropout(_Layer, tag="dropout", kw_only=True):
+    """Zeroes elements with probability ``rate`` in training and scales the rest by
+    1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs set the rate to 0."""
+
+    rate: float = 0.5
+
+
+class Add(_Layer, tag="add"):
+    """Elementwise sum of two inputs of one shape, ONNX Add (no broadcasting)."""
+
+
+class Concat(_Layer, tag="concat", kw_only=True):
+    """Inputs joined along ``axis``, ONNX Concat; all other axes must agree."""
+
+    axis: int = 1
+
+
+class Flatten(_Layer, tag="flatten"):
+    """[N, C, H, W] to [N, C * H * W] in that (row-major) order, ONNX Flatten with axis 1."""
+
+
+class Embedding(_Layer, tag="embedding", kw_only=True):
+    """Rows of a table looked up by integer, ONNX Gather on axis 0: [N, T] to [N, T, features].
+
+    Parameters: ``weight`` [entries, features].
+    """
+
+    entries: int
+    features: int
+    init: Initializer = "glorot_uniform"
+
+
+class LSTM(_Layer, tag="lstm", kw_only=True):
+    """One forward LSTM layer over [N, T, features], ONNX LSTM, zero initial state.
+
+    Gates in ONNX order: input, output, forget, cell (iofc); no peepholes; tanh and sigmoid.
+    There is *one* bias a gate: ONNX's B is [bias, 0], and frameworks that keep two train one.
+    Output: the hidden state at every step [N, T, hidden].
+
+    Parameters: ``input_weight`` [4 * hidden, features], ``recurrent_weight`` [4 * hidden, hidden],
+    ``bias`` [4 * hidden].
+    """
+
+    hidden: int
+    init: Initializer = "glorot_uniform"
+
+
+Layer = Union[
+    Conv,
+    Linear,
+    BatchNorm,
+    LRN,
+    MaxPool,
+    AveragePool,
+    GlobalAveragePool,
+    ReLU,
+    Tanh,
+    Sigmoid,
+    Dropout,
+    Add,
+    Concat,
+    Flatten,
+    Embedding,
+    LSTM,
+]
+Activation = (ReLU, Tanh, Sigmoid)
+
+
+def layer_types() -> dict[str, type]:
+    """Every layer type by the name that workload files use."""
+    return {type_name(kind): kind for kind in get_args(Layer)}
+
+
+def type_name(layer: Layer | type) -> str:
+    """The name of a layer's type in a workload file, e.g. ``max_pool``."""
+    return str(layer.__struct_config__.tag)  # type: ignore[union-attr]

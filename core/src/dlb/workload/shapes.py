@@ -1,0 +1,269 @@
+"""Shape inference, with errors that name the layer, its attributes and the shapes.
+
+Shapes here are of one sample, without the batch axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlb.errors import ShapeError, WorkloadError
+from dlb.workload import layers as L
+from dlb.workload.model import Model, Node
+
+__all__ = ["Shape", "infer_shapes", "parameter_shapes", "state_names", "trained_names"]
+
+Shape = tuple[int, ...]
+
+#: Parameters that training does not move by gradient but by their own rule.
+_STATE = {L.BatchNorm: ("mean", "variance")}
+
+
+def infer_shapes(model: Model) -> dict[str, Shape]:
+    """The shape of one sample at the model's input and after every node, by name, in order.
+
+    Raises:
+        WorkloadError: names doubled, empty or unknown, or an attribute out of range.
+        ShapeError: a layer cannot take the shape that reaches it.
+    """
+    if not model.nodes:
+        raise WorkloadError("the model has no layers; give at least one node under model.nodes")
+    shapes: dict[str, Shape] = {model.input.name: model.input.shape}
+    if not model.input.shape or min(model.input.shape) < 1:
+        raise ShapeError(
+            f"input '{model.input.name}': shape {model.input.shape} needs sizes of at least 1"
+        )
+    for node in model.wired():
+        if not node.name or node.name in shapes or "." in node.name or "/" in node.name:
+            raise WorkloadError(
+                f"layer '{node.name}': a name must be there once, not be empty, and hold no '.' or '/'"
+            )
+        for name in node.inputs:
+            if name not in shapes:
+                raise WorkloadError(
+                    f"layer '{node.name}': its input '{name}' is not a layer before it; "
+                    f"before it are {', '.join(shapes)}"
+                )
+        _check_attributes(node)
+        shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
+    return shapes
+
+
+def parameter_shapes(model: Model) -> dict[str, Shape]:
+    """Shape of every parameter and state in canonical layout, by ``layer.parameter``, in order."""
+    shapes = infer_shapes(model)
+    found: dict[str, Shape] = {}
+    for node in model.wired():
+        for name, shape in _parameters(node.layer, shapes[node.inputs[0]]).items():
+            found[f"{node.name}.{name}"] = shape
+    return found
+
+
+def state_names(model: Model) -> tuple[str, ...]:
+    """Names of what is stored with the weights but not trained (batch-norm statistics)."""
+    return tuple(
+        f"{node.name}.{name}" for node in model.nodes for name in _STATE.get(type(node.layer), ())
+    )
+
+
+def trained_names(model: Model) -> tuple[str, ...]:
+    """Names of the trained parameters, in order."""
+    states = set(state_names(model))
+    return tuple(name for name in parameter_shapes(model) if name not in states)
+
+
+def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
+    if isinstance(layer, L.Conv):
+        weight = {"weight": (layer.out_channels, given[0] // layer.groups, *layer.kernel)}
+        return {**weight, "bias": (layer.out_channels,)} if layer.bias else weight
+    if isinstance(layer, L.Linear):
+        weight = {"weight": (layer.out_features, given[-1])}
+        return {**weight, "bias": (layer.out_features,)} if layer.bias else weight
+    if isinstance(layer, L.BatchNorm):
+        return dict.fromkeys(("scale", "bias", "mean", "variance"), (given[0],))
+    if isinstance(layer, L.Embedding):
+        return {"weight": (layer.entries, layer.features)}
+    if isinstance(layer, L.LSTM):
+        gates = 4 * layer.hidden
+        return {
+            "input_weight": (gates, given[-1]),
+            "recurrent_weight": (gates, layer.hidden),
+            "bias": (gates,),
+        }
+    return {}
+
+
+def _check_attributes(node: Node) -> None:
+    """Ranges that hold whatever the shapes are."""
+    at_least_one = {
+        "out_channels",
+        "out_features",
+        "kernel",
+        "stride",
+        "dilation",
+        "groups",
+        "size",
+    }
+    at_least_one |= {"entries", "features", "hidden"}
+    for name in node.layer.__struct_fields__:
+        value = getattr(node.layer, name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if name in at_least_one and min(numbers) < 1:
+            raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")
+        if name == "size" and value % 2 == 0:
+            # On which side the odd channel of an even window lies differs between frameworks.
+            raise WorkloadError(f"layer '{node.name}': size = {value} must be odd")
+        if name == "pads" and min(numbers) < 0:
+            raise WorkloadError(f"layer '{node.name}': pads = {value} must not be negative")
+        if name == "rate" and not 0 <= value < 1:
+            raise WorkloadError(f"layer '{node.name}': rate = {value} must be in [0, 1)")
+        if name == "momentum" and not 0 <= value <= 1:
+            raise WorkloadError(f"layer '{node.name}': momentum = {value} must be in [0, 1]")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WorkloadError(f"layer '{node.name}': {name} = {value} must be finite")
+    pads = getattr(node.layer, "pads", None)
+    if pads and isinstance(node.layer, (L.MaxPool, L.AveragePool)):
+        kernel = node.layer.kernel
+        if any(pad >= kernel[axis % 2] for axis, pad in enumerate(pads)):
+            raise WorkloadError(
+                f"layer '{node.name}': pads = {pads} must be smaller than kernel = {kernel}"
+            )
+
+
+def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
+    kind = type(node.layer)
+    many = (L.Add, L.Concat)
+    if len(given) != 1 and kind not in many:
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(given)}"
+        )
+    rule = _RULES.get(kind, lambda layer, shapes: shapes[0])
+    if kind is not L.Embedding and model.input.kind == "index" and model.input.name in node.inputs:
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(kind)}) reads the integer input "
+            f"'{model.input.name}'; put an embedding between them"
+        )
+    try:
+        shape = rule(node.layer, given)
+    except _Misfit as misfit:
+        shown = " and ".join(str(list(shape)) for shape in given)
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(kind)}) cannot take shape {shown}: {misfit}"
+        ) from None
+    if min(shape) < 1:
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(kind)}) would make shape {list(shape)} from "
+            f"{list(given[0])}: the kernel is larger than the padded input"
+        )
+    return shape
+
+
+class _Misfit(Exception):
+    """Why a layer cannot take a shape."""
+
+
+def _rank(shape: Shape, *ranks: int) -> None:
+    if len(shape) not in ranks:
+        wanted = " or ".join(str(rank) for rank in ranks)
+        raise _Misfit(f"it needs {wanted} axes beside the batch, not {len(shape)}")
+
+
+def _conv(layer: L.Conv, given: list[Shape]) -> Shape:
+    _rank(given[0], 3)
+    channels = given[0][0]
+    if channels % layer.groups or layer.out_channels % layer.groups:
+        raise _Misfit(
+            f"groups = {layer.groups} must divide {channels} input and {layer.out_channels} output channels"
+        )
+    sizes = window_sizes(given[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
+    return (layer.out_channels, *sizes)
+
+
+def _pool(layer: L.MaxPool | L.AveragePool, given: list[Shape]) -> Shape:
+    _rank(given[0], 3)
+    sizes = window_sizes(given[0][1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+    return (given[0][0], *sizes)
+
+
+def window_sizes(
+    size: Shape,
+    kernel: L.Pair,
+    stride: L.Pair,
+    pads: L.Pads,
+    dilation: L.Pair = (1, 1),
+    ceil: bool = False,
+) -> Shape:
+    """Output height and width of a sliding window, as ONNX Conv and MaxPool define them.
+
+    With ``ceil`` a last window that would start in the padding past the end is dropped.
+    """
+    found = []
+    for axis in (0, 1):
+        before, after = pads[axis], pads[axis + 2]
+        span = size[axis] + before + after - dilation[axis] * (kernel[axis] - 1) - 1
+        if span < 0:
+            found.append(0)
+            continue
+        steps = -(-span // stride[axis]) if ceil else span // stride[axis]
+        if ceil and steps * stride[axis] >= size[axis] + before:
+            steps -= 1
+        found.append(steps + 1)
+    return tuple(found)
+
+
+def _linear(layer: L.Linear, given: list[Shape]) -> Shape:
+    if len(given[0]) not in (1, 2):
+        raise _Misfit(
+            "it needs features last and at most a time axis before them; put a flatten before it"
+        )
+    return (*given[0][:-1], layer.out_features)
+
+
+def _maps(layer: L.Layer, given: list[Shape], *ranks: int) -> Shape:
+    _rank(given[0], *ranks)
+    return given[0]
+
+
+def _add(layer: L.Add, given: list[Shape]) -> Shape:
+    if len(given) != 2 or given[0] != given[1]:
+        raise _Misfit("it needs two inputs of one shape")
+    return given[0]
+
+
+def _concat(layer: L.Concat, given: list[Shape]) -> Shape:
+    axis = layer.axis - 1
+    if len(given) < 2 or len({len(shape) for shape in given}) > 1:
+        raise _Misfit("it needs two inputs or more, of as many axes each")
+    if not 0 <= axis < len(given[0]):
+        raise _Misfit(f"axis = {layer.axis} must be from 1 (the batch is 0) to {len(given[0])}")
+    if len({shape[:axis] + shape[axis + 1 :] for shape in given}) > 1:
+        raise _Misfit(f"every axis but {layer.axis} must agree")
+    return given[0][:axis] + (sum(shape[axis] for shape in given),) + given[0][axis + 1 :]
+
+
+def _embedding(layer: L.Embedding, given: list[Shape]) -> Shape:
+    _rank(given[0], 1)
+    return (*given[0], layer.features)
+
+
+def _lstm(layer: L.LSTM, given: list[Shape]) -> Shape:
+    _rank(given[0], 2)
+    return (given[0][0], layer.hidden)
+
+
+_RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
+    L.Conv: _conv,
+    L.Linear: _linear,
+    L.BatchNorm: lambda layer, given: _maps(layer, given, 1, 3),
+    L.LRN: lambda layer, given: _maps(layer, given, 3),
+    L.MaxPool: _pool,
+    L.AveragePool: _pool,
+    L.GlobalAveragePool: lambda layer, given: (*_maps(layer, given, 3)[:1], 1, 1),
+    L.Add: _add,
+    L.Concat: _concat,
+    L.Flatten: lambda layer, given: (math.prod(given[0]),),
+    L.Embedding: _embedding,
+    L.LSTM: _lstm,
+}

@@ -1,0 +1,3 @@
+"""PyTorch for dlb."""
+
+__version__ = "0.1.0"

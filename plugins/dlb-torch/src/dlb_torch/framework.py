@@ -1,0 +1,40 @@
+"""torch itself: start, threads, device, clock."""
+
+from __future__ import annotations
+
+import torch
+
+from dlb.contract import Clock, FrameworkFacts, StartRequest
+from dlb.errors import UnsupportedError
+
+
+def start(request: StartRequest) -> FrameworkFacts:
+    """Set threads and seed; tell version, device and the libraries torch was built with."""
+    if request.device == "cuda" and not torch.cuda.is_available():
+        raise UnsupportedError(
+            f"torch {torch.__version__} sees no CUDA device; use --device cpu, or install a CUDA "
+            "build of torch on a machine with an NVIDIA GPU"
+        )
+    torch.set_num_threads(request.threads)
+    torch.set_num_interop_threads(1)
+    torch.manual_seed(request.seed)
+    if request.device == "cuda":
+        # TF32 is not float32: https://docs.pytorch.org/docs/stable/notes/cuda.html
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+    name = torch.cuda.get_device_name() if request.device == "cuda" else "cpu"
+    build = {
+        "mkl": str(torch.backends.mkl.is_available()),
+        "onednn": str(torch.backends.mkldnn.is_available()),
+        "openmp": str(torch.backends.openmp.is_available()),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cuda": str(torch.version.cuda),
+        "interop_threads": str(torch.get_num_interop_threads()),
+    }
+    return FrameworkFacts(torch.__version__, torch.get_num_threads(), name, build)
+
+
+def clock(device: str) -> Clock:
+    """CPU operators return when they are done; a CUDA step ends at a synchronize."""
+    return Clock(torch.cuda.synchronize) if device == "cuda" else Clock()

@@ -1,0 +1,214 @@
+"""The layer table: for each layer type the torch module, and where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dlb import workload as W
+from dlb.workload.shapes import window_sizes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a canonical parameter is: the module's attribute, and the two ways across."""
+
+    attribute: str
+    to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a layer type is built from the layer and the shape of one sample at its input."""
+
+    make: Callable[[Any, tuple[int, ...]], nn.Module]
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+class Sum(nn.Module):
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return first + second
+
+
+class Concat(nn.Module):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return torch.cat(inputs, self.axis)
+
+
+class BiasedVariance:
+    """Batch normalisation whose running variance is the biased one, as ONNX defines it.
+
+    torch keeps the unbiased one, n / (n - 1) times as large.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.training:  # type: ignore[attr-defined]
+            return super().forward(inputs)  # type: ignore[misc]
+        kept = self.running_var * (1 - self.momentum)  # type: ignore[attr-defined]
+        outputs = super().forward(inputs)  # type: ignore[misc]
+        count = inputs.numel() // inputs.shape[1]
+        with torch.no_grad():
+            self.running_var.sub_(kept).mul_((count - 1) / count).add_(kept)  # type: ignore[attr-defined]
+        return outputs
+
+
+class BatchNorm1d(BiasedVariance, nn.BatchNorm1d):
+    pass
+
+
+class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
+    pass
+
+
+class LastAxisLSTM(nn.LSTM):
+    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(inputs)[0]
+
+
+class Padded(nn.Module):
+    """Uneven pads, which torch writes as a pad before the layer.
+
+    ``sizes`` cuts off windows that rounding up would start past the end.
+    """
+
+    def __init__(self, layer: nn.Module, pads: W.layers.Pads, value: float, sizes: Any) -> None:
+        super().__init__()
+        top, left, bottom, right = pads
+        self.pad = nn.ConstantPad2d((left, right, top, bottom), value)
+        self.layer, self.sizes = layer, sizes
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        height, width = self.sizes
+        return self.layer(self.pad(inputs))[..., :height, :width]
+
+
+class UncountedAverage(Padded):
+    """Average pooling with uneven pads that are not counted."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        counted = torch.ones_like(inputs[:1, :1])
+        return super().forward(inputs) / super().forward(counted)
+
+
+def _even(pads: W.layers.Pads) -> bool:
+    return pads[:2] == pads[2:]
+
+
+def _conv(layer: W.Conv, given: tuple[int, ...]) -> nn.Module:
+    even = _even(layer.pads)
+    conv = nn.Conv2d(
+        given[0],
+        layer.out_channels,
+        layer.kernel,
+        layer.stride,
+        layer.pads[:2] if even else 0,
+        layer.dilation,
+        layer.groups,
+        layer.bias,
+    )
+    if even:
+        return conv
+    sizes = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
+    return Padded(conv, layer.pads, 0.0, sizes)
+
+
+def _max_pool(layer: W.MaxPool, given: tuple[int, ...]) -> nn.Module:
+    even = _even(layer.pads)
+    pool = nn.MaxPool2d(
+        layer.kernel, layer.stride, layer.pads[:2] if even else 0, ceil_mode=layer.ceil_mode
+    )
+    if even:
+        return pool
+    return Padded(pool, layer.pads, float("-inf"), _pooled(layer, given))
+
+
+def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> nn.Module:
+    even = _even(layer.pads)
+    pool = nn.AvgPool2d(
+        layer.kernel,
+        layer.stride,
+        layer.pads[:2] if even else 0,
+        ceil_mode=layer.ceil_mode,
+        count_include_pad=layer.count_include_pad,
+    )
+    if even:
+        return pool
+    kind = Padded if layer.count_include_pad else UncountedAverage
+    return kind(pool, layer.pads, 0.0, _pooled(layer, given))
+
+
+def _pooled(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> tuple[int, ...]:
+    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+
+
+def _batch_norm(layer: W.BatchNorm, given: tuple[int, ...]) -> nn.Module:
+    kind = BatchNorm2d if len(given) == 3 else BatchNorm1d
+    return kind(given[0], eps=layer.epsilon, momentum=1 - layer.momentum)
+
+
+def _lstm(layer: W.LSTM, given: tuple[int, ...]) -> nn.Module:
+    lstm = LastAxisLSTM(given[-1], layer.hidden, batch_first=True)
+    nn.init.zeros_(lstm.bias_hh_l0)
+    lstm.bias_hh_l0.requires_grad_(False)
+    return lstm
+
+
+def _gates(order: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    """Reorders the four gates, which lie one after another on the first axis."""
+    return lambda array: np.concatenate([np.split(array, 4)[gate] for gate in order])
+
+
+#: ONNX keeps gates as input, output, forget, cell; torch as input, forget, cell, output.
+_FROM_ONNX, _TO_ONNX = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
+
+_WEIGHT = {"weight": Place("weight"), "bias": Place("bias")}
+
+TABLE: dict[type, Entry] = {
+    W.Conv: Entry(_conv, _WEIGHT),
+    W.Linear: Entry(
+        lambda layer, given: nn.Linear(given[-1], layer.out_features, layer.bias), _WEIGHT
+    ),
+    W.BatchNorm: Entry(
+        _batch_norm,
+        {
+            "scale": Place("weight"),
+            "bias": Place("bias"),
+            "mean": Place("running_mean"),
+            "variance": Place("running_var"),
+        },
+    ),
+    W.LRN: Entry(
+        lambda layer, given: nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.bias)
+    ),
+    W.MaxPool: Entry(_max_pool),
+    W.AveragePool: Entry(_average_pool),
+    W.GlobalAveragePool: Entry(lambda layer, given: nn.AdaptiveAvgPool2d(1)),
+    W.ReLU: Entry(lambda layer, given: nn.ReLU()),
+    W.Tanh: Entry(lambda layer, given: nn.Tanh()),
+    W.Sigmoid: Entry(lambda layer, given: nn.Sigmoid()),
+    W.Dropout: Entry(lambda layer, given: nn.Dropout(layer.rate)),
+    W.Add: Entry(lambda layer, given: Sum()),
+    W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
+    W.Flatten: Entry(lambda layer, given: nn.Flatten()),
+    W.Embedding: Entry(
+        lambda layer, given: nn.Embedding(layer.entries, layer.features), {"weight": Place("weight")}
+    ),
+    W.LSTM: Entry(
+        _lstm,
+        {
+            "input_weight": Place("weight_ih_l0", _FROM_ONNX, _TO_ONNX),
+            "recurrent_weight": Place("weight_hh_l0", _FROM_ONNX, _TO_ONNX),
+            "bias": Place("bias_ih_l0", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+}

@@ -1,0 +1,173 @@
+"""A workload's model as a torch module, with its loss and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dlb import workload as W
+from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb_torch.layers import TABLE, Padded, Place
+
+
+class Network(nn.Module):
+    """The workload's graph of modules, run in order."""
+
+    def __init__(self, model: W.Model) -> None:
+        super().__init__()
+        shapes = W.infer_shapes(model)
+        self.source = model.input.name
+        self.wiring = [(node.name, node.inputs) for node in model.wired()]
+        self.layers = nn.ModuleDict(
+            {
+                node.name: TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
+                for node in model.wired()
+            }
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.values(inputs)[self.wiring[-1][0]]
+
+    def values(self, inputs: Tensor) -> dict[str, Tensor]:
+        """The output of every layer, by name."""
+        values = {self.source: inputs}
+        for name, sources in self.wiring:
+            values[name] = self.layers[name](*[values[source] for source in sources])
+        return values
+
+
+class TorchModel(TrainableModel):
+    """A :class:`Network` with its optimizer, on its device.
+
+    ``module`` is what steps run: the network, or what the strategy has made of it.
+    """
+
+    def __init__(self, request: BuildRequest) -> None:
+        self.workload = request.workload
+        self.batch_size = request.batch_size
+        self.dtype = getattr(torch, request.dtype)
+        self.device = torch.device(request.device)
+        self.network = Network(request.workload.model).to(self.device, self.dtype)
+        self.places = self._places()
+        self.load_weights(request.weights)
+        self.optimizer = make_optimizer(
+            request.workload.optimizer, [p for p in self.network.parameters() if p.requires_grad]
+        )
+        self.module: nn.Module = self.network
+        if request.session is not None:
+            self.module, self.optimizer = request.session.distribute((self.network, self.optimizer))
+
+    def _places(self) -> dict[str, tuple[Tensor, Place]]:
+        """Native tensor and place of every parameter and state, by canonical name."""
+        layers = {node.name: node.layer for node in self.workload.model.nodes}
+        found = {}
+        for name in W.parameter_shapes(self.workload.model):
+            layer, parameter = name.split(".")
+            module = self.network.layers[layer]
+            place = TABLE[type(layers[layer])].places[parameter]
+            owner = module.layer if isinstance(module, Padded) else module
+            found[name] = (getattr(owner, place.attribute), place)
+        return found
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {
+            name: place.to_canonical(tensor.detach().cpu().numpy().copy())
+            for name, (tensor, place) in self.places.items()
+        }
+
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        with torch.no_grad():
+            for name, (tensor, place) in self.places.items():
+                tensor.copy_(torch.from_numpy(place.to_native(weights[name])))
+
+    def optimizer_state(self) -> dict[str, np.ndarray]:
+        slots = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
+        return {
+            f"{name}.{slots[key]}": place.to_canonical(value.detach().cpu().numpy().copy())
+            for name, (tensor, place) in self.places.items()
+            for key, value in self.optimizer.state.get(tensor, {}).items()
+            if key in slots and value is not None
+        }
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        states = self._states()
+        self.network.train(training)
+        with torch.no_grad():
+            values = self.network.values(self._native(inputs))
+            for tensor, kept in states:
+                tensor.copy_(kept)
+        self.network.train()
+        wanted = [*layers, self.workload.model.nodes[-1].name]
+        return {name: values[name].cpu().numpy() for name in wanted}
+
+    def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
+        states = self._states()
+        given = self._native(inputs)
+        if given.is_floating_point():
+            given.requires_grad_()
+        wanted = {n: (t, p) for n, (t, p) in self.places.items() if t.requires_grad}
+        self.network.train()
+        loss = mean_loss(self.network(given), torch.from_numpy(labels).to(self.device))
+        sources = [tensor for tensor, _ in wanted.values()]
+        found = torch.autograd.grad(loss, sources + ([given] if given.requires_grad else []))
+        with torch.no_grad():
+            for tensor, kept in states:
+                tensor.copy_(kept)
+        arrays = [gradient.cpu().numpy() for gradient in found]
+        return Gradients(
+            loss=loss.detach().cpu().numpy(),
+            parameters={
+                name: place.to_canonical(array)
+                for (name, (_, place)), array in zip(wanted.items(), arrays)
+            },
+            inputs=arrays[-1] if given.requires_grad else None,
+        )
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def train_step(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        loss = mean_loss(self.module(inputs), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def _native(self, inputs: np.ndarray) -> Tensor:
+        given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
+        return given.to(self.dtype) if given.is_floating_point() else given
+
+    def _states(self) -> list[tuple[Tensor, Tensor]]:
+        """Tensors that a pass in training mode moves, with their values."""
+        return [(tensor, tensor.clone()) for tensor in self.network.buffers()]
+
+
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+def make_optimizer(optimizer: W.Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
+    """torch's optimizers are as the workload defines them: see dlb.workload.training."""
+    if isinstance(optimizer, W.Adam):
+        return torch.optim.Adam(
+            parameters,
+            lr=optimizer.learning_rate,
+            betas=(optimizer.beta1, optimizer.beta2),
+            eps=optimizer.epsilon,
+            weight_decay=optimizer.weight_decay,
+        )
+    return torch.optim.SGD(
+        parameters,
+        lr=optimizer.learning_rate,
+        momentum=optimizer.momentum,
+        nesterov=optimizer.nesterov,
+        weight_decay=optimizer.weight_decay,
+    )

@@ -1,0 +1,136 @@
+"""The hooks that dlb-torch answers. torch is imported inside them, never when this is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlb import hookimpl
+from dlb.contract import (
+    CONTRACT,
+    AdapterDescription,
+    Batches,
+    BuildRequest,
+    Clock,
+    FrameworkFacts,
+    LaunchPlan,
+    LoadRequest,
+    PlanRequest,
+    StartRequest,
+    StrategyDescription,
+    StrategySession,
+    TrainableModel,
+)
+
+NAME = "torch"
+
+LAYERS = {
+    "conv": "native",
+    "linear": "native",
+    "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
+    "lrn": "native",
+    "max_pool": "native; uneven pads by a pad layer before it",
+    "average_pool": "native; uneven pads by a pad layer before it where padding is counted",
+    "global_average_pool": "native",
+    "relu": "native",
+    "tanh": "native",
+    "sigmoid": "native",
+    "dropout": "native",
+    "add": "native",
+    "concat": "native",
+    "flatten": "native",
+    "embedding": "native",
+    "lstm": "native; the second of its two biases stays zero",
+}
+
+
+@hookimpl
+def dlb_describe() -> AdapterDescription:
+    return AdapterDescription(
+        name=NAME,
+        title="PyTorch",
+        distribution="dlb-torch",
+        framework=("torch",),
+        contract=CONTRACT,
+        layers=LAYERS,
+        optimizers={"sgd": "native", "adam": "native"},
+        devices=("cpu", "cuda"),
+        exporter="torch.onnx.export(dynamo=True)",
+    )
+
+
+@hookimpl
+def dlb_strategies() -> Sequence[StrategyDescription]:
+    return (
+        StrategyDescription(
+            name="ddp",
+            title="DistributedDataParallel",
+            frameworks=(NAME,),
+            synchronous=True,
+            backends=("gloo", "nccl"),
+            devices=("cpu", "cuda"),
+        ),
+    )
+
+
+@hookimpl
+def dlb_start(framework: str, request: StartRequest) -> FrameworkFacts | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.framework import start
+
+    return start(request)
+
+
+@hookimpl
+def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.model import TorchModel
+
+    return TorchModel(request)
+
+
+@hookimpl
+def dlb_load_data(framework: str, request: LoadRequest) -> Batches | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.data import load
+
+    return load(request)
+
+
+@hookimpl
+def dlb_clock(framework: str, device: str) -> Clock | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.framework import clock
+
+    return clock(device)
+
+
+@hookimpl
+def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.export import export
+
+    return export(model, path)
+
+
+@hookimpl
+def dlb_plan(framework: str, request: PlanRequest) -> LaunchPlan | None:
+    if framework != NAME or request.strategy != "ddp":
+        return None
+    from dlb_torch.strategy import plan
+
+    return plan(request)
+
+
+@hookimpl
+def dlb_join(framework: str, strategy: str, rank: int, workers: int) -> StrategySession | None:
+    if framework != NAME or strategy != "ddp":
+        return None
+    from dlb_torch.strategy import DDPSession
+
+    return DDPSession(rank, workers)
