@@ -1,0 +1,195 @@
+"""What is wrong with an environment, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import dlb
+from dlb.environments import inspection, provision, record, sources, uv_process
+from dlb.environments.index_settings import from_environment
+from dlb.environments.record import Environment
+from dlb.errors import DlbError, EnvironmentMissing, ProvisionError, RecordError
+
+__all__ = ["Finding", "doctor"]
+
+_CHECK_SECONDS = 120.0
+
+# Loads what the distribution given as argument registers in group "dlb".
+_LOAD = """
+import re, sys
+from importlib import metadata
+plain = lambda name: re.sub("[-_.]+", "-", name or "").lower()
+for one in metadata.distributions():
+    if plain(one.metadata["Name"]) == sys.argv[1]:
+        for point in one.entry_points:
+            if point.group == "dlb":
+                point.load()
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: how it is, in words, and the command that mends it, if any."""
+
+    severity: Literal["ok", "warning", "error"]
+    what: str
+    remedy: str = ""
+
+
+def doctor(name: str) -> list[Finding]:
+    """Examine environment ``name``; every finding that is not ``ok`` has a remedy.
+
+    Raises:
+        RequestError: the name cannot be an adapter's.
+    """
+    return list(_findings(name))
+
+
+def _findings(name: str) -> Iterator[Finding]:
+    folder = record.folder_of(name)
+    try:
+        environment = record.read(folder)
+    except RecordError as error:
+        if record.is_unfinished(folder):
+            what = f"{folder} is unfinished: dlb was interrupted while making it"
+        elif not (folder / record.RECORD).exists():
+            what = f"there is no environment '{name}'"
+        else:
+            what = str(error)
+        yield Finding("error", what, f"dlb env create {name}")
+        return
+    yield Finding("ok", f"the record {folder / record.RECORD} is readable")
+
+    mend = _mend(environment)
+    try:
+        contents = inspection.contents(name, environment.python)
+    except EnvironmentMissing:
+        state = "does not run" if environment.python.exists() else "is gone"
+        yield Finding("error", f"its interpreter {environment.python} {state}", mend)
+        return
+    yield Finding("ok", f"{environment.python} runs (Python {contents.python})")
+
+    yield _core(environment, contents.packages.get("dlb-core"))
+    yield from _adapter(environment, contents)
+    yield from _dependencies(environment)
+    if environment.managed:
+        yield _source(environment)
+
+
+def _mend(environment: Environment) -> str:
+    """The command that makes or registers the environment again."""
+    name = environment.name
+    if not environment.managed:
+        return f"dlb env add {name} PYTHON"
+    words = ["dlb", "env", "create", name]
+    if environment.source is not None and sources.holds(environment.source, name):
+        words += ["--from", str(environment.source)]
+    if environment.python_request:
+        words += ["--python", environment.python_request]
+    if environment.constraint is not None and environment.constraint.is_file():
+        words += ["--constraint", str(environment.constraint)]
+    return shlex.join(words)
+
+
+def _install(environment: Environment, requirement: str) -> str:
+    """The command that puts a package right: we change nothing in what we were told of."""
+    if environment.managed:
+        return _mend(environment)
+    python = str(environment.python)
+    return shlex.join([python, "-m", "pip", "install", requirement])
+
+
+def _core(environment: Environment, version: str | None) -> Finding:
+    remedy = _install(environment, f"dlb-core=={dlb.__version__}")
+    if version == dlb.__version__:
+        return Finding("ok", f"dlb-core {version} is there")
+    if version is not None:
+        return Finding(
+            "error", f"dlb-core there is {version}, this dlb is {dlb.__version__}", remedy
+        )
+    if environment.managed:
+        return Finding("error", "dlb-core is not installed there", remedy)
+    return Finding(
+        "warning",
+        "dlb-core is not installed there: only an adapter that speaks the worker protocol by "
+        "itself can run",
+        remedy,
+    )
+
+
+def _adapter(environment: Environment, contents: inspection.Contents) -> Iterator[Finding]:
+    from packaging.utils import canonicalize_name
+
+    distribution = environment.distribution
+    key = canonicalize_name(distribution)
+    remedy = _install(environment, distribution)
+    version = contents.packages.get(key)
+    if version is None:
+        yield Finding("error", f"{distribution} is not installed there", remedy)
+        return
+    yield Finding("ok", f"{distribution} {version} is there")
+    points = contents.entry_points.get(key, ())
+    if not points:
+        yield Finding("error", f"{distribution} has no entry point in group 'dlb'", remedy)
+        return
+    code, _, error = inspection.ask(environment.python, _LOAD, key)
+    if code != 0:
+        yield Finding(
+            "error", f"{distribution} does not load: {error or f'exit status {code}'}", remedy
+        )
+        return
+    yield Finding("ok", f"{distribution} loads (entry points: {', '.join(points)})")
+
+
+def _dependencies(environment: Environment) -> Iterator[Finding]:
+    try:
+        uv = uv_process.find_uv()
+    except ProvisionError as error:
+        yield Finding("error", str(error), f"{sys.executable} -m pip install uv")
+        return
+    command = [uv, "pip", "check", f"--python={environment.python}"]
+    remedy = _mend(environment)
+    if not environment.managed:
+        remedy = f"{shlex.quote(str(environment.python))} -m pip check"
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=from_environment(os.environ).environ,
+            timeout=_CHECK_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding("warning", "uv did not check the dependencies in time", remedy)
+        return
+    lines = result.stderr.decode(errors="replace").splitlines()
+    wrong = [line for line in lines if line.startswith("The package ")]
+    if result.returncode == 0:
+        yield Finding("ok", "its packages fit together")
+    elif not wrong:
+        reason = lines[-1].strip() if lines else "uv gave no reason"
+        yield Finding("warning", f"whether its packages fit together is unknown: {reason}", remedy)
+    for line in wrong:
+        yield Finding("error", line, remedy)
+
+
+def _source(environment: Environment) -> Finding:
+    origin = environment.source or "a package index"
+    remedy = _mend(environment)
+    gone = provision.origin_missing(environment)
+    if gone is not None:
+        what = f"{gone}, which it was made with, is gone: whether it is up to date is unknown"
+        return Finding("warning", what, f"dlb env create {environment.name}")
+    try:
+        plan = provision.current_plan(environment, environment.name)
+    except DlbError as error:
+        return Finding("warning", f"whether it is up to date is unknown: {error}", remedy)
+    if plan.digest == environment.source_digest:
+        return Finding("ok", f"it is up to date with {origin}")
+    return Finding("warning", f"it is stale: what it was made from ({origin}) has changed", remedy)

@@ -1,0 +1,87 @@
+"""Why uv failed, in one line, with what to do about it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+__all__ = ["condense", "explain"]
+
+_NETWORK = re.compile(
+    r"error sending request|dns error|could not connect|failed to fetch|tcp connect error"
+    r"|network is unreachable|network was disabled|network connectivity is disabled"
+    r"|operation timed out|connection (refused|reset)",
+    re.IGNORECASE,
+)
+# The index was reached, and answered that it will not.
+_ANSWERED = re.compile(r"http status (client|server) error", re.IGNORECASE)
+_DOWNLOAD = re.compile(r"failed to download", re.IGNORECASE)
+_SPACE = re.compile(r"no space left on device|os error 28|disk quota exceeded", re.IGNORECASE)
+_PYTHON = re.compile(
+    r"no interpreter found|failed to inspect python|no (python )?download|python downloads"
+    r"|invalid version request|no python installation|did not satisfy|requested python version",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"was not found in the (package registry|provided package locations)")
+_MARKS = re.compile(r"^[\s\xd7│╰├─▶]*(?:(?:error|cause|caused by):\s*)?", re.IGNORECASE)
+_MOST = 400
+
+
+def explain(output: str, *, making: bool, python: str, distribution: str) -> tuple[str, str]:
+    """What went wrong, and what to do.
+
+    Args:
+        output: all that uv printed.
+        making: it was making the virtual environment (choosing an interpreter), not installing.
+        python: the interpreter that was asked for.
+        distribution: the adapter's.
+    """
+    error = "\n".join(_error_lines(output))
+    if _SPACE.search(error):
+        return (
+            "no space left on the device",
+            "free some, or set DLB_HOME (environments) and UV_CACHE_DIR (downloads) to places "
+            "with more",
+        )
+    unreachable = bool(_NETWORK.search(error)) and not _ANSWERED.search(error)
+    if making and (unreachable or _PYTHON.search(error) or _DOWNLOAD.search(error)):
+        fetch = "; downloading one failed" if unreachable or _DOWNLOAD.search(error) else ""
+        return (
+            f"no fitting Python ({python}) on this machine{fetch} ({condense(output)})",
+            "install such a Python, or name one that fits with --python",
+        )
+    if unreachable:
+        return (
+            "no network: could not reach the package index",
+            "check the connection, or set PIP_FIND_LINKS or --from to a folder of wheels",
+        )
+    if _UNKNOWN.search(error) and (distribution in error or "dlb-core" in error):
+        return (
+            condense(output),
+            "check the adapter's name, or give the place it comes from with --from",
+        )
+    return condense(output), "mend that and create it again"
+
+
+def condense(output: str) -> str:
+    """The meaningful part of what uv printed last, on one line."""
+    lines = list(
+        itertools.takewhile(lambda line: not line.lower().startswith("hint:"), _error_lines(output))
+    )
+    if not lines:
+        return "no reason was given"
+    # A build's own output follows uv's lines; what failed in it is its last line.
+    kept = [*lines[:2], lines[-1]] if lines[0].startswith("Failed to build") else lines[:2]
+    text = "; ".join(dict.fromkeys(line.rstrip(".;") for line in kept))
+    return text if len(text) <= _MOST else text[: _MOST - 3] + "..."
+
+
+def _error_lines(output: str) -> list[str]:
+    """The last error uv printed and what follows it, its marks taken off; warnings come before."""
+    lines = [line.rstrip() for line in output.splitlines()]
+    start = 0
+    for number, line in enumerate(lines):
+        if line.startswith("error:") or line.lstrip().startswith("\xd7"):
+            start = number
+    stripped = (_MARKS.sub("", line).strip() for line in lines[start:])
+    return [line for line in stripped if line and line not in {"[stderr]", "[stdout]"}]

@@ -1,0 +1,139 @@
+"""Making one environment: a virtual environment, two packages in it, and its record."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dlb.environments import failures, inspection, record, sources, uv_process
+from dlb.environments.index_settings import from_environment
+from dlb.environments.record import Environment
+from dlb.errors import EnvironmentMissing, ProvisionError
+
+__all__ = ["make"]
+
+_BUILD_CONSTRAINTS = Path(__file__).with_name("build-constraints.txt")
+
+
+def make(
+    plan: sources.Plan, folder: Path, lock: int, deadline: float, report: Callable[[str], None]
+) -> Environment:
+    """Make the environment that ``plan`` describes in ``folder``, which does not exist.
+
+    Args:
+        plan: what it is to hold.
+        folder: where. On failure it is left as it is, without a record.
+        lock: descriptor of the lock that is held.
+        deadline: of ``time.monotonic``.
+        report: called with one line at a time.
+
+    Raises:
+        ProvisionError: it could not be made.
+        OSError: the system refused a file.
+    """
+    log = folder.with_name(f"{plan.name}.log")
+    log.write_bytes(b"")
+    folder.mkdir()
+    (folder / record.UNFINISHED).touch()
+    settings = from_environment(os.environ)
+    python = folder / "bin" / "python"
+    core, adapter = "dlb-core", plan.distribution
+
+    def uv(what: str, arguments: list[str], making: bool) -> None:
+        report(what)
+        try:
+            uv_process.run(
+                arguments,
+                environ=settings.environ,
+                log=log,
+                deadline=deadline,
+                lock=lock,
+                report=report,
+            )
+        except uv_process.UvFailed as failed:
+            why, remedy = failures.explain(
+                failed.output, making=making, python=plan.python, distribution=adapter
+            )
+        except ProvisionError as late:
+            why, remedy = str(late), "see how far it came"
+        else:
+            return
+        raise ProvisionError(
+            f"environment '{plan.name}', {what}: {why}; {remedy}; uv's whole output: {log}"
+        )
+
+    uv(
+        f"making a virtual environment with Python {plan.python}",
+        # Into a folder that exists already, for it holds the mark of the unfinished.
+        ["venv", "--allow-existing", "--no-project", f"--python={plan.python}", str(folder)],
+        making=True,
+    )
+    _check_python(plan, python)
+    # The user's own build constraints stand alone: ours could contradict them.
+    build_constraints = [*settings.build_constraints, *map(str, plan.build_constraints)]
+    options = [
+        *_each("--constraint", [*settings.constraints, *map(str, plan.constraints)]),
+        *_each("--build-constraints", build_constraints or [str(_BUILD_CONSTRAINTS)]),
+        *_each("--find-links", [*map(str, plan.find_links), *settings.find_links]),
+        # uv would otherwise take an earlier build of a package whose pyproject.toml is as it was.
+        # (--refresh-package says so more directly, but is refused together with UV_OFFLINE.)
+        *_each("--reinstall-package", [core, adapter]),
+        *(["--no-index"] if settings.no_index else []),
+    ]
+    uv(
+        f"installing {core} and {adapter}",
+        ["pip", "install", f"--python={python}", *options, "--", *plan.requirements],
+        making=False,
+    )
+    environment = Environment(
+        name=plan.name,
+        folder=folder,
+        python=python,
+        distribution=plan.distribution,
+        managed=True,
+        created=record.now(),
+        source=plan.source,
+        source_digest=plan.digest,
+        python_request=plan.python_request,
+        constraint=plan.constraint,
+    )
+    try:
+        version = inspection.packages(environment).get(core)
+    except EnvironmentMissing as error:
+        raise ProvisionError(f"{error}; uv's whole output: {log}") from error
+    environment = dataclasses.replace(environment, core_version=version)
+    record.write(environment)
+    (folder / record.UNFINISHED).unlink()
+    report(f"made environment '{plan.name}' in {folder}")
+    return environment
+
+
+def _check_python(plan: sources.Plan, python: Path) -> None:
+    """Refuse an interpreter the packages do not take: uv heeds only the lower end of a range."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    code, output, error = inspection.ask(python, "import sys; print(sys.version.split()[0])")
+    if code != 0:
+        raise ProvisionError(
+            f"environment '{plan.name}': the interpreter made for it does not run: {error}; "
+            "name another with --python"
+        )
+    version = output.strip().rstrip("+")
+    try:
+        fits = SpecifierSet(plan.python_range).contains(version, prereleases=True)
+    except InvalidSpecifier as wrong:
+        raise ProvisionError(
+            f"environment '{plan.name}': {wrong}; mend requires-python in the packages of "
+            f"{plan.source}"
+        ) from wrong
+    if not fits:
+        raise ProvisionError(
+            f"environment '{plan.name}': Python {version} does not fit: {plan.distribution} takes "
+            f"{plan.python_range}; name one that fits with --python, or leave --python out"
+        )
+
+
+def _each(option: str, values: list[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]

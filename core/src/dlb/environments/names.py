@@ -1,0 +1,63 @@
+"""Adapter names, and the frameworks whose adapters this project itself looks after."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dlb.errors import RequestError
+
+__all__ = ["KNOWN", "Framework", "check_name", "distribution_of"]
+
+# A name becomes a folder and part of a distribution's name, so it can hold no path and must end as
+# a distribution's name may end.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What is known of a framework before its adapter is installed.
+
+    ``python`` is a version range such as ``>=3.10,<3.12``.
+    """
+
+    title: str
+    home: str
+    python: str
+
+
+# Only for display, and for choosing an interpreter when an adapter comes from an index: any other
+# name works by the same convention.
+KNOWN: dict[str, Framework] = {
+    "chainer": Framework("Chainer", "https://chainer.org", ">=3.10,<3.12"),
+    "mxnet": Framework("Apache MXNet", "https://mxnet.apache.org", ">=3.10,<3.12"),
+    "tf": Framework("TensorFlow", "https://www.tensorflow.org", ">=3.10,<3.14"),
+    "torch": Framework("PyTorch", "https://pytorch.org", ">=3.10"),
+}
+
+
+def check_name(name: str) -> str:
+    """The name, if it can be an adapter's.
+
+    Raises:
+        RequestError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{name!r} cannot be an adapter's name: use lower-case letters, digits, '-' and '_' "
+            "(at most 64, a letter or digit first and last), such as 'torch'"
+        )
+    if name == "core":
+        raise RequestError(
+            "'core' is dlb itself, not an adapter; name a framework, such as 'torch'"
+        )
+    return name
+
+
+def distribution_of(name: str) -> str:
+    """The distribution that holds adapter ``name``: ``dlb-NAME``, by convention.
+
+    Raises:
+        RequestError: the name cannot be an adapter's.
+    """
+    return f"dlb-{check_name(name)}"

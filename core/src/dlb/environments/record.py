@@ -1,0 +1,196 @@
+"""What is kept about an environment: ``dlb-environment.json`` in its folder.
+
+Format 1: an object with ``format`` (1), ``name``, ``distribution``, ``python``, ``managed``,
+``created``, and, or null, ``source``, ``source_digest``, ``core_version``, ``python_request``,
+``constraint``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from dlb import places
+from dlb.environments.names import check_name, distribution_of
+from dlb.errors import RecordError
+
+__all__ = [
+    "RECORD",
+    "UNFINISHED",
+    "Environment",
+    "find",
+    "folder_of",
+    "is_unfinished",
+    "list_all",
+    "now",
+    "read",
+    "write",
+]
+
+RECORD = "dlb-environment.json"
+# Present from the first moment of a folder we make, so that one cut short is known to be ours.
+UNFINISHED = "dlb-unfinished"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One adapter's environment.
+
+    ``python`` is its interpreter, never resolved through links: a virtual environment is known by
+    the link's own place. ``managed`` tells one that dlb made from one it was told of. ``source`` is
+    the checkout, folder of wheels or package it was made from, None for a package index;
+    ``source_digest`` is of all that decided its contents; ``core_version`` is of the dlb-core in
+    it when it was made. ``python_request`` and ``constraint`` are what the user asked for.
+    """
+
+    name: str
+    folder: Path
+    python: Path
+    distribution: str
+    managed: bool
+    created: str
+    source: Path | None = None
+    source_digest: str | None = None
+    core_version: str | None = None
+    python_request: str | None = None
+    constraint: Path | None = None
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat()
+
+
+def folder_of(name: str) -> Path:
+    """Where environment ``name`` is or would be.
+
+    Raises:
+        RequestError: the name cannot be an adapter's.
+    """
+    return places.environments_home() / check_name(name)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether dlb began to make this folder and did not end."""
+    return (folder / UNFINISHED).is_file() and not (folder / RECORD).is_file()
+
+
+def write(environment: Environment) -> None:
+    """Write the record, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    document = {
+        "format": FORMAT,
+        "name": environment.name,
+        "distribution": environment.distribution,
+        "python": str(environment.python),
+        "managed": environment.managed,
+        "created": environment.created,
+        "source": _text(environment.source),
+        "source_digest": environment.source_digest,
+        "core_version": environment.core_version,
+        "python_request": environment.python_request,
+        "constraint": _text(environment.constraint),
+    }
+    folder = environment.folder
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=".record-")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(document, stream, indent=2)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, folder / RECORD)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def read(folder: Path) -> Environment:
+    """The environment whose record is in ``folder``.
+
+    Raises:
+        RecordError: there is no record, or it cannot be read as one.
+    """
+    path = folder / RECORD
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: not readable as an environment's record: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RecordError(f"{path}: not an environment's record of format {FORMAT}")
+    if document.get("name") != folder.name:
+        raise RecordError(f"{path}: is the record of {document.get('name')!r}, not {folder.name!r}")
+    managed = document.get("managed")
+    if not isinstance(managed, bool):
+        raise RecordError(f"{path}: 'managed' must be true or false")
+    source = _optional(document, "source", path)
+    constraint = _optional(document, "constraint", path)
+    return Environment(
+        name=folder.name,
+        folder=folder,
+        # From where the folder is now, so that a moved DLB_HOME does not lead to the old place.
+        python=folder / "bin" / "python" if managed else Path(_required(document, "python", path)),
+        distribution=distribution_of(folder.name),
+        managed=managed,
+        created=_required(document, "created", path),
+        source=Path(source) if source else None,
+        source_digest=_optional(document, "source_digest", path),
+        core_version=_optional(document, "core_version", path),
+        python_request=_optional(document, "python_request", path),
+        constraint=Path(constraint) if constraint else None,
+    )
+
+
+def find(name: str) -> Environment | None:
+    """The environment of adapter ``name``, or None.
+
+    One whose record is missing or unreadable counts as none; ``doctor`` says why.
+
+    Raises:
+        RequestError: the name cannot be an adapter's.
+    """
+    try:
+        return read(folder_of(name))
+    except RecordError:
+        return None
+
+
+def list_all() -> list[Environment]:
+    """Every environment there is, by name."""
+    home = places.environments_home()
+    if not home.is_dir():
+        return []
+    found = []
+    for record in sorted(home.glob(f"[!.]*/{RECORD}")):
+        with contextlib.suppress(RecordError):
+            found.append(read(record.parent))
+    return found
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _optional(document: dict[str, Any], key: str, path: Path) -> str | None:
+    value = document.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RecordError(f"{path}: '{key}' must be text or null")
+    return value
+
+
+def _required(document: dict[str, Any], key: str, path: Path) -> str:
+    value = _optional(document, key, path)
+    if not value:
+        raise RecordError(f"{path}: '{key}' is missing")
+    return value

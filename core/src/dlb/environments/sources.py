@@ -1,0 +1,267 @@
+"""What an environment is made from: a checkout, a folder of wheels, a package, or an index."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import dlb
+from dlb.environments.names import KNOWN, distribution_of
+from dlb.errors import RequestError
+
+__all__ = ["Plan", "default_source", "holds", "plan"]
+
+_ANY_PYTHON = ">=3.10"
+# Left out of digests: what building and running leave behind.
+_LEFTOVERS = {"__pycache__", ".git", ".venv", "build", "dist", "tests"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides what an environment holds.
+
+    ``requirements`` are uv's, two of them: dlb-core and the adapter. ``python`` is what uv is asked
+    for, ``python_range`` what the packages take, ``python_request`` what the user asked for.
+    ``digest`` changes when any of it changes.
+    """
+
+    name: str
+    distribution: str
+    source: Path | None
+    requirements: tuple[str, str]
+    constraints: tuple[Path, ...]
+    build_constraints: tuple[Path, ...]
+    find_links: tuple[Path, ...]
+    python: str
+    python_range: str
+    python_request: str | None
+    constraint: Path | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the two distributions: what to ask uv for, and the files that it is made from."""
+
+    requirement: str
+    requires_python: str | None
+    files: tuple[tuple[str, Path], ...] = ()
+
+
+def plan(name: str, *, source: Path | None, python: str | None, constraint: Path | None) -> Plan:
+    """What to make environment ``name`` from.
+
+    Args:
+        name: of the adapter.
+        source: a checkout of dlb, a folder of wheels with dlb-core's in it, or the folder of the
+            adapter's own package. None: where this dlb came from, or else an index.
+        python: an interpreter or version in uv's words; None for what the packages ask for.
+        constraint: a file of version constraints, besides ``constraints.txt`` in ``source``.
+
+    Raises:
+        RequestError: a name, source or constraint that is none.
+    """
+    distribution = distribution_of(name)
+    if constraint is not None:
+        constraint = constraint.absolute()
+        if not constraint.is_file():
+            raise RequestError(f"{constraint}: there is no such constraints file; see --constraint")
+    if source is None:
+        source = default_source()
+    else:
+        source = source.absolute()
+        if not holds(source, name):
+            raise RequestError(_not_a_source(source, name))
+    core = _core(source) or _core(default_source())
+    if core is None:
+        core = _Part(f"dlb-core=={dlb.__version__}", None)
+    adapter = _adapter(source, name)
+    if adapter is None:
+        known = KNOWN.get(name)
+        adapter = _Part(distribution, known.python if known else None)
+
+    constraints = _beside(source, "constraints.txt")
+    build_constraints = _beside(source, "build-constraints.txt")
+    if constraint is not None:
+        constraints.append(constraint)
+    ranges = dict.fromkeys(part.requires_python for part in (core, adapter) if part.requires_python)
+    python_range = ",".join(ranges) or _ANY_PYTHON
+    digest = hashlib.sha256()
+    for part in (core, adapter):
+        digest.update(f"{part.requirement if not part.files else ''}\0".encode())
+        for label, path in part.files:
+            _add_file(digest, label, path)
+    for path in (*constraints, *build_constraints):
+        _add_file(digest, path.name, path)
+    digest.update(f"{python}\0".encode())
+    return Plan(
+        name=name,
+        distribution=distribution,
+        source=source,
+        requirements=(core.requirement, adapter.requirement),
+        constraints=tuple(constraints),
+        build_constraints=tuple(build_constraints),
+        find_links=(source,) if source is not None and _wheels(source) else (),
+        python=python or python_range,
+        python_range=python_range,
+        python_request=python,
+        constraint=constraint,
+        digest=digest.hexdigest(),
+    )
+
+
+def default_source() -> Path | None:
+    """The checkout or folder of wheels that this very dlb was installed from, if it was."""
+    try:
+        text = importlib.metadata.distribution("dlb-core").read_text("direct_url.json")
+        url = urlsplit(json.loads(text or "{}").get("url", ""))
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    if url.scheme != "file":
+        return None
+    place = Path(unquote(url.path))
+    folder = place.parent
+    return folder if _is_checkout(folder) or (place.is_file() and _wheels(folder)) else None
+
+
+def holds(source: Path, name: str) -> bool:
+    """Whether adapter ``name`` can be made from this folder."""
+    return _adapter(source, name) is not None
+
+
+def _beside(source: Path | None, name: str) -> list[Path]:
+    path = None if source is None else source / name
+    return [path] if path is not None and path.is_file() else []
+
+
+def _core(source: Path | None) -> _Part | None:
+    if source is None:
+        return None
+    if _is_checkout(source):
+        return _package(source / "core", "core")
+    return _wheel(source, "dlb-core")
+
+
+def _adapter(source: Path | None, name: str) -> _Part | None:
+    """The adapter's part; in one place of these only, so the order does not matter."""
+    if source is None:
+        return None
+    distribution = distribution_of(name)
+    if _is_checkout(source):
+        folder = source / "plugins" / distribution
+        return _package(folder, distribution) if (folder / "pyproject.toml").is_file() else None
+    if _wheels(source):
+        return _wheel(source, distribution)
+    if (source / "pyproject.toml").is_file():
+        from packaging.utils import canonicalize_name
+
+        project = str(_project(source).get("name", ""))
+        if canonicalize_name(project) == canonicalize_name(distribution):
+            return _package(source, distribution)
+    return None
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "core" / "pyproject.toml").is_file() and (folder / "plugins").is_dir()
+
+
+def _wheels(folder: Path) -> list[Path]:
+    """Every wheel in a folder of wheels, none if dlb-core's is not among them."""
+    wheels = sorted(folder.glob("*.whl"))
+    return wheels if any(path.name.startswith("dlb_core-") for path in wheels) else []
+
+
+def _package(folder: Path, label: str) -> _Part:
+    requires = _project(folder).get("requires-python")
+    files = tuple((f"{label}/{path.relative_to(folder)}", path) for path in _package_files(folder))
+    return _Part(str(folder), str(requires) if requires else None, files)
+
+
+def _package_files(folder: Path) -> Iterator[Path]:
+    """The files that decide what a package's wheel holds, in a stable order."""
+    yield folder / "pyproject.toml"
+    root = folder / "src" if (folder / "src").is_dir() else folder
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if path.is_file() and not any(
+            part in _LEFTOVERS or part.endswith((".egg-info", ".pyc")) for part in parts
+        ):
+            yield path
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    path = folder / "pyproject.toml"
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path}: cannot be read: {error}") from error
+    return project if isinstance(project, dict) else {}
+
+
+def _wheel(folder: Path, distribution: str) -> _Part | None:
+    """The newest wheel of a distribution in a folder."""
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+    found = []
+    for path in _wheels(folder):
+        try:
+            project, version, *_ = parse_wheel_filename(path.name)
+        except InvalidWheelFilename:
+            continue
+        if project == canonicalize_name(distribution):
+            found.append((version, path))
+    if not found:
+        return None
+    path = max(found)[1]
+    return _Part(str(path), _wheel_requires_python(path), ((path.name, path),))
+
+
+def _wheel_requires_python(path: Path) -> str | None:
+    import email.parser
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inside = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+            text = archive.read(inside[0]).decode("utf-8") if inside else ""
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path}: not a readable wheel: {error}") from error
+    return email.parser.HeaderParser().parsestr(text).get("Requires-Python")
+
+
+def _add_file(digest: hashlib._Hash, label: str, path: Path) -> None:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror}") from error
+    # Lengths first: no two lists of files can run together into the same bytes.
+    digest.update(f"{len(label)} {label} {len(content)} ".encode())
+    digest.update(content)
+
+
+def _not_a_source(source: Path, name: str) -> str:
+    distribution = distribution_of(name)
+    if not source.is_dir():
+        return f"{source}: there is no such folder to make '{name}' from"
+    if _is_checkout(source):
+        there = sorted(path.parent.name for path in source.glob("plugins/dlb-*/pyproject.toml"))
+        adapters = ", ".join(n.removeprefix("dlb-") for n in there) or "none"
+        return f"{source}: this checkout has no plugins/{distribution}; adapters there: {adapters}"
+    if _wheels(source):
+        return f"{source}: no wheel of {distribution} among the wheels there; build it first"
+    return (
+        f"{source}: '{name}' cannot be made from this folder: it is neither a checkout of dlb "
+        f"(core/ and plugins/{distribution}/), nor a folder of wheels (dlb_core-*.whl), nor the "
+        f"package {distribution} (pyproject.toml)"
+    )
