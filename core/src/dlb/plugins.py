@@ -112,7 +112,11 @@ def load_plugins() -> Plugins:
         except (Exception, SystemExit) as error:
             if manager.has_plugin(point.name):
                 manager.unregister(name=point.name)
-            reason = f"{type(error).__name__}: {error}" if not isinstance(error, PluginError) else str(error)
+            reason = (
+                f"{type(error).__name__}: {error}"
+                if not isinstance(error, PluginError)
+                else str(error)
+            )
             broken.append(BrokenPlugin(point.name, name, version, " ".join(reason.split())))
             continue
         loaded.append(LoadedPlugin(point.name, name, version, hooks))
@@ -157,7 +161,9 @@ def check_hooks(module: ModuleType) -> tuple[str, ...]:
 def check_description(described: Any) -> None:
     """Raises PluginError unless it is a description made for this contract."""
     if not isinstance(described, AdapterDescription):
-        raise PluginError(f"dlb_describe gave a {type(described).__name__}, not an AdapterDescription")
+        raise PluginError(
+            f"dlb_describe gave a {type(described).__name__}, not an AdapterDescription"
+        )
     major, minor = described.contract
     if major != CONTRACT[0] or minor > CONTRACT[1]:
         raise PluginError(

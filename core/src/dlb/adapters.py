@@ -1,0 +1,105 @@
+"""Which adapters there are, and the interpreter that each one runs in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlb.errors import EnvironmentMissing, UnknownNameError
+from dlb.plugins import load_plugins
+
+__all__ = ["Home", "find_adapters", "homes", "known_adapters"]
+
+HERE = "this environment"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where an adapter lives.
+
+    Attributes:
+        adapter: its name.
+        python: the interpreter that its workers run in.
+        where: ``this environment``, or the environment's folder.
+    """
+
+    adapter: str
+    python: Path
+    where: str
+
+
+def homes() -> dict[str, Home]:
+    """Every adapter that can run now: of this environment first, then of the others."""
+    from dlb import environments
+
+    found = {
+        name: Home(name, Path(sys.executable), HERE) for name in sorted(load_plugins().adapters)
+    }
+    for environment in environments.list_all():
+        found.setdefault(
+            environment.name,
+            Home(environment.name, Path(environment.python), str(environment.folder)),
+        )
+    return found
+
+
+def known_adapters() -> list[str]:
+    """Names of adapters that can be had, installed or not."""
+    from dlb import environments
+
+    return sorted({*environments.KNOWN, *homes()})
+
+
+def find_adapters(
+    names: Sequence[str],
+    *,
+    provision: bool = False,
+    source: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[Home]:
+    """The homes of adapters, in the order given; all there are when ``names`` is empty.
+
+    Args:
+        provision: make (or make anew, when its source has changed) what is missing.
+        source: a checkout or a folder of wheels to make it from.
+        report: hears what is being made, a line at a time.
+
+    Raises:
+        UnknownNameError: nobody knows an adapter of that name.
+        EnvironmentMissing: it is known and has no environment; the message says how to make it.
+        ProvisionError: it could not be made.
+    """
+    from dlb import environments
+
+    there = homes()
+    wanted = list(dict.fromkeys(names)) or list(there)
+    if not wanted:
+        known = " ".join(sorted(environments.KNOWN))
+        raise EnvironmentMissing(
+            f"no adapter is installed; make environments with: dlb env create {known}"
+        )
+    for name in wanted:
+        if name not in there and name not in environments.KNOWN:
+            raise UnknownNameError(
+                "adapter",
+                name,
+                {*environments.KNOWN, *there},
+                f"an adapter by others is installed with: dlb env create {name} --from DIR",
+            )
+    found = []
+    for name in wanted:
+        home = there.get(name)
+        if provision and (home is None or home.where != HERE):
+            environment = environments.ensure(
+                name, **({"source": source} if source else {}), report=report
+            )
+            home = Home(name, Path(environment.python), str(environment.folder))
+        if home is None:
+            raise EnvironmentMissing(
+                f"adapter '{name}' has no environment; make it with: dlb env create {name} "
+                "(or add --provision)"
+            )
+        found.append(home)
+    return found

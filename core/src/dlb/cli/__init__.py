@@ -1,0 +1,121 @@
+"""The command line. Commands are imported when they are called, so that ``dlb --help`` is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from dlb import __version__
+from dlb.errors import DlbError
+
+__all__ = ["main"]
+
+#: Command name to module of :mod:`dlb.cli` and its one-line help.
+COMMANDS = {
+    "run": ("run", "Train, time, export and prove a workload on adapters."),
+    "verify": ("run", "Prove that adapters build the same model; keep no record."),
+    "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
+    "env": ("env", "The environments that adapters live in."),
+    "data": ("data", "Data sets: list, fetch, find."),
+    "export": ("export", "Write a workload's ONNX graph."),
+    "show": ("show", "Show a record or a workload."),
+}
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """dlb's own commands, found by name, and those that plugins add."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *sorted(plugin_commands())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            module = import_module(f"dlb.cli.{COMMANDS[cmd_name][0]}")
+            command: click.Command = getattr(module, f"{cmd_name}_command")
+            return command
+        return plugin_commands().get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, text) for name, (_, text) in COMMANDS.items()]
+        rows += [(name, one.get_short_help_str()) for name, one in plugin_commands().items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def plugin_commands() -> dict[str, click.Command]:
+    """Commands that plugins bring, by name; dlb's own names are not given away."""
+    from dlb.plugins import load_plugins
+
+    found = [one for some in load_plugins().hook.dlb_commands() for one in some]
+    return {one.name: one for one in found if one.name and one.name not in COMMANDS}
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dlb")
+def dlb() -> None:
+    """Prove that deep-learning frameworks ran the same model, and measure them.
+
+    Exit status: 0 done and proven; 1 ran, and something differs or failed; 2 the request was
+    wrong; 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    # A terminated command must end its workers as an interrupted one does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    words = sys.argv[1:] if arguments is None else arguments
+    status = call(words)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def call(words: list[str]) -> int:
+    """Run one command; its exit status. Errors become one line on standard error."""
+    try:
+        status: Any = dlb.main(args=words, prog_name="dlb", standalone_mode=False)
+    except DlbError as error:
+        return fail(str(error), error.exit_status, words)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "dlb"
+        return fail(f"{error.format_message()} (see: {where} --help)", 2, words)
+    except click.ClickException as error:
+        return fail(error.format_message(), 2, words)
+    except (KeyboardInterrupt, click.Abort):
+        return fail(
+            "interrupted; finished records are kept, no process is left", INTERRUPTED, words
+        )
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        return fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1, words)
+    except Exception as error:
+        if os.environ.get("DLB_DEBUG"):
+            raise
+        kind = type(error).__name__
+        return fail(f"a fault of dlb: {kind}: {error}; DLB_DEBUG=1 shows where", 1, words)
+    return status if isinstance(status, int) else 0
+
+
+def fail(message: str, status: int, words: list[str]) -> int:
+    """Say what went wrong in one line; with ``--json`` as the one document too."""
+    line = " ".join(message.split())
+    click.echo(f"dlb: {line}", err=True)
+    if "--json" in words:
+        click.echo(json.dumps({"error": line, "exit_status": status}))
+    return status
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,49 @@
+"""``dlb data``: data sets."""
+
+from __future__ import annotations
+
+import click
+
+from dlb.cli.listing import list_command
+from dlb.cli.output import json_option, note
+
+__all__ = ["data_command"]
+
+
+@click.group("data")
+def data_command() -> None:
+    """List, fetch and find data sets. A folder in DLB_DATA_DIR is looked at first."""
+
+
+@data_command.command("list")
+@json_option
+@click.pass_context
+def list_all(ctx: click.Context, as_json: bool) -> None:
+    """Data sets, and where each one is."""
+    ctx.invoke(list_command, what="datasets", as_json=as_json)
+
+
+@data_command.command()
+@click.argument("name")
+def fetch(name: str) -> None:
+    """Download a data set, check it, and keep it."""
+    from dlb.data.catalogue import describe
+    from dlb.data.fetch import fetch as fetch_files
+
+    click.echo(str(fetch_files(describe(name), report=note)))
+
+
+@data_command.command()
+@click.argument("name")
+def path(name: str) -> None:
+    """Print the folder a data set is in."""
+    from dlb.data.catalogue import describe
+    from dlb.data.locate import find
+    from dlb.errors import DataError
+
+    folder = find(describe(name).name)
+    if folder is None:
+        raise DataError(
+            f"data set '{name}' is not on this machine; get it with: dlb data fetch {name}"
+        )
+    click.echo(str(folder))

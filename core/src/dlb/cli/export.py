@@ -1,0 +1,60 @@
+"""``dlb export``: a workload's ONNX graph."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+
+from dlb.cli.output import print_warnings
+
+__all__ = ["export_command"]
+
+
+@click.command("export")
+@click.argument("workload")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--from",
+    "adapter",
+    metavar="ADAPTER",
+    help="An adapter's own export instead of the canonical graph.",
+)
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the weights.")
+def export_command(workload: str, file: Path, adapter: str | None, dtype: str, seed: int) -> None:
+    """Write WORKLOAD with its seeded weights as ONNX to FILE."""
+    from dlb.catalogue import load_workload
+    from dlb.errors import RequestError
+    from dlb.workload.initial import initial_weights
+
+    print_warnings()
+    read = load_workload(workload)
+    weights = initial_weights(read.model, seed)
+    with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
+        made = Path(folder) / "model.onnx"
+        if adapter is None:
+            from dlb.graph.canonical import canonical_graph
+
+            graph = canonical_graph(read.model, weights, dtype=dtype)  # type: ignore[arg-type]
+            made.write_bytes(graph.SerializeToString())
+        else:
+            from dlb.adapters import find_adapters
+            from dlb.supervision import Launch, worker_group
+            from dlb.supervision.remote import RemoteModel, start
+
+            home = find_adapters([adapter])[0]
+            with worker_group(Launch(adapter, home.python, Path(folder))) as group:
+                start(group, threads=1, device="cpu", seed=seed)
+                RemoteModel(group, read, weights, dtype=dtype, batch_size=read.batch_size).export(
+                    made
+                )
+        try:
+            shutil.copyfile(made, file)
+        except OSError as error:
+            raise RequestError(f"cannot write {file}: {error.strerror or error}") from None
+    click.echo(f"{file}: {file.stat().st_size} bytes")

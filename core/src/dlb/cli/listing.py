@@ -1,0 +1,160 @@
+"""``dlb list``: what there is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from dlb.cli.output import json_option, print_json, print_table, print_warnings
+
+__all__ = ["list_command"]
+
+
+@click.command("list")
+@click.argument(
+    "what", type=click.Choice(["adapters", "workloads", "datasets", "strategies", "plugins"])
+)
+@json_option
+def list_command(what: str, as_json: bool) -> None:
+    """What is installed, with versions, and what is known but not installed."""
+    print_warnings()
+    columns, rows = _LISTS[what]()
+    if as_json:
+        print_json({what: [dict(zip(columns, row)) for row in rows]})
+    else:
+        print_table(
+            columns, [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+        )
+
+
+def _descriptions() -> dict[str, Any]:
+    """What each environment says of itself, by adapter; an environment that cannot answer says why."""
+    import tempfile
+    from pathlib import Path
+
+    from dlb.adapters import HERE, homes
+    from dlb.description import describe
+    from dlb.errors import DlbError
+    from dlb.plugins import load_plugins
+    from dlb.supervision import Launch, worker_group
+
+    here = describe(load_plugins())
+    found: dict[str, Any] = {}
+    for name, home in homes().items():
+        if home.where == HERE:
+            found[name] = here
+            continue
+        try:
+            with tempfile.TemporaryDirectory(prefix="dlb-") as scratch:
+                with worker_group(Launch(name, home.python, Path(scratch))) as group:
+                    found[name] = group.call("describe")[0]
+        except DlbError as error:
+            found[name] = {
+                "adapters": [],
+                "strategies": [],
+                "plugins": [],
+                "broken": [],
+                "error": str(error),
+            }
+    return found
+
+
+def _adapters() -> tuple[list[str], list[list[Any]]]:
+    from dlb import environments
+    from dlb.adapters import homes
+
+    described, there = _descriptions(), homes()
+    rows: list[list[Any]] = []
+    for name in sorted({*environments.KNOWN, *there}):
+        if name not in there:
+            known = environments.KNOWN[name]
+            rows.append([name, known.title, "", "not installed", f"dlb env create {name}"])
+            continue
+        one = next((a for a in described[name]["adapters"] if a["name"] == name), None)
+        if one is None:
+            broken = "; ".join(b["reason"] for b in described[name]["broken"])
+            state = described[name].get("error") or broken or "its plugin is not there"
+            rows.append([name, "", "", f"broken: {state}", f"dlb env doctor {name}"])
+        else:
+            rows.append(
+                [name, one["title"], one["framework_version"], "installed", there[name].where]
+            )
+    return ["adapter", "framework", "version", "state", "where"], rows
+
+
+def _workloads() -> tuple[list[str], list[list[Any]]]:
+    from dlb.catalogue import load_workload, workload_names
+    from dlb.workload import workload_hash
+
+    rows = []
+    for name in workload_names():
+        one = load_workload(name)
+        rows.append([name, one.title, one.data.name, workload_hash(one)[:12], one.source])
+    return ["workload", "title", "data", "hash", "source"], rows
+
+
+def _datasets() -> tuple[list[str], list[list[Any]]]:
+    from dlb.data.locate import describe_all
+
+    rows = [
+        [one.name, one.title, f"{one.n_train} + {one.n_test}", one.licence, one.where]
+        for one in describe_all()
+    ]
+    return ["data set", "title", "samples", "licence", "where"], rows
+
+
+def _strategies() -> tuple[list[str], list[list[Any]]]:
+    rows, seen = [], set()
+    for described in _descriptions().values():
+        for one in described["strategies"]:
+            key = (one["name"], tuple(one["frameworks"]))
+            if key not in seen:
+                seen.add(key)
+                kind = f"{'synchronous' if one['synchronous'] else 'asynchronous'} {one['parallelism']}"
+                rows.append(
+                    [
+                        one["name"],
+                        one["title"],
+                        ", ".join(one["frameworks"]),
+                        kind,
+                        one["parameters"],
+                        ", ".join(one["backends"]),
+                        ", ".join(one["devices"]),
+                    ]
+                )
+    columns = ["strategy", "title", "adapters", "kind", "parameters", "backends", "devices"]
+    return columns, rows
+
+
+def _plugins() -> tuple[list[str], list[list[Any]]]:
+    from dlb.contract import CONTRACT
+    from dlb.plugins import load_plugins
+
+    plugins = load_plugins()
+    contract = ".".join(map(str, CONTRACT))
+    rows: list[list[Any]] = [
+        [one.name, f"{one.distribution} {one.version}", "loaded", contract, ", ".join(one.hooks)]
+        for one in plugins.loaded
+    ]
+    rows += [
+        [
+            one["name"],
+            f"{one['distribution']} {one['version']}",
+            "left out",
+            contract,
+            one["reason"],
+        ]
+        for one in map(asdict, plugins.broken)
+    ]
+    return ["plugin", "distribution", "state", "contract", "hooks"], rows
+
+
+_LISTS = {
+    "adapters": _adapters,
+    "workloads": _workloads,
+    "datasets": _datasets,
+    "strategies": _strategies,
+    "plugins": _plugins,
+}

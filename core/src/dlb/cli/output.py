@@ -1,0 +1,73 @@
+"""Printing: a table for people, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+__all__ = ["json_option", "note", "print_json", "print_table", "print_warnings"]
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
+)
+
+
+def print_json(document: Any) -> None:
+    """The one document on standard output."""
+    click.echo(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+
+
+def note(text: str) -> None:
+    """A line on standard error."""
+    click.echo(text, err=True)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    right: Sequence[str] = (),
+) -> None:
+    """A table on standard output: as wide as the terminal, or as it needs when it is none.
+
+    Args:
+        right: columns of numbers, which are aligned right.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    for row in rows:
+        # Text, not markup: what is shown may come from a stranger's file.
+        table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False).print(table)
+
+
+_STYLES = {
+    "proven": "bold green",
+    "deviates": "bold red",
+    "unproven": "yellow",
+    "passed": "green",
+    "failed": "red",
+    "not run": "yellow",
+    "ok": "green",
+    "error": "red",
+    "warning": "yellow",
+}
+
+
+def print_warnings() -> None:
+    """Name the plugins that were left out."""
+    from dlb.plugins import load_plugins
+
+    for broken in load_plugins().broken:
+        note(f"dlb: {broken}")

@@ -1,0 +1,206 @@
+"""``dlb run`` and ``dlb verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlb.cli import INTERRUPTED
+from dlb.cli.output import json_option, note, print_json, print_warnings
+
+__all__ = ["run_command", "verify_command"]
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that ``run`` and ``verify`` have in common."""
+    options = [
+        click.argument("workload"),
+        click.option(
+            "--on",
+            "adapters",
+            multiple=True,
+            metavar="ADAPTER",
+            help="Adapter to use; repeat for several. Default: every one found.",
+        ),
+        click.option(
+            "--provision", is_flag=True, help="Make environments that are missing or out of date."
+        ),
+        click.option(
+            "--from",
+            "source",
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="With --provision: a checkout or a folder of wheels.",
+        ),
+        click.option(
+            "--batch-size",
+            type=int,
+            metavar="N",
+            help="Samples a step, all workers together. Default: the workload's.",
+        ),
+        click.option(
+            "--threads",
+            type=int,
+            metavar="N",
+            help="Threads of each worker. Default: the cores there are, shared out.",
+        ),
+        click.option(
+            "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(["float32", "float64"]),
+            default="float32",
+            show_default=True,
+        ),
+        click.option(
+            "--seed",
+            type=int,
+            default=0,
+            show_default=True,
+            help="Of the weights and the order of samples.",
+        ),
+        click.option(
+            "--strategy",
+            default="",
+            metavar="NAME",
+            help="Distributed strategy; see: dlb list strategies.",
+        ),
+        click.option(
+            "--workers",
+            type=int,
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Worker processes of the strategy.",
+        ),
+        click.option(
+            "--time-out",
+            "call_seconds",
+            type=float,
+            default=300.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="End a worker that makes no progress for so long.",
+        ),
+        json_option,
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command("run")
+@shared_options
+@click.option("--steps", type=int, metavar="N", help="Training steps.")
+@click.option(
+    "--epochs",
+    type=int,
+    metavar="N",
+    help="Passes over the data, instead of steps. Default: the workload's.",
+)
+@click.option(
+    "--warmup",
+    type=int,
+    metavar="N",
+    help="First steps left out of the summary. Default: 10, or a tenth of few steps.",
+)
+@click.option(
+    "--input",
+    "via",
+    type=click.Choice(["pipeline", "memory"]),
+    default="pipeline",
+    show_default=True,
+    help="The framework's own input pipeline, or data already in memory.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("dlb-results"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for records.",
+)
+def run_command(**options: Any) -> int:
+    """Train WORKLOAD on adapters, time it, export it, and prove that the same model ran.
+
+    WORKLOAD is a name (see: dlb list workloads) or a .toml file.
+    """
+    steps, epochs = options.pop("steps"), options.pop("epochs")
+    if steps is not None and epochs is not None:
+        raise click.UsageError("--steps and --epochs exclude each other")
+    return execute("run", steps, epochs, **options)
+
+
+@click.command("verify")
+@shared_options
+def verify_command(**options: Any) -> int:
+    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record."""
+    from dlb.run import VERIFY_STEPS
+
+    return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)
+
+
+def execute(
+    command: str,
+    steps: int | None,
+    epochs: int | None,
+    *,
+    workload: str,
+    adapters: tuple[str, ...],
+    provision: bool,
+    source: Path | None,
+    batch_size: int | None,
+    threads: int | None,
+    warmup: int | None,
+    as_json: bool,
+    **rest: Any,
+) -> int:
+    """Fill in defaults, find the adapters, run, show."""
+    from dlb.adapters import find_adapters
+    from dlb.catalogue import load_workload
+    from dlb.data.catalogue import describe
+    from dlb.errors import RequestError
+    from dlb.progress import make_reporter
+    from dlb.provenance import available_cores
+    from dlb.run import Request, check, run
+    from dlb.tables import outcome_document, print_outcome
+
+    print_warnings()
+    read = load_workload(workload)
+    size = read.batch_size if batch_size is None else batch_size
+    samples = describe(read.data.name).split("train").n_samples
+    if epochs is not None and epochs < 1:
+        raise RequestError(f"--epochs is {epochs}; it must be 1 or more")
+    if not 1 <= size <= samples:
+        raise RequestError(
+            f"--batch-size is {size}; it must be from 1 to the {samples} training samples of "
+            f"'{read.data.name}'"
+        )
+    count = steps if steps is not None else (epochs or read.epochs) * (samples // size)
+    workers = rest["workers"]
+    request = Request(
+        workload=read,
+        homes=(),
+        batch_size=size,
+        steps=count,
+        warmup=min(10, count // 10) if warmup is None else warmup,
+        threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
+        command=command,
+        **rest,
+    )
+    check(request)
+    homes = find_adapters(adapters, provision=provision, source=source, report=note)
+    with make_reporter([home.adapter for home in homes]) as reporter:
+        outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
+    if as_json:
+        print_json(outcome_document(outcome))
+    else:
+        print_outcome(outcome)
+    if outcome.interrupted:
+        note("dlb: interrupted; finished records are kept, no process is left")
+        return INTERRUPTED
+    return 0 if outcome.proven else 1

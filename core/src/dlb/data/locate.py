@@ -1,0 +1,149 @@
+"""Where a data set is on this machine.
+
+Looked at in this order, the first complete one is used:
+
+1. ``$DLB_DATA_DIR/NAME/``
+2. ``$DLB_DATA_DIR/``
+3. ``NAME`` in the folder of fetched data sets (``dlb.places.data_home``)
+4. inside this package
+
+Each file may lie there plain or as ``.gz``. Being found says that the files are there; their
+checksums are checked when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlb import places
+from dlb.data.catalogue import DataFile, DataSetDescription, data_set_names, describe
+from dlb.data.content import check_content
+from dlb.errors import DataError
+
+__all__ = [
+    "DataSetState",
+    "describe_all",
+    "find",
+    "find_described",
+    "find_in_data_dir",
+    "path_of",
+    "places_looked_at",
+]
+
+_EMBEDDED = Path(__file__).parent / "embedded"
+
+
+@dataclass(frozen=True)
+class DataSetState:
+    """A data set and where it is: ``embedded``, a folder, or ``not fetched``."""
+
+    name: str
+    title: str
+    licence: str
+    source: str
+    sample_shape: tuple[int, int, int]
+    n_classes: int
+    n_train: int
+    n_test: int
+    download_size: int
+    where: str
+
+
+def find(name: str) -> Path | None:
+    """The folder that holds a data set's files, or None when it is nowhere.
+
+    Raises:
+        UnknownNameError: there is no data set of that name.
+    """
+    return find_described(describe(name))
+
+
+def find_described(description: DataSetDescription) -> Path | None:
+    """``find`` for a description that need not be in the catalogue."""
+    given = find_in_data_dir(description)
+    if given is not None:
+        return given
+    folders = [places.data_home() / description.name]
+    if description.embedded:
+        folders.append(_EMBEDDED / description.name)
+    return next((folder for folder in folders if _complete(description, folder)), None)
+
+
+def find_in_data_dir(description: DataSetDescription) -> Path | None:
+    """The folder in ``DLB_DATA_DIR`` that holds a data set's files, or None."""
+    data_dir = _data_dir()
+    if data_dir is None:
+        return None
+    if _complete(description, data_dir / description.name):
+        return data_dir / description.name
+    if _complete(description, data_dir) and _is_this_one(description, data_dir):
+        return data_dir
+    return None
+
+
+def path_of(folder: Path, file: DataFile) -> Path | None:
+    """A file in a folder, plain or ``.gz``, or None when neither is there."""
+    for candidate in (folder / file.name, folder / f"{file.name}.gz"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def places_looked_at(description: DataSetDescription) -> list[Path]:
+    """The folders that ``find_described`` looks at, in order."""
+    data_dir = _data_dir()
+    given = [data_dir / description.name, data_dir] if data_dir is not None else []
+    embedded = [_EMBEDDED / description.name] if description.embedded else []
+    return [*given, places.data_home() / description.name, *embedded]
+
+
+def describe_all() -> list[DataSetState]:
+    """Every data set of the catalogue and where it is."""
+    return [_state(describe(name)) for name in data_set_names()]
+
+
+def _state(description: DataSetDescription) -> DataSetState:
+    folder = find_described(description)
+    if folder is None:
+        where = "not fetched"
+    elif folder.parent == _EMBEDDED:
+        where = "embedded"
+    else:
+        where = str(folder)
+    return DataSetState(
+        name=description.name,
+        title=description.title,
+        licence=description.licence,
+        source=description.source,
+        sample_shape=description.sample_shape,
+        n_classes=len(description.classes),
+        n_train=description.split("train").n_samples,
+        n_test=description.split("test").n_samples,
+        download_size=description.download_size,
+        where=where,
+    )
+
+
+def _data_dir() -> Path | None:
+    chosen = os.environ.get("DLB_DATA_DIR")
+    return Path(chosen).expanduser().absolute() if chosen else None
+
+
+def _complete(description: DataSetDescription, folder: Path) -> bool:
+    return all(path_of(folder, file) is not None for file in description.files)
+
+
+def _is_this_one(description: DataSetDescription, folder: Path) -> bool:
+    # MNIST, Fashion-MNIST and its subset use the same file names, so in a folder that is not named
+    # for the data set the names do not tell which one it is. The smallest file does.
+    smallest = min(description.files, key=lambda file: file.size)
+    path = path_of(folder, smallest)
+    if path is None:
+        return False
+    try:
+        check_content(path, smallest.size, smallest.sha256)
+    except DataError:
+        return False
+    return True

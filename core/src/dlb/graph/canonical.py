@@ -1,0 +1,179 @@
+"""The canonical ONNX graph of a model description: what every framework must have built.
+
+The graph is of opset 17 and IR version 8, so that ONNX 1.13 and everything later reads it.
+
+- The batch axis is symbolic, ``batch``.
+- Every layer's value, and the node that computes it, is called by the layer's name.
+- Initialisers are the parameters, called and shaped as in
+  :func:`dlb.workload.shapes.parameter_shapes`. An operator that wants another form of them gets it
+  from explicit layout operators, so that to move a parameter one moves exactly one initialiser.
+- Everything that only connects those is called ``layer/...``, which no layer can be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.errors import WorkloadError
+from dlb.graph.layer_nodes import Pieces, add_layer
+from dlb.workload.model import Model
+from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
+
+__all__ = ["IR_VERSION", "LABELS", "LOSS", "OPSET", "canonical_graph", "loss_graph"]
+
+OPSET = 17
+IR_VERSION = 8
+LABELS = "labels"
+LOSS = "loss"
+
+Precision = Literal["float32", "float64"]
+Outputs = Literal["logits", "layers"]
+_ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+
+
+def canonical_graph(
+    model: Model,
+    weights: Mapping[str, npt.NDArray[Any]],
+    *,
+    dtype: Precision = "float32",
+    outputs: Outputs = "logits",
+    training: bool = False,
+) -> onnx.ModelProto:
+    """The canonical graph of a model with these weights.
+
+    Args:
+        model: the description.
+        weights: every parameter and state by ``layer.parameter``, in canonical layout.
+        dtype: of the real input, the weights and the results.
+        outputs: ``logits`` for the last layer's value, ``layers`` for every layer's, in order.
+        training: batch normalisation takes the batch's statistics, and the running ones that
+            follow are outputs ``layer.mean/running`` and ``layer.variance/running``, after the
+            others. Dropout is then at rate 0, since its masks cannot be matched across frameworks.
+
+    Returns:
+        A model from ``model.input.name`` [batch, ...] (``dtype``, or int64 for an index) to the
+        outputs asked for.
+
+    Raises:
+        WorkloadError: the model does not hold together, or the weights are not its own.
+    """
+    pieces, shapes, element = _build(model, weights, dtype, training)
+    names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
+    values = [_value(name, shapes[name], element) for name in names]
+    return _model(pieces, [_input(model, element)], values + _running(pieces, element))
+
+
+def loss_graph(
+    model: Model,
+    weights: Mapping[str, npt.NDArray[Any]],
+    *,
+    dtype: Precision = "float64",
+    outputs: Outputs = "logits",
+    training: bool = False,
+) -> onnx.ModelProto:
+    """The canonical graph followed by the loss, ONNX SoftmaxCrossEntropyLoss averaged.
+
+    Beside the model's input it reads ``labels``, int64 [batch] for logits [batch, classes] and
+    [batch, T] for logits [batch, T, classes]. Its first output is ``loss``, a scalar; those of
+    :func:`canonical_graph` follow.
+
+    Raises:
+        WorkloadError: as :func:`canonical_graph`; the logits have axes that a loss cannot take; or
+            a layer or the input is called ``labels`` or ``loss``.
+    """
+    pieces, shapes, element = _build(model, weights, dtype, training)
+    taken = {LABELS, LOSS} & set(shapes)
+    if taken:
+        raise WorkloadError(
+            f"'{sorted(taken)[0]}' is what the loss calls its own; give the layer another name"
+        )
+    last = model.nodes[-1].name
+    if len(shapes[last]) not in (1, 2):
+        raise WorkloadError(
+            f"layer '{last}': a loss needs logits [N, classes] or [N, T, classes], not "
+            f"{['N', *shapes[last]]}; put a flatten before the last linear layer"
+        )
+    scores = last
+    if len(shapes[last]) == 2:
+        scores = pieces.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
+    pieces.node("SoftmaxCrossEntropyLoss", [scores, LABELS], LOSS, reduction="mean")
+    labels = helper.make_tensor_value_info(LABELS, TensorProto.INT64, ["batch", *shapes[last][:-1]])
+    loss = helper.make_tensor_value_info(LOSS, element, [])
+    names = [node.name for node in model.nodes] if outputs == "layers" else [last]
+    values = [_value(name, shapes[name], element) for name in names]
+    return _model(
+        pieces, [_input(model, element), labels], [loss, *values, *_running(pieces, element)]
+    )
+
+
+def _build(
+    model: Model, weights: Mapping[str, npt.NDArray[Any]], dtype: Precision, training: bool
+) -> tuple[Pieces, dict[str, Shape], int]:
+    if dtype not in _ELEMENT_TYPES:
+        raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
+    shapes = infer_shapes(model)
+    parameters = parameter_shapes(model)
+    _check_weights(parameters, weights)
+    pieces = Pieces(np.dtype(dtype), training)
+    for name in parameters:
+        pieces.initializer(name, np.asarray(weights[name]))
+    for node in model.wired():
+        add_layer(pieces, node, [shapes[name] for name in node.inputs])
+    return pieces, shapes, _ELEMENT_TYPES[dtype]
+
+
+def _check_weights(
+    parameters: Mapping[str, Shape], weights: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    missing, unknown = set(parameters) - set(weights), set(weights) - set(parameters)
+    if missing or unknown:
+        raise WorkloadError(
+            f"the weights are not this model's: missing {sorted(missing) or 'none'}, "
+            f"unknown {sorted(unknown) or 'none'}"
+        )
+    for name, shape in parameters.items():
+        if tuple(np.shape(weights[name])) != shape:
+            raise WorkloadError(
+                f"weight '{name}' has shape {list(np.shape(weights[name]))}, "
+                f"and the model's is {list(shape)}"
+            )
+
+
+def _input(model: Model, element: int) -> onnx.ValueInfoProto:
+    kind = TensorProto.INT64 if model.input.kind == "index" else element
+    return _value(model.input.name, model.input.shape, kind)
+
+
+def _value(name: str, shape: Shape, element: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, element, ["batch", *shape])
+
+
+def _running(pieces: Pieces, element: int) -> list[onnx.ValueInfoProto]:
+    return [
+        helper.make_tensor_value_info(name, element, list(shape))
+        for name, shape in pieces.running.items()
+    ]
+
+
+def _model(
+    pieces: Pieces, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        pieces.nodes,
+        "canonical",
+        inputs,
+        outputs,
+        [numpy_helper.from_array(array, name) for name, array in pieces.initializers.items()],
+    )
+    return helper.make_model(
+        graph,
+        producer_name="dlb",
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )

@@ -1,0 +1,21 @@
+"""Real attributes of ONNX nodes, which are float32, read back as the decimal that was meant."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["decimal", "six_digits"]
+
+
+def decimal(value: float) -> float:
+    """The shortest decimal that rounds to the same float32.
+
+    ONNX keeps 1e-5 as 9.99999974738e-06. Computing in float64 with that number would differ from
+    a framework that computes with 1e-5, by more than the rounding of float64.
+    """
+    return float(str(np.float32(value)))
+
+
+def six_digits(value: float) -> float:
+    """A real attribute as it is compared: exporters multiply and divide in float32."""
+    return float(f"{value:.6g}")

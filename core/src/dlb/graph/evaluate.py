@@ -1,0 +1,115 @@
+"""Running an ONNX graph in NumPy: the framework-neutral truth that proofs are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from dlb.errors import RequestError, UnsupportedError
+from dlb.graph.operators import OPERATORS
+
+__all__ = ["Evaluator", "evaluate"]
+
+Array = npt.NDArray[Any]
+
+
+class Evaluator:
+    """A graph ready to be run many times.
+
+    It computes in the types of the graph: a truth is a graph made with ``dtype="float64"``.
+    Operators are those of ``onnx.reference`` but for :data:`dlb.graph.operators.OPERATORS`. Real
+    attributes are taken as the shortest decimal that their float32 stands for
+    (:func:`dlb.graph.decimals.decimal`).
+
+    Raises:
+        UnsupportedError: the graph has an operator that there is no reference of.
+    """
+
+    def __init__(self, graph: onnx.ModelProto) -> None:
+        try:
+            self._runner = ReferenceEvaluator(graph, new_ops=list(OPERATORS))
+        except Exception as error:  # the reference raises whatever its parts do
+            raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
+        held = {
+            tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.graph.initializer
+        }
+        self._types = {name: _dtype(kind) for name, (kind, _) in held.items()}
+        self._shapes: dict[str, list[int | None]] = {
+            name: [int(size) for size in dims] for name, (_, dims) in held.items()
+        }
+        self._required = []
+        for value in graph.graph.input:
+            kind = value.type.tensor_type
+            self._types[value.name] = _dtype(kind.elem_type)
+            if kind.HasField("shape"):
+                self._shapes[value.name] = [
+                    dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim
+                ]
+            if value.name not in held:
+                self._required.append(value.name)
+        self._outputs = [value.name for value in graph.graph.output]
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Iterable[str] | None = None
+    ) -> dict[str, Array]:
+        """Values by name.
+
+        Args:
+            inputs: every input by name, and any initialisers to replace; each is converted to the
+                graph's type for it.
+            outputs: names of any values in the graph; its outputs when left out.
+
+        Raises:
+            RequestError: an input is missing, unknown or of the wrong shape.
+            UnsupportedError: an operator could not be evaluated.
+        """
+        names = list(self._outputs if outputs is None else outputs)
+        missing = [name for name in self._required if name not in inputs]
+        unknown = [name for name in inputs if name not in self._types]
+        if missing or unknown:
+            raise RequestError(
+                f"the graph reads {', '.join(self._required)}; missing: "
+                f"{', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
+            )
+        fed = {name: self._fit(name, np.asarray(value)) for name, value in inputs.items()}
+        try:
+            found = self._runner.run(names, fed)
+        except Exception as error:
+            raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
+        return {name: np.asarray(value) for name, value in zip(names, found)}
+
+    def _fit(self, name: str, value: Array) -> Array:
+        wanted = self._shapes.get(name)
+        if wanted is not None and (
+            len(wanted) != value.ndim
+            or any(size not in (None, given) for size, given in zip(wanted, value.shape))
+        ):
+            shown = [size if size is not None else "N" for size in wanted]
+            raise RequestError(f"'{name}' has shape {list(value.shape)}; the graph reads {shown}")
+        kind = self._types[name]
+        if kind.kind in "iu" and value.dtype.kind not in "iu":
+            raise RequestError(f"'{name}' is of {value.dtype}; the graph reads integers ({kind})")
+        return value.astype(kind, copy=False)
+
+
+def evaluate(graph: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The graph's outputs by name; see :class:`Evaluator`, whose errors these are."""
+    return Evaluator(graph).run(inputs)
+
+
+def _dtype(element_type: int) -> np.dtype[Any]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
+
+
+def _one_line(error: BaseException) -> str:
+    """The innermost reason, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:300] + "..."

@@ -1,0 +1,225 @@
+"""The ONNX nodes that each layer means. One rule for each of :mod:`dlb.workload.layers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from dlb.errors import WorkloadError
+from dlb.graph.decimals import decimal
+from dlb.workload import layers as L
+from dlb.workload.model import Node
+from dlb.workload.shapes import Shape
+
+__all__ = ["Pieces", "add_layer"]
+
+
+class Pieces:
+    """Nodes and initialisers of a graph that is being put together.
+
+    Attributes:
+        dtype: of every real number in it.
+        training: whether batch normalisation takes the batch's statistics.
+        nodes: in order.
+        initializers: by name.
+        running: shapes of the running statistics that training puts out, by name.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], training: bool) -> None:
+        self.dtype = dtype
+        self.training = training
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, npt.NDArray[Any]] = {}
+        self.running: dict[str, Shape] = {}
+
+    def node(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        output: str | Sequence[str],
+        *,
+        name: str = "",
+        **attributes: Any,
+    ) -> str:
+        """Add a node, called as its first output unless ``name`` is given; returns that output."""
+        outputs = [output] if isinstance(output, str) else list(output)
+        self.nodes.append(
+            helper.make_node(operator, inputs, outputs, name=name or outputs[0], **attributes)
+        )
+        return outputs[0]
+
+    def initializer(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Add an initialiser; real numbers take the graph's type, integers stay int64."""
+        kind = np.int64 if values.dtype.kind in "iu" else self.dtype
+        self.initializers[name] = np.ascontiguousarray(values, kind)
+        return name
+
+
+def add_layer(pieces: Pieces, node: Node, given: list[Shape]) -> None:
+    """Add the nodes of one layer, whose inputs have the shapes ``given`` (of one sample).
+
+    Raises:
+        WorkloadError: a real attribute with more digits than ONNX's float32 attributes keep.
+    """
+    for name in node.layer.__struct_fields__:
+        value = getattr(node.layer, name)
+        if isinstance(value, float) and name != "rate" and decimal(value) != value:
+            raise WorkloadError(
+                f"layer '{node.name}': {name} = {value!r} has more digits than an ONNX attribute "
+                f"(float32) keeps; write {decimal(value)!r}"
+            )
+    _RULES[type(node.layer)](pieces, node.name, node.layer, list(node.inputs), given)
+
+
+def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: list[Shape]) -> None:
+    parameters = [f"{name}.weight"] + ([f"{name}.bias"] if layer.bias else [])
+    pieces.node(
+        "Conv",
+        inputs + parameters,
+        name,
+        kernel_shape=list(layer.kernel),
+        strides=list(layer.stride),
+        pads=list(layer.pads),
+        dilations=list(layer.dilation),
+        group=layer.groups,
+    )
+
+
+def _linear(
+    pieces: Pieces, name: str, layer: L.Linear, inputs: list[str], given: list[Shape]
+) -> None:
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    if len(given[0]) == 1:
+        pieces.node("Gemm", [*inputs, weight] + ([bias] if layer.bias else []), name, transB=1)
+        return
+    transposed = pieces.node("Transpose", [weight], f"{name}/weight", perm=[1, 0])
+    product = f"{name}/product" if layer.bias else name
+    pieces.node("MatMul", [*inputs, transposed], product, name=name)
+    if layer.bias:
+        pieces.node("Add", [product, bias], name, name=f"{name}/add")
+
+
+def _batch_norm(
+    pieces: Pieces, name: str, layer: L.BatchNorm, inputs: list[str], given: list[Shape]
+) -> None:
+    outputs = [name]
+    if pieces.training:
+        outputs += [f"{name}.mean/running", f"{name}.variance/running"]
+        pieces.running.update(dict.fromkeys(outputs[1:], (given[0][0],)))
+    pieces.node(
+        "BatchNormalization",
+        inputs + [f"{name}.{each}" for each in ("scale", "bias", "mean", "variance")],
+        outputs,
+        epsilon=layer.epsilon,
+        momentum=layer.momentum,
+        training_mode=int(pieces.training),
+    )
+
+
+def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]) -> None:
+    pieces.node(
+        "LRN",
+        inputs,
+        name,
+        alpha=layer.alpha,
+        beta=layer.beta,
+        bias=layer.bias,
+        size=layer.size,
+    )
+
+
+def _pool(
+    pieces: Pieces,
+    name: str,
+    layer: L.MaxPool | L.AveragePool,
+    inputs: list[str],
+    given: list[Shape],
+) -> None:
+    counted: dict[str, Any] = {}
+    if isinstance(layer, L.AveragePool):
+        counted["count_include_pad"] = int(layer.count_include_pad)
+    pieces.node(
+        "AveragePool" if counted else "MaxPool",
+        inputs,
+        name,
+        kernel_shape=list(layer.kernel),
+        strides=list(layer.stride),
+        pads=list(layer.pads),
+        ceil_mode=int(layer.ceil_mode),
+        **counted,
+    )
+
+
+def _dropout(
+    pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
+) -> None:
+    rate = 0.0 if pieces.training else layer.rate
+    pieces.node("Dropout", [*inputs, pieces.initializer(f"{name}/rate", np.array(rate))], name)
+
+
+def _embedding(
+    pieces: Pieces, name: str, layer: L.Embedding, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Gather", [f"{name}.weight", *inputs], name, axis=0)
+
+
+def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: list[Shape]) -> None:
+    """[N, T, F] to [T, N, F], ONNX LSTM of one direction, and back; B is [bias, 0]."""
+    direction = pieces.initializer(f"{name}/direction_axis", np.array([0]))
+    zeros = pieces.initializer(f"{name}/recurrent_bias", np.zeros(4 * layer.hidden))
+    first = pieces.node("Unsqueeze", [f"{name}.input_weight", direction], f"{name}/W")
+    second = pieces.node("Unsqueeze", [f"{name}.recurrent_weight", direction], f"{name}/R")
+    both = pieces.node("Concat", [f"{name}.bias", zeros], f"{name}/biases", axis=0)
+    bias = pieces.node("Unsqueeze", [both, direction], f"{name}/B")
+    steps = pieces.node("Transpose", inputs, f"{name}/steps_first", perm=[1, 0, 2])
+    pieces.node(
+        "LSTM",
+        [steps, first, second, bias],
+        f"{name}/directions",
+        name=name,
+        hidden_size=layer.hidden,
+        direction="forward",
+    )
+    axis = pieces.initializer(f"{name}/directions_axis", np.array([1]))
+    hidden = pieces.node("Squeeze", [f"{name}/directions", axis], f"{name}/hidden")
+    pieces.node("Transpose", [hidden], name, name=f"{name}/batch_first", perm=[1, 0, 2])
+
+
+def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
+    def rule(
+        pieces: Pieces, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
+    ) -> None:
+        pieces.node(operator, inputs, name, **attributes)
+
+    return rule
+
+
+def _concat(
+    pieces: Pieces, name: str, layer: L.Concat, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Concat", inputs, name, axis=layer.axis)
+
+
+_RULES: dict[type, Callable[..., None]] = {
+    L.Conv: _conv,
+    L.Linear: _linear,
+    L.BatchNorm: _batch_norm,
+    L.LRN: _lrn,
+    L.MaxPool: _pool,
+    L.AveragePool: _pool,
+    L.GlobalAveragePool: _plain("GlobalAveragePool"),
+    L.ReLU: _plain("Relu"),
+    L.Tanh: _plain("Tanh"),
+    L.Sigmoid: _plain("Sigmoid"),
+    L.Dropout: _dropout,
+    L.Add: _plain("Add"),
+    L.Concat: _concat,
+    L.Flatten: _plain("Flatten", axis=1),
+    L.Embedding: _embedding,
+    L.LSTM: _lstm,
+}

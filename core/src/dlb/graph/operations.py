@@ -1,0 +1,210 @@
+"""What an ONNX graph computes, less how it is laid out: the form in which graphs are compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from dlb.graph.decimals import six_digits
+from dlb.graph.decomposed import local_response_normalization
+from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
+from dlb.graph.trace import trace
+from dlb.graph.window_rules import conv, pool
+
+__all__ = ["Operation", "operations"]
+
+
+def operations(model: onnx.ModelProto) -> list[Operation]:
+    """What a model computes, in an order in which each follows its inputs.
+
+    Raises:
+        UnsupportedError: the model cannot be run.
+    """
+    return Reader(trace(model), _RULES).read()
+
+
+def _activation(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation:
+    return reader.make(node, node.op_type, {})
+
+
+def _clip(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """Clip to [0, inf) and the larger of x and 0 are Relu."""
+    low, high = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    if node.op_type == "Max":
+        zeros = [reader.trace.constant(node, index) for index in range(len(node.input))]
+        none = [zero for zero in zeros if zero is not None and not np.any(zero)]
+        if len(node.input) == 2 and len(none) == 1:
+            return reader.make(node, "Relu", {})
+    elif float(given.get("min", -np.inf) if low is None else low) == 0 and (
+        float(given.get("max", np.inf) if high is None else high) >= 3e38
+    ):
+        return reader.make(node, "Relu", {})
+    return other(reader, node, given, place, output)
+
+
+def _global_average(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    if node.op_type == "ReduceMean":
+        axes = given.get("axes", reader.trace.constant(node, 1))
+        rank = reader.trace.values[node.input[0]].ndim
+        over = set() if axes is None else {int(axis) % rank for axis in np.ravel(axes)}
+        if rank != 4 or len(over) != 2 or 0 in over:
+            return other(reader, node, given, place, output)
+    return reader.make(node, "GlobalAveragePool", {})
+
+
+def _lrn(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation:
+    size = given["size"]
+    return reader.make(
+        node,
+        "LRN",
+        {
+            "size": size,
+            "before": (size - 1) // 2,
+            "alpha": six_digits(given.get("alpha", 1e-4)),
+            "beta": six_digits(given.get("beta", 0.75)),
+            "bias": six_digits(given.get("bias", 1.0)),
+        },
+    )
+
+
+def _batch_norm(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    scale = reader.trace.constant(node, 1)
+    if scale is None:
+        return other(reader, node, given, place, output)
+    attributes = {
+        "channels": scale.size,
+        "epsilon": six_digits(given.get("epsilon", 1e-5)),
+        "training": bool(given.get("training_mode", 0)),
+        **({"output": place} if place else {}),
+    }
+    return reader.make(node, "BatchNormalization", attributes, parameters=4 * scale.size)
+
+
+def _linear(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """Gemm and MatMul with a constant matrix; the weight's shape as [out, in]."""
+    weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
+    if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):
+        return other(reader, node, given, place, output)
+    shape = weight.shape if given.get("transB", 0) else weight.shape[::-1]
+    parameters = weight.size + (0 if bias is None else bias.size)
+    attributes = {"weight": shape, "bias": bias is not None}
+    return reader.make(node, "Linear", attributes, parameters=parameters)
+
+
+def _concat(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    if len(reader.live_inputs(node)) != len(node.input):
+        return other(reader, node, given, place, output)
+    if len(node.input) == 1:
+        return reader.source[node.input[0]]
+    sizes = [reader.trace.values[name].shape[given["axis"]] for name in node.input]
+    return reader.make(node, "Concat", {"sizes": tuple(sizes)})
+
+
+def _embedding(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    table = reader.trace.constant(node, 0)
+    if table is None or table.ndim != 2 or given.get("axis", 0):
+        return other(reader, node, given, place, output)
+    return reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
+
+
+def _lstm(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """The two biases that ONNX adds up count as one."""
+    w, r, b = (reader.trace.constant(node, index) for index in (1, 2, 3))
+    if w is None or r is None:
+        return other(reader, node, given, place, output)
+    states = [name for name in node.input[5:7] if name]
+    zero = all(
+        name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
+    )
+    names = [each.decode().lower() for each in given.get("activations", [])]
+    attributes = {
+        "hidden": r.shape[2],
+        "features": w.shape[2],
+        "direction": given.get("direction", "forward"),
+        "activations": tuple(names[:3]) or ("sigmoid", "tanh", "tanh"),
+        "bias": b is not None,
+        "zero initial state": zero,
+        "output": ("every hidden state", "last hidden state", "last cell state")[place],
+        **{name: given[name] for name in ("clip", "input_forget") if given.get(name)},
+    }
+    parameters = w.size + r.size + (0 if b is None else b.size // 2)
+    return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
+
+
+def _arithmetic(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """Sums of two values; and with constants: biases, and a batch normalisation written out."""
+    live = reader.live_inputs(node)
+    if node.op_type == "Sum" and len(node.input) == 1:
+        return reader.source[node.input[0]]
+    if len(live) == len(node.input) == 2:
+        if node.op_type in ("Add", "Sum"):
+            return reader.make(node, "Add", {})
+        if node.op_type == "Div":
+            found = local_response_normalization(reader.trace, reader.source, node)
+            if found is not None:
+                return reader.make(node, "LRN", found, [node.input[0]])
+    if len(live) != 1 or len(node.input) != 2 or reader.source[live[0]] < 0:
+        return other(reader, node, given, place, output)
+    index = 1 if node.input[0] == live[0] else 0
+    constant = np.asarray(reader.trace.constant(node, index))
+    before = reader.found[reader.source[live[0]]]
+    moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
+    scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
+    width = before.attributes["weight"][0] if before.kind in ("Conv", "Linear") else 0
+    if moves and width == constant.size and not before.attributes["bias"]:
+        attributes = {**before.attributes, "bias": True}
+        parameters = before.parameters + constant.size
+        return replace(before, attributes=attributes, parameters=parameters)
+    if constant.size == 1 and np.all(constant == (0 if moves else 1)) and (moves or scales):
+        return reader.source[live[0]]
+    affine = {"channels": constant.size, "scaled": scales}
+    if constant.size == 1 or not (moves or scales):
+        return other(reader, node, given, place, output)
+    if before.kind == "Affine" and before.attributes["channels"] == constant.size:
+        if not (moves and before.attributes["scaled"]):
+            return replace(before, attributes=affine)
+        attributes = {"channels": constant.size, "epsilon": None, "training": False}
+        parameters = 2 * constant.size
+        return replace(
+            before, kind="BatchNormalization", attributes=attributes, parameters=parameters
+        )
+    return reader.make(node, "Affine", affine, live, constant.size)
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("Relu", "Tanh", "Sigmoid"), _activation),
+    **dict.fromkeys(("Clip", "Max"), _clip),
+    "Conv": conv,
+    **dict.fromkeys(("MaxPool", "AveragePool"), pool),
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
+    "LRN": _lrn,
+    "BatchNormalization": _batch_norm,
+    **dict.fromkeys(("Gemm", "MatMul"), _linear),
+    "Concat": _concat,
+    "Gather": _embedding,
+    "LSTM": _lstm,
+    **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),
+}

@@ -1,0 +1,264 @@
+"""ONNX operators in NumPy, put in the place of those of ``onnx.reference`` that will not do.
+
+Why each is here (seen in onnx 1.16.2 and 1.23.2; the tests show it):
+
+=======================  ==========================================================================
+operator                 what ``onnx.reference`` does
+=======================  ==========================================================================
+Conv                     right, but gathers columns by index: several times slower than this
+MaxPool                  loops over every element in Python: seconds for a LeNet
+AveragePool              the same; and with ``ceil_mode`` splits the missing padding between both
+                         ends, which moves every window; 1.16 counts a window that starts past
+                         the end
+LRN                      loops over the batch where it means the channels: wrong but by accident
+LSTM                     right for the plain forward case, ignores ``clip``, ``activations``,
+                         ``sequence_lens``; overflows in its sigmoid
+BatchNormalization       right, with epsilon and momentum rounded to float32
+Sigmoid                  right, with overflow warnings
+SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
+                         for a logit 750 below the largest; and loops in Python
+=======================  ==========================================================================
+
+Each follows https://onnx.ai/onnx/operators/ at opset 17 (and those from 9 on that an exporter
+may write), computes in the type of its input, and reads real attributes through
+:func:`dlb.graph.decimals.decimal`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import AttributeProto, helper
+from onnx.reference.op_run import OpRun
+
+from dlb.graph.decimals import decimal
+from dlb.graph.windows import Window, padded, window_of, windows
+
+__all__ = ["OPERATORS"]
+
+Array = npt.NDArray[Any]
+
+#: Elements of the columns that Conv makes at once; more would not fit a cache or a small memory.
+_COLUMN_ELEMENTS = 1 << 24
+
+
+class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
+    """An operator that reads its attributes from its node: how OpRun passes them has changed."""
+
+    op_domain = ""
+
+    def given(self, name: str, default: Any) -> Any:
+        """The attribute as written, or its default; a real number as the decimal meant."""
+        for attribute in self.onnx_node.attribute:
+            if attribute.name == name:
+                value = helper.get_attribute_value(attribute)
+                if attribute.type == AttributeProto.FLOAT:
+                    return decimal(value)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def window(self, x: Array, kernel: tuple[int, ...]) -> Window:
+        return window_of(self.given, x.shape[2:], kernel)
+
+
+class Conv(_Operator):
+    """Convolution of any number of axes as one matrix product a group, some samples at a time."""
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **_: Any) -> tuple[Array]:
+        window = self.window(x, w.shape[2:])
+        groups = self.given("group", 1)
+        taps = windows(padded(x, window, 0.0), window)
+        count = len(window.kernel)
+        samples, size = len(x), int(np.prod(window.output))
+        y = np.empty((samples, w.shape[0], *window.output), x.dtype)
+        filters, depth = w.shape[0] // groups, w.shape[1]
+        matrix = w.reshape(groups, filters, -1)
+        step = max(1, _COLUMN_ELEMENTS // max(1, matrix.shape[2] * size))
+        for start in range(0, samples, step):
+            some = slice(start, start + step)
+            for group in range(groups):
+                part = taps[some, group * depth : (group + 1) * depth]
+                # [samples, depth, *output, *kernel] to [samples, depth * kernel, output]
+                order = (0, 1, *range(2 + count, 2 + 2 * count), *range(2, 2 + count))
+                columns = part.transpose(order).reshape(len(part), -1, size)
+                made = y[some, group * filters : (group + 1) * filters]
+                made[...] = (matrix[group] @ columns).reshape(made.shape)
+        if b is not None:
+            y += b.reshape(-1, *(1,) * count)
+        return (y,)
+
+
+class MaxPool(_Operator):
+    """Largest of each window; padding never wins, a NaN always does."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
+        if len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MaxPool with its second output, the indices")
+        window = self.window(x, tuple(self.given("kernel_shape", ())))
+        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        taps = windows(padded(x, window, least), window)
+        return (taps.max(axis=tuple(range(-len(window.kernel), 0))),)
+
+
+class AveragePool(_Operator):
+    """Mean of each window, over what of it lies in the input, or in the padded input."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        window = self.window(x, tuple(self.given("kernel_shape", ())))
+        axes = tuple(range(-len(window.kernel), 0))
+        inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
+        counted = padded(inside, window, 0.0)
+        if self.given("count_include_pad", 0):
+            within = (slice(None), slice(None), *window.declared)
+            counted[within] = 1.0
+        total = windows(padded(x, window, 0.0), window).sum(axis=axes)
+        return ((total / windows(counted, window).sum(axis=axes)).astype(x.dtype),)
+
+
+class LRN(_Operator):
+    """x / (bias + alpha / size * sum of squares over the channels around) ** beta."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        size = self.given("size", 1)
+        before, after = (size - 1) // 2, size // 2
+        squares = np.zeros((x.shape[0], x.shape[1] + size - 1, *x.shape[2:]), x.dtype)
+        squares[:, before : before + x.shape[1]] = x * x
+        total = sum(squares[:, start : start + x.shape[1]] for start in range(before + after + 1))
+        scale = self.given("bias", 1.0) + self.given("alpha", 1e-4) / size * total
+        return ((x / scale ** self.given("beta", 0.75)).astype(x.dtype),)
+
+
+class BatchNormalization(_Operator):
+    """Inference and training of opset 14 on; earlier ones in inference."""
+
+    def _run(
+        self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array, **_: Any
+    ) -> tuple[Array, ...]:
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        training = bool(self.given("training_mode", 0))
+        running: tuple[Array, ...] = ()
+        if training:
+            momentum = self.given("momentum", 0.9)
+            axes = (0, *range(2, x.ndim))
+            batch = x.mean(axis=axes), x.var(axis=axes)
+            running = tuple(
+                (momentum * old + (1 - momentum) * new).astype(old.dtype)
+                for old, new in zip((mean, variance), batch)
+            )
+            mean, variance = batch
+        deviation = np.sqrt(variance + self.given("epsilon", 1e-5)).reshape(shape)
+        normal = (x - mean.reshape(shape)) / deviation
+        y = (normal * scale.reshape(shape) + bias.reshape(shape)).astype(x.dtype)
+        return (y, *running)[: len(self.onnx_node.output)]
+
+
+class Sigmoid(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        return (sigmoid(x),)
+
+
+class LSTM(_Operator):
+    """LSTM with ONNX's default activations, in any direction and either layout."""
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        b: Array | None = None,
+        lengths: Array | None = None,
+        h: Array | None = None,
+        c: Array | None = None,
+        p: Array | None = None,
+        **_: Any,
+    ) -> tuple[Array, ...]:
+        direction = self.given("direction", "forward")
+        batch_first = bool(self.given("layout", 0))
+        if batch_first:
+            x = x.swapaxes(0, 1)
+            h, c = (None if state is None else state.swapaxes(0, 1) for state in (h, c))
+        self._refuse(x, lengths, p, len(w))
+        backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        found = []
+        for index, back in enumerate(backwards[direction]):
+            gate_bias = 0.0 if b is None else sum(np.split(b[index], 2))
+            zeros = np.zeros((x.shape[1], r.shape[2]), x.dtype)
+            states = [zeros if state is None else state[index] for state in (h, c)]
+            steps, last = _run_lstm(x[::-1] if back else x, w[index], r[index], gate_bias, states)
+            found.append((steps[::-1] if back else steps, *last))
+        y = np.stack([each[0] for each in found], axis=1)
+        last_h, last_c = (np.stack([each[k] for each in found]) for k in (1, 2))
+        if batch_first:
+            y = y.transpose(2, 0, 1, 3)
+            last_h, last_c = last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
+        return (y, last_h, last_c)[: len(self.onnx_node.output)]
+
+    def _refuse(self, x: Array, lengths: Array | None, p: Array | None, directions: int) -> None:
+        names = [each.decode().lower() for each in self.given("activations", [])]
+        unusual = [
+            name
+            for name, there in {
+                "sequence_lens": lengths is not None and bool(np.any(lengths != len(x))),
+                "peepholes": p is not None and bool(np.any(p)),
+                "activations": names not in ([], ["sigmoid", "tanh", "tanh"] * directions),
+                "clip": bool(self.given("clip", 0.0)),
+                "input_forget": bool(self.given("input_forget", 0)),
+            }.items()
+            if there
+        ]
+        if unusual:
+            raise NotImplementedError(f"LSTM with {', '.join(unusual)}")
+
+
+def _run_lstm(
+    x: Array, w: Array, r: Array, bias: Any, states: list[Array]
+) -> tuple[Array, list[Array]]:
+    """One direction: x [T, N, F] to hidden states [T, N, H] and the last hidden and cell state."""
+    hidden, cell = states
+    steps = []
+    for given in x @ w.T + bias:
+        i, o, f, g = np.split(given + hidden @ r.T, 4, axis=-1)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+        hidden = sigmoid(o) * np.tanh(cell)
+        steps.append(hidden)
+    return np.stack(steps), [hidden, cell]
+
+
+class SoftmaxCrossEntropyLoss(_Operator):
+    """Minus the log-softmax over axis 1 at the labels, [N, C, ...] and [N, ...]."""
+
+    def _run(
+        self, scores: Array, labels: Array, weights: Array | None = None, **_: Any
+    ) -> tuple[Array, ...]:
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        logarithm = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        kept = labels != self.given("ignore_index", None)
+        chosen = np.where(kept, labels, 0)
+        picked = np.take_along_axis(logarithm, chosen[:, None], axis=1)[:, 0]
+        each = kept * (np.ones_like(picked) if weights is None else weights[chosen])
+        loss: Any = -picked * each
+        reduction = self.given("reduction", "mean")
+        if reduction != "none":
+            loss = loss.sum() / (each.sum() if reduction == "mean" else 1.0)
+        return (np.asarray(loss, scores.dtype), logarithm)[: len(self.onnx_node.output)]
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without overflow at either end."""
+    small = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small), x.dtype)
+
+
+#: What :mod:`dlb.graph.evaluate` puts in the place of the reference.
+OPERATORS = (
+    Conv,
+    MaxPool,
+    AveragePool,
+    LRN,
+    BatchNormalization,
+    Sigmoid,
+    LSTM,
+    SoftmaxCrossEntropyLoss,
+)

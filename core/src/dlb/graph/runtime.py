@@ -1,0 +1,145 @@
+"""Running exported models in ONNX Runtime, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
+
+__all__ = ["load_model", "open_session", "run_model"]
+
+Model = Union[str, Path, bytes]
+
+
+def run_model(
+    model: Model, inputs: Mapping[str, npt.NDArray[Any]], *, threads: int = 0
+) -> list[npt.NDArray[Any]]:
+    """The outputs of a model, in its order, for one batch.
+
+    Args:
+        model: path of a .onnx file, or its content.
+        inputs: arrays by input name, of the types that the model declares.
+        threads: within an operator; 1 adds up in a fixed order, 0 leaves it to ONNX Runtime.
+
+    Raises:
+        DataError: no such file, not an ONNX model, or weights kept outside the model's folder.
+        UnsupportedError: an operator or operator set that this ONNX Runtime does not have.
+        RequestError: inputs that are missing, unknown, or of the wrong type or shape.
+    """
+    session = open_session(model, threads=threads)
+    known = [each.name for each in session.get_inputs()]
+    if set(known) != set(inputs):
+        raise RequestError(
+            f"{_called(model)} reads {', '.join(known) or 'nothing'}, "
+            f"and was given {', '.join(inputs) or 'nothing'}"
+        )
+    try:
+        found = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
+    except Exception as error:  # ONNX Runtime's exceptions share no base but this
+        raise _told(error, model) from error
+    return [np.asarray(value) for value in found]
+
+
+def open_session(model: Model, *, threads: int = 0) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU.
+
+    Raises:
+        DataError, UnsupportedError: as :func:`run_model`.
+    """
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+
+    load_model(model)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if threads:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=["CPUExecutionProvider"],
+        )
+    except Exception as error:
+        raise _told(error, model) from error
+
+
+def load_model(model: Model) -> onnx.ModelProto:
+    """The model as it is written, weights kept in other files left there.
+
+    Raises:
+        DataError: no such file, not an ONNX model, or weights kept outside the model's folder.
+    """
+    try:
+        content = model if isinstance(model, bytes) else Path(model).read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{_called(model)}: {error.strerror or error}; give the path of a .onnx file"
+        ) from None
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except Exception:  # protobuf's DecodeError is in another place in each of its versions
+        raise DataError(f"{_called(model)}: not an ONNX model") from None
+    if not proto.graph.node:
+        raise DataError(f"{_called(model)}: not an ONNX model, or one with no operators")
+    for tensor in _tensors(proto.graph):
+        _check_location(tensor, model)
+    return proto
+
+
+def _check_location(tensor: onnx.TensorProto, model: Model) -> None:
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    places = [entry.value for entry in tensor.external_data if entry.key == "location"]
+    if isinstance(model, bytes):
+        raise DataError(f"weight '{tensor.name}' is kept in another file; give the model's path")
+    folder = Path(model).resolve().parent
+    for place in places or [""]:
+        parts = (*PurePosixPath(place).parts, *PureWindowsPath(place).parts)
+        absolute = PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
+        if (
+            not place
+            or absolute
+            or ".." in parts
+            or folder not in (folder / place).resolve().parents
+        ):
+            raise DataError(
+                f"{model}: weight '{tensor.name}' is kept at '{place}', outside the model's folder"
+            )
+        if not (folder / place).is_file():
+            raise DataError(f"{model}: weight '{tensor.name}' is kept in '{place}', not a file")
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that the graph and the graphs within its nodes hold."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
+
+
+def _told(error: Exception, model: Model) -> DlbError:
+    """An exception of ONNX Runtime as one of ours, in one line."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else text[:300] + "..."
+    name = type(error).__name__
+    if name == "NotImplemented" or "opset" in text.lower() or "not a registered function" in text:
+        return UnsupportedError(f"{_called(model)}: ONNX Runtime cannot run it: {text}")
+    if name == "InvalidArgument":
+        return RequestError(f"{_called(model)}: {text}")
+    return DataError(f"{_called(model)}: ONNX Runtime refuses it: {text}")
+
+
+def _called(model: Model) -> str:
+    return "the model" if isinstance(model, bytes) else str(model)

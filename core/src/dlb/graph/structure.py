@@ -1,0 +1,132 @@
+"""Whether an exported graph is the canonical one: the structure rung of the proof.
+
+Both graphs are brought to what they compute (:mod:`dlb.graph.operations`), and every operation is
+given a hash of its meaning and of the hashes of what it reads (Merkle 1987). The graphs are the
+same model when they have the same hashes, each as often. Where they differ, both are walked
+together, and each layer that differs is named with its attributes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+
+from dlb.graph.alignment import Difference, differences
+from dlb.graph.operations import Operation, operations
+
+__all__ = ["Difference", "Structure", "compare_structure"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How an exported graph compares with the canonical one.
+
+    Attributes:
+        equal: they compute the same, layout aside.
+        differences: what differs, in the canonical graph's order; empty if and only if equal.
+        canonical_parameters, exported_parameters: how many numbers the operations hold, in the
+            form that was compared: batch normalisation that the exporter folded counts as folded.
+        operators: the exported operations compared and how many of each, by name.
+        unseen: batch normalisations that the exported graph does not show as such, because the
+            exporter folded them into the layer before (so that they might as well be missing) or
+            wrote them out as numbers (so that epsilon is lost). Whether they are right is for the
+            comparison of outputs to say.
+    """
+
+    equal: bool
+    differences: tuple[Difference, ...]
+    canonical_parameters: int
+    exported_parameters: int
+    operators: tuple[tuple[str, int], ...]
+    unseen: tuple[str, ...] = ()
+
+
+def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> Structure:
+    """Compare an exported graph with a canonical one (of inference, with either outputs).
+
+    Raises:
+        UnsupportedError: a graph cannot be run, which its reading needs.
+    """
+    wanted, found = operations(canonical), operations(exported)
+    written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
+    pairs = [(wanted, found)]
+    if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
+        pairs.append((_folded(wanted), found))
+    if written_out:
+        pairs += [(_without_epsilon(a), _without_epsilon(b)) for a, b in list(pairs)]
+    compared = [_compare(a, b, wanted) for a, b in pairs]
+    return min(compared, key=lambda each: (not each.equal, len(each.differences)))
+
+
+def _compare(
+    wanted: Sequence[Operation], found: Sequence[Operation], original: Sequence[Operation]
+) -> Structure:
+    same = _hashes(wanted) == _hashes(found)
+    counts = [sum(each.parameters for each in side) for side in (wanted, found)]
+    listed = () if same else tuple(differences(wanted, found))
+    if same and counts[0] != counts[1]:
+        listed = (Difference("", "", "parameters", str(counts[0]), str(counts[1])),)
+    shown = {each.name for each in wanted if _is_norm(each) and each.attributes["epsilon"]}
+    return Structure(
+        equal=not listed,
+        differences=listed,
+        canonical_parameters=counts[0],
+        exported_parameters=counts[1],
+        operators=tuple(sorted(Counter(each.kind for each in found).items())),
+        unseen=tuple(each.name for each in original if _is_norm(each) and each.name not in shown),
+    )
+
+
+def _hashes(graph: Sequence[Operation]) -> Counter[str]:
+    found: list[str] = []
+    for operation in graph:
+        read = [found[place] if place >= 0 else f"input {-place}" for place in operation.inputs]
+        if operation.kind == "Add":
+            read.sort()
+        meaning = (operation.kind, sorted(operation.attributes.items(), key=str), read)
+        found.append(hashlib.sha256(repr(meaning).encode()).hexdigest())
+    return Counter(found)
+
+
+def _is_norm(operation: Operation) -> bool:
+    return operation.kind == "BatchNormalization"
+
+
+def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:
+    return [
+        replace(
+            each,
+            attributes={**each.attributes, "epsilon": None},
+            parameters=2 * each.attributes["channels"],
+        )
+        if _is_norm(each)
+        else each
+        for each in graph
+    ]
+
+
+def _folded(graph: Sequence[Operation]) -> list[Operation]:
+    """Each batch normalisation that alone reads a convolution or linear layer, taken into it."""
+    readers = Counter(place for each in graph for place in each.inputs)
+    made: list[Operation] = []
+    moved: dict[int, int] = {}
+    for place, each in enumerate(graph):
+        before = each.inputs[0]
+        if _is_norm(each) and before >= 0 and readers[before] == 1:
+            into = made[moved[before]]
+            if into.kind in ("Conv", "Linear"):
+                bias = 0 if into.attributes["bias"] else each.attributes["channels"]
+                made[moved[before]] = replace(
+                    into,
+                    attributes={**into.attributes, "bias": True},
+                    parameters=into.parameters + bias,
+                )
+                moved[place] = moved[before]
+                continue
+        moved[place] = len(made)
+        made.append(replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs)))
+    return made

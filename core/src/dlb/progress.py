@@ -1,0 +1,104 @@
+"""How a run is getting on, on standard error: a live line an adapter on a terminal, plain lines
+elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["make_reporter"]
+
+#: Between two plain lines about training.
+LINE_SECONDS = 10.0
+
+
+@contextmanager
+def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
+    """The reporter that fits standard error."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    width = max(map(len, adapters), default=0)
+    columns = (
+        TextColumn("{task.fields[adapter]:" + str(width) + "}", style="bold"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[state]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield Live(progress, adapters)
+
+
+class Live:
+    """A live line for each adapter."""
+
+    def __init__(self, progress: Any, adapters: Sequence[str]) -> None:
+        self._progress = progress
+        self._tasks = {
+            name: progress.add_task(
+                "", start=False, total=None, adapter=name, rate="", state="waiting"
+            )
+            for name in adapters
+        }
+        self._began: dict[str, float] = {}
+
+    def phase(self, adapter: str, text: str) -> None:
+        self._progress.update(self._tasks[adapter], state=text)
+
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
+        task = self._tasks[adapter]
+        if adapter not in self._began:
+            self._began[adapter] = time.monotonic()
+            self._progress.start_task(task)
+        seconds = time.monotonic() - self._began[adapter]
+        rate = f"{done / seconds:.1f} steps/s" if seconds > 0.5 else ""
+        self._progress.update(
+            task, completed=done, total=total, rate=rate, state=f"training, loss {loss:.4f}"
+        )
+
+    def finished(self, adapter: str, text: str) -> None:
+        self._progress.update(self._tasks[adapter], state=text)
+        self._progress.stop_task(self._tasks[adapter])
+
+
+class Lines:
+    """A plain line at each phase, and now and then while training."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}
+        self._began: dict[str, float] = {}
+
+    def phase(self, adapter: str, text: str) -> None:
+        self._say(f"{adapter}: {text}")
+
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
+        now = time.monotonic()
+        began = self._began.setdefault(adapter, now)
+        if now - self._said.setdefault(adapter, now) < LINE_SECONDS and done < total:
+            return
+        self._said[adapter] = now
+        rate = done / (now - began) if now > began else 0.0
+        left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
+        speed = f", {rate:.1f} steps/s" if rate else ""
+        self._say(f"{adapter}: step {done} of {total}, loss {loss:.4f}{speed}{left}")
+
+    def finished(self, adapter: str, text: str) -> None:
+        self._say(f"{adapter}: {text}")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)

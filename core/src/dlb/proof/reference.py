@@ -1,0 +1,130 @@
+"""What is true, computed with no framework: the canonical graph in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.proof.distance import relative_l2
+from dlb.proof.rungs import FLOAT32_MULTIPLE
+from dlb.workload import Model
+
+__all__ = ["Reference"]
+
+Array = npt.NDArray[Any]
+#: Rounding of float32 itself; no result is asked to be nearer than some of it.
+FLOAT32_LEAST = 1e-6
+#: Relative step of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
+#: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
+#: and 1e-9 err by 1e-9 (or 1e-3 across a kink), 5e-8, 4e-7 and 4e-6 of a typical slope.
+STEP = 1e-8
+#: Directions tried; their median is free of the one that crosses a kink even so.
+DIRECTIONS = 3
+
+
+class Reference:
+    """The canonical graph of a model at given weights, on one batch.
+
+    Args:
+        model: with dropout at rate 0.
+        weights: seeded, float32, by ``layer.parameter``.
+        inputs: [batch, ...] float32 or int64.
+        labels: int64 [batch] or [batch, T].
+    """
+
+    def __init__(
+        self, model: Model, weights: Mapping[str, Array], inputs: Array, labels: Array
+    ) -> None:
+        self.model = model
+        self.weights = weights
+        self.inputs = inputs
+        self.labels = labels
+
+    @cached_property
+    def layers(self) -> dict[str, Array]:
+        """Every layer's value in evaluation mode, float64, in order."""
+        return self._layers(training=False)
+
+    @cached_property
+    def training_layers(self) -> dict[str, Array]:
+        """Every layer's value in training mode, float64, in order."""
+        return self._layers(training=True)
+
+    def _layers(self, training: bool) -> dict[str, Array]:
+        from dlb.graph.canonical import canonical_graph
+        from dlb.graph.evaluate import evaluate
+
+        graph = canonical_graph(
+            self.model, self.weights, dtype="float64", outputs="layers", training=training
+        )
+        values = evaluate(graph, {self.model.input.name: self.inputs})
+        return {node.name: values[node.name] for node in self.model.nodes}
+
+    @cached_property
+    def float32_gate(self) -> float:
+        """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
+        is, on the same graph."""
+        from dlb.graph.canonical import canonical_graph
+        from dlb.graph.runtime import run_model
+
+        graph = canonical_graph(self.model, self.weights, dtype="float32")
+        logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
+        truth = self.layers[self.model.nodes[-1].name]
+        return FLOAT32_MULTIPLE * max(relative_l2(logits, truth), FLOAT32_LEAST)
+
+    def slopes(
+        self, gradients: Mapping[str, Array], inputs: Array | None, seed: int
+    ) -> dict[str, tuple[float, float, float]]:
+        """Directional derivatives of the loss in training mode: by gradient, by differences, and
+        the size that one along a random direction typically has (norm / sqrt(elements)).
+
+        Along random unit directions over all parameters together, and over the input. Of several
+        directions the one of median error is given.
+
+        Args:
+            gradients: of every trained parameter, float64.
+            inputs: gradient of the input, or None for integers.
+        """
+        from dlb.graph.canonical import loss_graph
+        from dlb.graph.evaluate import Evaluator
+
+        evaluator = Evaluator(loss_graph(self.model, self.weights, dtype="float64", training=True))
+        generator = np.random.default_rng(seed)
+        name = self.model.input.name
+        base: dict[str, Array] = {name: self.inputs, "labels": self.labels}
+
+        def loss(moved: Mapping[str, Array]) -> float:
+            return float(evaluator.run({**base, **moved}, ["loss"])["loss"])
+
+        def slope(at: Mapping[str, Array], by: Mapping[str, Array]) -> tuple[float, float, float]:
+            direction = {key: generator.standard_normal(array.shape) for key, array in at.items()}
+            norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
+            # A step that is small beside the numbers it moves, whatever their scale.
+            scale = np.sqrt(
+                sum(float(np.sum(array.astype(np.float64) ** 2)) for array in at.values())
+            )
+            step = STEP * max(float(scale), 1.0)
+            ends = [
+                loss({key: at[key] + sign * step / norm * direction[key] for key in at})
+                for sign in (1.0, -1.0)
+            ]
+            own = sum(float(np.sum(by[key] * direction[key])) for key in at) / norm
+            total = np.sqrt(sum(float(np.sum(array**2)) for array in by.values()))
+            typical = float(total / np.sqrt(sum(array.size for array in by.values())))
+            return own, (ends[0] - ends[1]) / (2 * step), typical
+
+        def middle(at: Mapping[str, Array], by: Mapping[str, Array]) -> tuple[float, float, float]:
+            tried = [slope(at, by) for _ in range(DIRECTIONS)]
+            # A NaN sorts last, so that it cannot hide behind the others.
+            ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
+            return ordered[DIRECTIONS // 2]
+
+        trained = {key: self.weights[key].astype(np.float64) for key in gradients}
+        found = {"all parameters": middle(trained, gradients)}
+        if inputs is not None:
+            found["input"] = middle({name: self.inputs.astype(np.float64)}, {name: inputs})
+        return found

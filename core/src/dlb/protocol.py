@@ -1,0 +1,67 @@
+"""The words that the core and a worker exchange. docs/protocol.md tells it for other languages.
+
+A worker is started with ``DLB_SUPERVISOR`` (``host:port``) and ``DLB_TOKEN`` in its environment.
+It connects there and both sides write one JSON object a line, UTF-8::
+
+    worker      {"hello": 1, "token": "...", "role": "worker", "rank": 0, "pid": 123}
+    core        {"id": 1, "call": "start", "arguments": {...}}
+    worker      {"event": "alive"}                               once a second, whatever else it does
+    worker      {"event": "progress", "step": 17, "loss": 0.31}  at most some times a second
+    worker      {"id": 1, "result": {...}}
+            or  {"id": 1, "error": {"kind": "unsupported", "message": "...", "traceback": "..."}}
+
+One call is answered before the next is sent. Arrays travel as .npz files without pickle in a folder
+that the core names. When the connection closes, the worker ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["PROTOCOL", "connect", "messages", "pack", "supervisor_address"]
+
+PROTOCOL = 1
+#: A line longer than this is no message of ours.
+LONGEST = 64 * 1024 * 1024
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    """One message as the line that carries it. NaN and infinity are written as JSON's extension."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def messages(stream: Any) -> Iterator[dict[str, Any]]:
+    """Every message that arrives on a binary stream, until it closes.
+
+    Raises:
+        ValueError: what arrived is not a message.
+    """
+    while line := stream.readline(LONGEST):
+        if not line.endswith(b"\n"):
+            return
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a message must be a JSON object")
+        yield message
+
+
+def supervisor_address() -> tuple[str, int]:
+    """Where this worker's supervisor listens."""
+    host, _, port = os.environ["DLB_SUPERVISOR"].rpartition(":")
+    return host, int(port)
+
+
+def connect() -> socket.socket:
+    """Connect this worker to its supervisor.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    connection = socket.create_connection(supervisor_address(), timeout=30)
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -1,0 +1,195 @@
+"""A model that lives in workers, used as if it were here. Arrays cross as .npz files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import WorkerError
+from dlb.supervision.group import Group, Progress
+from dlb.workload import Workload
+from dlb.workload.files import to_document
+
+__all__ = ["RemoteModel", "Trained", "start", "write_arrays"]
+
+Array = npt.NDArray[Any]
+_numbers = itertools.count(1)
+
+
+def start(group: Group, *, threads: int, device: str, seed: int) -> list[dict[str, Any]]:
+    """Bring the framework up in every worker, and the strategy with it; facts by rank."""
+    launch = group.launch
+    arguments = {
+        "framework": launch.adapter,
+        "threads": threads,
+        "device": device,
+        "seed": seed,
+        "strategy": launch.strategy,
+        "workers": launch.workers,
+    }
+    return group.call("start", arguments)
+
+
+class Trained:
+    """What training cost and lost.
+
+    Attributes:
+        step_seconds, data_seconds: float64 [steps] of rank 0.
+        losses: float64 [steps], the mean over workers.
+        facts: of each worker, by rank.
+    """
+
+    def __init__(self, facts: list[dict[str, Any]], arrays: list[dict[str, Array]]) -> None:
+        self.facts = facts
+        self.step_seconds = arrays[0]["step_seconds"]
+        self.data_seconds = arrays[0]["data_seconds"]
+        self.losses = np.mean([one["losses"] for one in arrays], axis=0)
+
+
+class RemoteModel:
+    """One model, built in each worker of a group from the same weights."""
+
+    def __init__(
+        self,
+        group: Group,
+        workload: Workload,
+        weights: Mapping[str, Array],
+        *,
+        dtype: str,
+        batch_size: int,
+    ) -> None:
+        """Build it.
+
+        Args:
+            batch_size: samples in a step of all workers together.
+        """
+        self.group = group
+        self.dtype = dtype
+        self.batch_size = batch_size
+        self.share = batch_size // group.launch.workers
+        self.last = workload.model.nodes[-1].name
+        seeded = self._path()
+        write_arrays(seeded, weights)
+        arguments = {
+            "workload": to_document(workload),
+            "weights": str(seeded),
+            "dtype": dtype,
+            "batch_size": self.share,
+        }
+        self.number = group.call("build", arguments)[0]["model"]
+
+    def drop(self) -> None:
+        """Forget it, so that its memory can go."""
+        self.group.call("drop", {"model": self.number})
+
+    def weights(self) -> list[dict[str, Array]]:
+        """Parameters and states of every worker, by rank."""
+        return [
+            {name: array for name, array in arrays.items() if not name.startswith("optimizer/")}
+            for arrays in self._fetch("weights", {})
+        ]
+
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, Array]:
+        """Values of layers and the logits, by layer name, of worker 0."""
+        given = self._path()
+        write_arrays(given, {"inputs": inputs})
+        arguments = {"inputs": str(given), "training": training, "layers": list(layers)}
+        return self._fetch("forward", arguments)[0]
+
+    def gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
+        """``loss``, ``input`` (unless integers) and every parameter's gradient, of worker 0."""
+        given = self._path()
+        write_arrays(given, {"inputs": inputs, "labels": labels})
+        found = self._fetch("gradients", {"inputs": str(given)})[0]
+        named = {name.removeprefix("parameters/"): array for name, array in found.items()}
+        if "inputs" in named:
+            named["input"] = named.pop("inputs")
+        return named
+
+    def train(
+        self,
+        data: Path,
+        order: Array,
+        *,
+        via: str = "pipeline",
+        observe: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Trained:
+        """Train over the rows of ``order``, each worker on its equal share of every row.
+
+        Args:
+            data: .npz file with ``inputs`` and ``labels``.
+            order: int64 [steps, batch_size].
+        """
+        shares = np.split(order, self.group.launch.workers, axis=1)
+        paths = [self._path() for _ in shares]
+        for path, share in zip(paths, shares):
+            write_arrays(path, {"order": np.ascontiguousarray(share)})
+        results = [self._path() for _ in shares]
+
+        def arguments(rank: int) -> dict[str, Any]:
+            return {
+                "model": self.number,
+                "data": str(data),
+                "order": str(paths[rank]),
+                "via": via,
+                "first_step": 0,
+                "observe": observe,
+                "to": str(results[rank]),
+            }
+
+        facts = self.group.call("train", arguments, on_progress)
+        return Trained(facts, [self._read(path) for path in results])
+
+    def predict(self, data: Path, on_progress: Progress | None = None) -> Array:
+        """Logits of every sample in a file with ``inputs``, of worker 0."""
+        arguments = {"data": str(data), "batch_size": self.share}
+        return self._fetch("predict", arguments, on_progress)[0]["logits"]
+
+    def export(self, to: Path) -> dict[str, Any]:
+        """Write it as ONNX; only worker 0's file is kept."""
+        arguments = [{"model": self.number, "to": str(to)}]
+        arguments += [
+            {"model": self.number, "to": str(self._path(".onnx"))}
+            for _ in range(self.group.launch.workers - 1)
+        ]
+        return self.group.call("export", lambda rank: arguments[rank])[0]
+
+    def _fetch(
+        self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
+    ) -> list[dict[str, Array]]:
+        """Make a call that writes arrays, and read what each worker wrote."""
+        paths = [self._path() for _ in range(self.group.launch.workers)]
+        self.group.call(
+            call,
+            lambda rank: {"model": self.number, **arguments, "to": str(paths[rank])},
+            on_progress,
+        )
+        return [self._read(path) for path in paths]
+
+    def _path(self, suffix: str = ".npz") -> Path:
+        return self.group.launch.scratch / f"{next(_numbers)}{suffix}"
+
+    def _read(self, path: Path) -> dict[str, Array]:
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except (OSError, ValueError) as error:
+            raise WorkerError(
+                f"{self.group.launch.adapter}: what its worker wrote cannot be read: {error}"
+            ) from None
+        path.unlink()
+        return arrays
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz file."""
+    with path.open("wb") as file:
+        np.savez(file, **dict(arrays))  # type: ignore[arg-type]

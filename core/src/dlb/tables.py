@@ -1,0 +1,156 @@
+"""Records and certificates as tables for people and as documents for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+
+from dlb.cli.output import print_table
+from dlb.proof.certificate import Certificate, Rung
+from dlb.record import Record
+from dlb.run import Outcome
+
+__all__ = ["outcome_document", "print_certificate", "print_outcome", "print_record"]
+
+
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """What ``--json`` prints: records without their raw series, which are in the files."""
+    return {
+        "proven": outcome.proven,
+        "interrupted": outcome.interrupted,
+        "records": [_summary(one) for one in outcome.records],
+        "files": [str(path) for path in outcome.paths],
+        "certificate": msgspec.to_builtins(outcome.certificate),
+    }
+
+
+def _summary(one: Record) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(one)
+    del document["certificate"], document["workload"]
+    for part, series in (("timing", ("step_seconds", "data_seconds")), ("quality", ("losses",))):
+        for name in series:
+            if document[part] is not None:
+                del document[part][name]
+    return document
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """One table of results, one of the proof, and where the records are."""
+    print_results(outcome.records)
+    print_certificate(outcome.certificate)
+    for one in outcome.records:
+        if one.failure:
+            click.echo(f"{one.adapter} failed: {one.failure}")
+    if outcome.paths:
+        click.echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
+
+
+def print_results(records: Iterable[Record]) -> None:
+    """What each adapter took and reached, with its proof status."""
+    records = list(records)
+    if not records:
+        return
+    first = records[0]
+    options = first.options
+    where = f"{options.workers} x {options.strategy}, " if options.strategy else ""
+    title = (
+        f"{first.workload_name}: {options.steps} steps of {options.batch_size} ({options.dtype}, "
+        f"{options.device}, {where}{options.threads} threads), data {first.data['name']}"
+    )
+    columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
+    columns += ["accuracy", "threads", "proof"]
+    print_table(columns, [_row(one) for one in records], title, right=columns[2:9])
+
+
+def _row(one: Record) -> list[str]:
+    cells = [one.adapter, f"{one.framework} {one.framework_version}".strip() or "-"]
+    timing, quality = one.timing, one.quality
+    if timing is None:
+        cells += ["-"] * 4
+    else:
+        cells += [
+            f"{timing.median * 1e3:.2f}",
+            f"{timing.lower_quartile * 1e3:.2f} to {timing.upper_quartile * 1e3:.2f}",
+            f"{timing.samples_per_second:,.0f}",
+            f"{timing.start_seconds:.1f}",
+        ]
+    if quality is None:
+        cells += ["-", "-"]
+    else:
+        last = quality.losses[-1]
+        cells += ["not a number" if last is None else f"{last:.4f}", f"{quality.test_accuracy:.1%}"]
+    cells.append(f"{timing.busy_threads}" if timing else "-")
+    return [*cells, one.proof if not one.failure else f"failed, {one.proof}"]
+
+
+def print_certificate(certificate: Certificate) -> None:
+    """Every rung, an adapter a column: the worst figure and the verdict."""
+    adapters = list(dict.fromkeys(rung.adapter for rung in certificate.rungs))
+    if not adapters:
+        return
+    names = list(dict.fromkeys(rung.name for rung in certificate.rungs))
+    by = {(rung.name, rung.adapter): rung for rung in certificate.rungs}
+    rows = []
+    for name in names:
+        gates = {rung.gate for rung in certificate.rungs if rung.name == name} - {None}
+        gate = f"{max(g for g in gates if g is not None):.0e}" if gates else "exact"
+        rows.append([name, gate, *[_cell(by.get((name, adapter))) for adapter in adapters]])
+    print_table(
+        ["rung", "gate", *adapters], rows, "Proof: worst relative L2 distance", right=["gate"]
+    )
+    for rung in certificate.rungs:
+        if rung.verdict != "passed":
+            worst = (
+                f"worst: {rung.worst.tensor}; " if rung.worst and rung.verdict == "failed" else ""
+            )
+            click.echo(
+                f"{rung.adapter}, {rung.name}: {rung.verdict}; {worst}{rung.detail}".rstrip("; ")
+            )
+    for adapter, declared in certificate.deviations.items():
+        for text in declared:
+            click.echo(f"{adapter} declares: {text}")
+
+
+def _cell(rung: Rung | None) -> str:
+    if rung is None:
+        return "-"
+    if rung.verdict == "not run" or rung.worst is None:
+        return rung.verdict
+    value = rung.worst.relative_l2
+    shown = "infinite" if value is None else "0" if value == 0 else f"{value:.1e}"
+    return shown if rung.verdict == "passed" else f"{shown} failed"
+
+
+def print_record(one: Record) -> None:
+    """A record: results, proof, provenance."""
+    print_results([one])
+    if one.certificate is not None:
+        print_certificate(one.certificate)
+    if one.failure:
+        click.echo(f"failed: {one.failure}")
+    machine, worker = one.machine, one.worker
+    rows = [
+        ["record", f"{one.name}, {one.started}, format {one.format}"],
+        ["workload", f"{one.workload_name} {one.workload_hash}"],
+        ["data", f"{one.data['name']} from {one.data['from']}"],
+        [
+            "machine",
+            f"{machine.get('cpu')}, {machine.get('available_cores')} cores, "
+            f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB, {machine.get('system')}",
+        ],
+        [
+            "worker",
+            f"Python {worker.get('python')}, {worker.get('threads')} threads by its own "
+            f"account, {len(worker.get('packages', {}))} packages",
+        ],
+        [
+            "libraries",
+            ", ".join(f"{key} {value}" for key, value in worker.get("build", {}).items()),
+        ],
+        ["dlb", f"{one.core.get('version')} {one.core.get('git') or ''}"],
+        ["exported", f"{one.exported.sha256}, {one.exported.bytes} bytes" if one.exported else "-"],
+    ]
+    print_table(["provenance", ""], rows)

@@ -1,0 +1,127 @@
+"""``python -m dlb.worker``: connect to the supervisor and answer its calls until it hangs up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from dlb import protocol
+from dlb.errors import DlbError, UnsupportedError
+
+ALIVE_SECONDS = 1.0
+
+
+class Connection:
+    """The line to the supervisor. Sending is safe from any thread."""
+
+    def __init__(self, role: str, rank: int) -> None:
+        self._socket = protocol.connect()
+        self._stream = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+        self.send(
+            hello=protocol.PROTOCOL,
+            token=os.environ.pop("DLB_TOKEN"),
+            role=role,
+            rank=rank,
+            pid=os.getpid(),
+        )
+
+    def send(self, **message: Any) -> None:
+        with self._lock:
+            self._socket.sendall(protocol.pack(message))
+
+    def receive(self) -> Any:
+        """Messages until the supervisor hangs up."""
+        return protocol.messages(self._stream)
+
+
+def main() -> None:
+    end_with_parent()
+    # The supervisor decides when a run ends; a Ctrl-C at the terminal reaches it, not us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    role, rank = os.environ.get("DLB_ROLE", "worker"), find_rank()
+    connection = Connection(role, rank)
+    calls: list[dict[str, Any]] = []
+    arrived = threading.Condition()
+
+    def listen() -> None:
+        try:
+            for message in connection.receive():
+                with arrived:
+                    calls.append(message)
+                    arrived.notify()
+        finally:
+            # Whatever the framework is doing, nobody waits for it any more.
+            os._exit(0)
+
+    def stay_alive() -> None:
+        while True:
+            time.sleep(ALIVE_SECONDS)
+            try:
+                connection.send(event="alive")
+            except OSError:
+                os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=stay_alive, daemon=True).start()
+
+    # Imported late: the supervisor should hear from us before anything slow happens.
+    from dlb.worker.calls import Calls
+
+    answers = Calls(rank, lambda **event: connection.send(event="progress", **event))
+    while True:
+        with arrived:
+            while not calls:
+                arrived.wait()
+            message = calls.pop(0)
+        if message["call"] == "end":
+            connection.send(id=message["id"], result={})
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # Interpreter shutdown can hang in a framework's own atexit.
+            os._exit(0)
+        connection.send(id=message["id"], **answer(answers, message))
+
+
+def answer(answers: Any, message: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one call: ``result``, or ``error`` with its kind."""
+    try:
+        return {"result": answers.answer(message["call"], message.get("arguments", {}))}
+    except UnsupportedError as error:
+        return {"error": {"kind": "unsupported", "message": str(error), "traceback": ""}}
+    except DlbError as error:
+        return {"error": {"kind": "dlb", "message": str(error), "traceback": ""}}
+    # A framework may raise anything; the supervisor turns it into one line.
+    except (Exception, SystemExit) as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        shown = text if len(text) < 500 else text[:500] + " ..."
+        trace = traceback.format_exc()
+        print(trace, file=sys.stderr, flush=True)
+        return {"error": {"kind": "raised", "message": shown, "traceback": trace}}
+
+
+def find_rank() -> int:
+    """Our rank: told by the supervisor, or by the launcher in a variable that it named."""
+    for name in os.environ.get("DLB_RANK_VARIABLES", "DLB_RANK").split(","):
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def end_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends, however it ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

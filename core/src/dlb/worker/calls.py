@@ -1,0 +1,236 @@
+"""What a worker can be asked to do, a method each. Arguments and results are JSON; arrays are files.
+
+The order of a run is ``start``, ``build`` (a model each), then ``weights``, ``forward``,
+``gradients``, ``train``, ``export`` in any order. docs/protocol.md lists arguments and results.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlb.contract import (
+    BuildRequest,
+    LaunchPlan,
+    LoadRequest,
+    PlanRequest,
+    StartRequest,
+    StrategySession,
+    TrainableModel,
+)
+from dlb.errors import PluginError, UnsupportedError
+from dlb.plugins import load_plugins
+from dlb.workload import type_name
+from dlb.workload.files import from_document
+
+
+class Calls:
+    """A worker's state: its framework, its strategy, and the models it has built."""
+
+    def __init__(self, rank: int, progress: Callable[..., None]) -> None:
+        self.rank = rank
+        self.progress = progress
+        self.plugins = load_plugins()
+        self.framework = ""
+        self.device = "cpu"
+        self.session: StrategySession | None = None
+        self.models: dict[int, TrainableModel] = {}
+        self.requests: dict[int, BuildRequest] = {}
+
+    def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Carry out a call by name."""
+        method = getattr(self, f"call_{call}", None)
+        if method is None:
+            raise PluginError(f"this worker does not know the call '{call}'; its dlb-core is older")
+        result: dict[str, Any] = method(**arguments)
+        return result
+
+    def hooked(self, hook: str, **arguments: Any) -> Any:
+        """Call a hook of which one plugin must give an answer."""
+        found = getattr(self.plugins.hook, hook)(framework=self.framework, **arguments)
+        if found is None:
+            raise PluginError(f"no plugin answers {hook} for '{self.framework}'")
+        return found
+
+    def call_describe(self) -> dict[str, Any]:
+        """Adapters, strategies and plugins of this environment; imports no framework."""
+        from dlb.description import describe
+
+        return describe(self.plugins)
+
+    def call_plan(self, framework: str, **request: Any) -> dict[str, Any]:
+        """The processes of a strategy."""
+        self.framework = framework
+        self.plugins.adapter(framework)
+        asked = PlanRequest(**{**request, "ports": tuple(request["ports"])})
+        plan: LaunchPlan | None = self.plugins.hook.dlb_plan(framework=framework, request=asked)
+        if plan is None:
+            names = [s.name for s in self.plugins.strategies() if framework in s.frameworks]
+            raise UnsupportedError(
+                f"adapter '{framework}' has no strategy '{asked.strategy}'; "
+                f"it has {', '.join(names) or 'none'}"
+            )
+        return {
+            "processes": [
+                {"role": p.role, "rank": p.rank, "environment": dict(p.environment)}
+                for p in plan.processes
+            ],
+            "launcher": list(plan.launcher),
+            "rank_variables": list(plan.rank_variables),
+        }
+
+    def call_serve(self, framework: str, strategy: str, role: str) -> dict[str, Any]:
+        """Be a scheduler or a server until training ends."""
+        self.framework = framework
+        self.hooked("dlb_serve", strategy=strategy, role=role, rank=self.rank)
+        return {}
+
+    def call_start(
+        self, framework: str, threads: int, device: str, seed: int, strategy: str, workers: int
+    ) -> dict[str, Any]:
+        """Bring the framework up and join the strategy."""
+        from dlb.provenance import worker_facts
+
+        self.framework, self.device = framework, device
+        described = self.plugins.adapter(framework)
+        request = StartRequest(threads=threads, device=device, seed=seed)  # type: ignore[arg-type]
+        facts = self.hooked("dlb_start", request=request)
+        if strategy:
+            self.session = self.hooked(
+                "dlb_join", strategy=strategy, rank=self.rank, workers=workers
+            )
+        return {
+            "framework": described.title,
+            "version": facts.version,
+            "threads": facts.threads,
+            "device": facts.device,
+            "build": dict(facts.build),
+            **worker_facts(),
+        }
+
+    def call_build(
+        self, workload: dict[str, Any], weights: str, dtype: str, batch_size: int
+    ) -> dict[str, Any]:
+        """Build a model; the result names it for later calls."""
+        described = self.plugins.adapter(self.framework)
+        read = from_document(workload)
+        for node in read.model.nodes:
+            kind = type_name(node.layer)
+            if kind not in described.layers:
+                raise UnsupportedError(
+                    f"{described.title} cannot build layer '{node.name}': adapter "
+                    f"'{self.framework}' has no {kind}"
+                )
+        if type_name(read.optimizer) not in described.optimizers:
+            raise UnsupportedError(
+                f"adapter '{self.framework}' has no optimizer {type_name(read.optimizer)}"
+            )
+        request = BuildRequest(
+            workload=read,
+            weights=read_arrays(weights),
+            dtype=dtype,  # type: ignore[arg-type]
+            device=self.device,  # type: ignore[arg-type]
+            batch_size=batch_size,
+            session=self.session,
+        )
+        model = self.hooked("dlb_build_model", request=request)
+        number = len(self.requests) + 1
+        self.models[number], self.requests[number] = model, request
+        return {"model": number}
+
+    def call_drop(self, model: int) -> dict[str, Any]:
+        """Forget a model, so that its memory can go."""
+        del self.models[model]
+        return {}
+
+    def call_weights(self, model: int, to: str) -> dict[str, Any]:
+        """Write every parameter and state, and the optimizer's state."""
+        held = self.models[model]
+        state = {f"optimizer/{name}": array for name, array in held.optimizer_state().items()}
+        write_arrays(to, {**held.weights(), **state})
+        return {}
+
+    def call_forward(
+        self, model: int, inputs: str, to: str, training: bool, layers: list[str]
+    ) -> dict[str, Any]:
+        """Write the values of layers, the last always among them."""
+        given = read_arrays(inputs)["inputs"]
+        values = self.models[model].forward(given, training=training, layers=layers)
+        write_arrays(to, values)
+        return {}
+
+    def call_gradients(self, model: int, inputs: str, to: str) -> dict[str, Any]:
+        """Write ``loss``, ``parameters/NAME`` and ``inputs``."""
+        given = read_arrays(inputs)
+        found = self.models[model].gradients(given["inputs"], given["labels"])
+        arrays = {f"parameters/{name}": array for name, array in found.parameters.items()}
+        arrays["loss"] = np.asarray(found.loss)
+        if found.inputs is not None:
+            arrays["inputs"] = found.inputs
+        write_arrays(to, arrays)
+        return {}
+
+    def call_train(
+        self, model: int, data: str, order: str, via: str, first_step: int, observe: bool, to: str
+    ) -> dict[str, Any]:
+        """Train over the rows of ``order``; writes what each step cost and lost."""
+        from dlb.worker.training import train
+
+        request = self.requests[model]
+        arrays = read_arrays(data)
+        batches = LoadRequest(
+            inputs=arrays["inputs"],
+            labels=arrays["labels"],
+            order=read_arrays(order)["order"],
+            via=via,  # type: ignore[arg-type]
+            device=request.device,
+            dtype=request.dtype,
+        )
+        return train(self, self.models[model], request, batches, first_step, observe, to)
+
+    def call_predict(self, model: int, data: str, batch_size: int, to: str) -> dict[str, Any]:
+        """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
+        given = read_arrays(data)["inputs"]
+        held = self.models[model]
+        last = self.requests[model].workload.model.nodes[-1].name
+        parts = []
+        for start in range(0, len(given), batch_size):
+            batch = given[start : start + batch_size]
+            short = batch_size - len(batch)
+            if short:
+                batch = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])
+            parts.append(held.forward(batch)[last][: batch_size - short])
+            self.progress(sample=min(start + batch_size, len(given)))
+        write_arrays(to, {"logits": np.concatenate(parts)})
+        return {}
+
+    def call_export(self, model: int, to: str) -> dict[str, Any]:
+        """Write the model as ONNX with the framework's exporter."""
+        exporter = self.hooked("dlb_export_onnx", model=self.models[model], path=Path(to))
+        return {"exporter": exporter, "bytes": Path(to).stat().st_size}
+
+    def call_leave(self) -> dict[str, Any]:
+        """Leave the strategy in an orderly way."""
+        if self.session is not None:
+            self.session.leave()
+        return {"threads": threading.active_count(), "pid": os.getpid()}
+
+
+def read_arrays(path: str) -> dict[str, Any]:
+    """Arrays of an .npz file; pickled ones are refused."""
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def write_arrays(path: str, arrays: dict[str, Any]) -> None:
+    """Write an .npz file; object arrays are refused."""
+    with Path(path).open("wb") as file:
+        # allow_pickle came to savez late; an object array would only get this far from an adapter.
+        if any(np.asarray(array).dtype.hasobject for array in arrays.values()):
+            raise PluginError("an adapter gave an array of objects; only numbers are sent")
+        np.savez(file, **arrays)

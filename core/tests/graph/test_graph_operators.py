@@ -1,0 +1,171 @@
+"""The neutral evaluator against plain loops (float64) and ONNX Runtime (float32)."""
+
+from __future__ import annotations
+
+import numpy as np
+import operator_loops as loops
+import pytest
+from dlb.errors import ShapeError, WorkloadError
+from dlb.graph.canonical import canonical_graph, loss_graph
+from dlb.graph.evaluate import evaluate
+from dlb.graph.runtime import run_model
+from dlb.workload import (
+    LRN,
+    LSTM,
+    AveragePool,
+    BatchNorm,
+    Conv,
+    Input,
+    Linear,
+    MaxPool,
+    Model,
+    Node,
+    Sigmoid,
+    infer_shapes,
+    parameter_shapes,
+)
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+often = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+small = st.integers(1, 3)
+pair = st.tuples(small, small)
+pad = st.integers(0, 2)
+pads = st.tuples(pad, pad, pad, pad)
+maps = st.tuples(st.integers(1, 4), st.integers(3, 8), st.integers(3, 8))
+
+
+def single(layer, shape) -> Model:
+    model = Model(input=Input(shape=shape), nodes=(Node(name="layer", layer=layer),))
+    try:
+        infer_shapes(model)
+    except (ShapeError, WorkloadError):
+        assume(False)
+    return model
+
+
+def drawn(model: Model, seed: int = 0, batch: int = 2):
+    random = np.random.default_rng(seed)
+    weights = {
+        name: np.abs(random.normal(size=shape)) + 0.1
+        if name.endswith("variance")
+        else random.normal(size=shape)
+        for name, shape in parameter_shapes(model).items()
+    }
+    return random.normal(size=(batch, *model.input.shape)), weights
+
+
+def both(model: Model, expected, x, weights, *, runtime: bool = True) -> None:
+    """The evaluator agrees with the loops to rounding, and so does ONNX Runtime in float32."""
+    found = evaluate(canonical_graph(model, weights, dtype="float64"), {"input": x})["layer"]
+    assert found.dtype == np.float64
+    assert found.shape == (len(x), *infer_shapes(model)["layer"]) == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    if runtime:
+        single_precision = canonical_graph(model, weights, dtype="float32").SerializeToString()
+        (second,) = run_model(single_precision, {"input": x.astype(np.float32)}, threads=1)
+        np.testing.assert_allclose(second, expected, rtol=1e-4, atol=1e-4)
+
+
+@often
+@given(st.data())
+def test_conv(data):
+    groups = data.draw(st.sampled_from([1, 2]))
+    channels, height, width = data.draw(maps)
+    layer = Conv(
+        out_channels=groups * data.draw(small),
+        kernel=data.draw(pair),
+        stride=data.draw(pair),
+        pads=data.draw(pads),
+        dilation=data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        groups=groups,
+        bias=data.draw(st.booleans()),
+    )
+    model = single(layer, (channels * groups, height, width))
+    x, w = drawn(model)
+    expected = loops.conv(
+        x, w["layer.weight"], w.get("layer.bias"), layer.stride, layer.pads, layer.dilation, groups
+    )
+    both(model, expected, x, w)
+
+
+@often
+@given(maps, pair, pair, pads, st.booleans())
+def test_max_pool(shape, kernel, stride, pads, ceil):
+    model = single(MaxPool(kernel=kernel, stride=stride, pads=pads, ceil_mode=ceil), shape)
+    x, w = drawn(model)
+    both(model, loops.pool(x, kernel, stride, pads, ceil, False, False), x, w)
+
+
+@often
+@given(maps, pair, pair, pads, st.booleans(), st.booleans())
+def test_average_pool(shape, kernel, stride, pads, ceil, include):
+    layer = AveragePool(
+        kernel=kernel, stride=stride, pads=pads, ceil_mode=ceil, count_include_pad=include
+    )
+    model = single(layer, shape)
+    x, w = drawn(model)
+    both(model, loops.pool(x, kernel, stride, pads, ceil, True, include), x, w)
+
+
+@often
+@given(maps, st.integers(1, 7), st.sampled_from([1e-4, 0.5]), st.sampled_from([0.75, 0.5]))
+def test_lrn(shape, size, alpha, beta):
+    model = single(LRN(size=size, alpha=alpha, beta=beta, bias=2.0), (shape[0] * 2, *shape[1:]))
+    x, w = drawn(model, batch=3)
+    # ONNX Runtime has no even sizes.
+    both(model, loops.lrn(x, size, alpha, beta, 2.0), x, w, runtime=size % 2 == 1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (3, 4, 2)])
+def test_batch_norm(shape, training):
+    model = single(BatchNorm(epsilon=1e-3, momentum=0.8), shape)
+    x, w = drawn(model, batch=4)
+    expected, *running = loops.batch_norm(x, *w.values(), 1e-3, 0.8, training)
+    if not training:
+        return both(model, expected, x, w)
+    graph = canonical_graph(model, w, dtype="float64", training=True)
+    found = evaluate(graph, {"input": x})
+    assert list(found) == ["layer", "layer.mean/running", "layer.variance/running"]
+    for name, values in zip(found, (expected, *running)):
+        np.testing.assert_allclose(found[name], values, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(("steps", "features", "hidden"), [(1, 1, 1), (5, 3, 4)])
+def test_lstm(steps, features, hidden):
+    model = single(LSTM(hidden=hidden), (steps, features))
+    x, w = drawn(model, batch=3)
+    both(model, loops.lstm(x, *w.values()), x, w)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(shape, bias):
+    model = single(Linear(out_features=2, bias=bias), shape)
+    x, w = drawn(model)
+    added = w["layer.bias"] if bias else 0.0
+    both(model, np.einsum("...i,oi->...o", x, w["layer.weight"]) + added, x, w)
+
+
+def test_sigmoid_of_large_numbers_neither_overflows_nor_warns(recwarn):
+    model = single(Sigmoid(), (3,))
+    graph = canonical_graph(model, {}, dtype="float64")
+    found = evaluate(graph, {"input": np.array([[-1e4, 0.0, 1e4]])})["layer"]
+    assert found.tolist() == [[0.0, 0.5, 1.0]]
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7)])
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+def test_loss(shape, spread):
+    """A spread of 1000 underflows a softmax, and must not make the loss infinite."""
+    model = single(Linear(out_features=5), shape)
+    x, w = drawn(model, batch=4)
+    w["layer.weight"] *= spread
+    labels = np.random.default_rng(1).integers(0, 5, size=(4, *shape[:-1]))
+    graph = loss_graph(model, w)
+    found = evaluate(graph, {"input": x, "labels": labels})
+    assert list(found) == ["loss", "layer"] and found["loss"].shape == ()
+    expected = loops.cross_entropy(found["layer"], labels)
+    assert np.isclose(found["loss"], expected, rtol=1e-13, atol=0)
