@@ -92,9 +92,7 @@ def find_adapters(
     for name in wanted:
         home = there.get(name)
         if provision and (home is None or home.where != HERE):
-            environment = environments.ensure(
-                name, **({"source": source} if source else {}), report=report
-            )
+            environment = environments.ensure(name, source=source, report=report)
             home = Home(name, Path(environment.python), str(environment.folder))
         if home is None:
             raise EnvironmentMissing(

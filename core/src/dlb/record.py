@@ -49,7 +49,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Base: immutable; unknown fields are refused."""
 
 
-class Options(_Part):
+class Options(_Part, frozen=True, kw_only=True):
     """What was asked for.
 
     ``batch_size`` is of all workers together; ``warmup`` steps train but are not in the summary.
@@ -67,7 +67,7 @@ class Options(_Part):
     workers: int = 1
 
 
-class Timing(_Part):
+class Timing(_Part, frozen=True, kw_only=True):
     """What training cost.
 
     Attributes:
@@ -96,7 +96,7 @@ class Timing(_Part):
     memory_bytes: int
 
 
-class Quality(_Part):
+class Quality(_Part, frozen=True, kw_only=True):
     """What training reached: the mean loss of each step, and accuracy on the whole test split.
 
     A loss that is not a number is null.
@@ -107,14 +107,14 @@ class Quality(_Part):
     test_samples: int
 
 
-class Exported(_Part):
+class Exported(_Part, frozen=True, kw_only=True):
     """The exported model: ``models/SHA256.onnx`` beside the record."""
 
     sha256: str
     bytes: int
 
 
-class Record(_Part):
+class Record(_Part, frozen=True, kw_only=True):
     """One adapter's run of one workload.
 
     Attributes:

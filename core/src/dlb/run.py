@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from dlb import __version__, record
 from dlb.adapters import Home
+from dlb.catalogue import data_set
 from dlb.data.batches import sample_order
-from dlb.data.load import load as load_data
-from dlb.data.load import normalise
+from dlb.data.load import load_described, normalise
 from dlb.errors import DlbError, RecordError, RequestError
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Rung
@@ -179,7 +179,8 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     from dlb.graph.canonical import canonical_graph
 
     workload = request.workload
-    training, test = load_data(workload.data.name, "train"), load_data(workload.data.name, "test")
+    described = data_set(workload.data.name)
+    training, test = load_described(described, "train"), load_described(described, "test")
     if training.images.shape[1:] != workload.model.input.shape:
         raise RequestError(
             f"workload '{workload.name}' reads samples of shape {list(workload.model.input.shape)}; "

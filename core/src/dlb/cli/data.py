@@ -27,21 +27,21 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Download a data set, check it, and keep it."""
-    from dlb.data.catalogue import describe
+    from dlb.catalogue import data_set
     from dlb.data.fetch import fetch as fetch_files
 
-    click.echo(str(fetch_files(describe(name), report=note)))
+    click.echo(str(fetch_files(data_set(name), report=note)))
 
 
 @data_command.command()
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder a data set is in."""
-    from dlb.data.catalogue import describe
-    from dlb.data.locate import find
+    from dlb.catalogue import data_set
+    from dlb.data.locate import find_described
     from dlb.errors import DataError
 
-    folder = find(describe(name).name)
+    folder = find_described(data_set(name))
     if folder is None:
         raise DataError(
             f"data set '{name}' is not on this machine; get it with: dlb data fetch {name}"

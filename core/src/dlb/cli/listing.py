@@ -96,11 +96,12 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
-    from dlb.data.locate import describe_all
+    from dlb.catalogue import data_sets
+    from dlb.data.locate import state_of
 
     rows = [
         [one.name, one.title, f"{one.n_train} + {one.n_test}", one.licence, one.where]
-        for one in describe_all()
+        for one in map(state_of, data_sets().values())
     ]
     return ["data set", "title", "samples", "licence", "where"], rows
 

@@ -161,8 +161,7 @@ def execute(
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import find_adapters
-    from dlb.catalogue import load_workload
-    from dlb.data.catalogue import describe
+    from dlb.catalogue import data_set, load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
     from dlb.provenance import available_cores
@@ -172,7 +171,7 @@ def execute(
     print_warnings()
     read = load_workload(workload)
     size = read.batch_size if batch_size is None else batch_size
-    samples = describe(read.data.name).split("train").n_samples
+    samples = data_set(read.data.name).split("train").n_samples
     if epochs is not None and epochs < 1:
         raise RequestError(f"--epochs is {epochs}; it must be 1 or more")
     if not 1 <= size <= samples:

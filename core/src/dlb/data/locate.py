@@ -101,10 +101,11 @@ def places_looked_at(description: DataSetDescription) -> list[Path]:
 
 def describe_all() -> list[DataSetState]:
     """Every data set of the catalogue and where it is."""
-    return [_state(describe(name)) for name in data_set_names()]
+    return [state_of(describe(name)) for name in data_set_names()]
 
 
-def _state(description: DataSetDescription) -> DataSetState:
+def state_of(description: DataSetDescription) -> DataSetState:
+    """One data set and where it is."""
     folder = find_described(description)
     if folder is None:
         where = "not fetched"

@@ -1,22 +1,23 @@
 """ONNX operators in NumPy, put in the place of those of ``onnx.reference`` that will not do.
 
-Why each is here (seen in onnx 1.16.2 and 1.23.2; the tests show it):
+Why each is here (seen in onnx 1.16.2 and 1.23.2 on generated attributes):
 
 =======================  ==========================================================================
 operator                 what ``onnx.reference`` does
 =======================  ==========================================================================
 Conv                     right, but gathers columns by index: several times slower than this
-MaxPool                  loops over every element in Python: seconds for a LeNet
-AveragePool              the same; and with ``ceil_mode`` splits the missing padding between both
-                         ends, which moves every window; 1.16 counts a window that starts past
-                         the end
-LRN                      loops over the batch where it means the channels: wrong but by accident
-LSTM                     right for the plain forward case, ignores ``clip``, ``activations``,
+MaxPool                  at stride 1 with asymmetric pads, gives another shape or raises; else
+                         right, but loops over every element in Python: seconds for a LeNet
+AveragePool              loops likewise; with ``ceil_mode`` splits missing padding between both
+                         ends, which moves every window (1.16 also keeps windows that start past
+                         the end)
+LRN                      loops over the batch where it means the channels: right only by accident
+LSTM                     right for the plain forward case; ignores ``clip``, ``activations`` and
                          ``sequence_lens``; overflows in its sigmoid
 BatchNormalization       right, with epsilon and momentum rounded to float32
 Sigmoid                  right, with overflow warnings
 SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
-                         for a logit 750 below the largest; and loops in Python
+                         for a logit 1000 below the largest; and loops in Python
 =======================  ==========================================================================
 
 Each follows https://onnx.ai/onnx/operators/ at opset 17 (and those from 9 on that an exporter

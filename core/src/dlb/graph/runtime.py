@@ -134,7 +134,8 @@ def _told(error: Exception, model: Model) -> DlbError:
     text = " ".join(str(error).split())
     text = text if len(text) <= 300 else text[:300] + "..."
     name = type(error).__name__
-    if name == "NotImplemented" or "opset" in text.lower() or "not a registered function" in text:
+    missing = ("opset", "no op registered", "not a registered function")
+    if name == "NotImplemented" or any(each in text.lower() for each in missing):
         return UnsupportedError(f"{_called(model)}: ONNX Runtime cannot run it: {text}")
     if name == "InvalidArgument":
         return RequestError(f"{_called(model)}: {text}")

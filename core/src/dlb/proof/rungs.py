@@ -6,7 +6,7 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ def export_rung(adapter: str, dtype: str, exported: Array, own: Array) -> Rung:
 
 
 def distributed_rung(
-    adapter: str, workers: int, steps: int, found: list[Tensors], alone: Tensors
+    adapter: str, workers: int, steps: int, found: Sequence[Tensors], alone: Tensors
 ) -> Rung:
     """Weights of K workers after some steps against one worker's on the same global batches."""
     every = [figures(one, alone) for one in found]

@@ -117,7 +117,8 @@ class Group:
         Raises:
             WorkerError: one cannot be started, died, or never came.
         """
-        launcher, expected = list(plan["launcher"]), []
+        launcher = list(plan["launcher"])
+        expected: list[Member] = []
         for process in plan["processes"]:
             joint = launcher and process["role"] == "worker"
             if joint and process["rank"] > 0:
@@ -346,12 +347,12 @@ class Group:
                     if message is None and other is not member:
                         self._report_death(other)
                 self._check_all(SILENCE_SECONDS)
-        message = f"{self.launch.adapter}: {error['message']}"
+        said = f"{self.launch.adapter}: {error['message']}"
         if error["kind"] == "unsupported":
-            raise UnsupportedError(message)
+            raise UnsupportedError(said)
         if error["kind"] == "dlb":
-            raise DlbError(message)
-        raise WorkerRaised(f"{message} (in '{name}'; output: {member.log})", error["traceback"])
+            raise DlbError(said)
+        raise WorkerRaised(f"{said} (in '{name}'; output: {member.log})", error["traceback"])
 
     # --- ending --------------------------------------------------------------------------
 

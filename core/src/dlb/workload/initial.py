@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ __all__ = ["initial_weights"]
 
 #: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
 #: LeCun et al. 1998.
-_VARIANCE = {
+_VARIANCE: dict[str, Callable[[int, int], float]] = {
     "glorot": lambda fan_in, fan_out: 2.0 / (fan_in + fan_out),
     "he": lambda fan_in, fan_out: 2.0 / fan_in,
     "lecun": lambda fan_in, fan_out: 1.0 / fan_in,
@@ -70,4 +71,5 @@ def _uniform(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
     """
     key = hashlib.sha256(f"dlb weights {seed} {name}".encode()).digest()
     raw = np.random.PCG64(int.from_bytes(key, "big")).random_raw(count)
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    uniform: npt.NDArray[np.float64] = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform

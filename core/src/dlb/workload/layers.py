@@ -11,7 +11,7 @@ A layer that has parameters names them and gives their shapes in canonical (ONNX
 
 from __future__ import annotations
 
-from typing import Literal, Union, get_args
+from typing import Any, Literal, Union, get_args
 
 import msgspec
 
@@ -56,7 +56,7 @@ class _Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     """Base of all layers: immutable, compared by value, unknown fields refused."""
 
 
-class Conv(_Layer, tag="conv", kw_only=True):
+class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
     """Two-dimensional convolution, ONNX Conv.
 
     [N, C, H, W] to [N, out_channels, H', W'] with
@@ -85,7 +85,7 @@ class Conv(_Layer, tag="conv", kw_only=True):
     init: Initializer = "glorot_uniform"
 
 
-class Linear(_Layer, tag="linear", kw_only=True):
+class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
     """Fully connected layer over the last axis, ONNX Gemm (rank 2) or MatMul and Add (rank 3).
 
     [..., features] to [..., out_features].
@@ -98,7 +98,7 @@ class Linear(_Layer, tag="linear", kw_only=True):
     init: Initializer = "glorot_uniform"
 
 
-class BatchNorm(_Layer, tag="batch_norm", kw_only=True):
+class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):
     """Batch normalisation over every axis but the second, ONNX BatchNormalization.
 
     In training the batch's biased variance normalises, and the running statistics become
@@ -112,7 +112,7 @@ class BatchNorm(_Layer, tag="batch_norm", kw_only=True):
     momentum: float = 0.9
 
 
-class LRN(_Layer, tag="lrn", kw_only=True):
+class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
     """Local response normalisation across channels, ONNX LRN.
 
     ``x / (bias + alpha / size * sum of squares over size channels) ** beta``
@@ -125,7 +125,7 @@ class LRN(_Layer, tag="lrn", kw_only=True):
     bias: float = 1.0
 
 
-class MaxPool(_Layer, tag="max_pool", kw_only=True):
+class MaxPool(_Layer, tag="max_pool", kw_only=True, frozen=True):
     """Max pooling, ONNX MaxPool; padding never wins. ``ceil_mode`` rounds the output size up."""
 
     kernel: Pair
@@ -134,7 +134,7 @@ class MaxPool(_Layer, tag="max_pool", kw_only=True):
     ceil_mode: bool = False
 
 
-class AveragePool(_Layer, tag="average_pool", kw_only=True):
+class AveragePool(_Layer, tag="average_pool", kw_only=True, frozen=True):
     """Average pooling, ONNX AveragePool; ``count_include_pad`` divides by the whole kernel."""
 
     kernel: Pair
@@ -144,44 +144,44 @@ class AveragePool(_Layer, tag="average_pool", kw_only=True):
     count_include_pad: bool = False
 
 
-class GlobalAveragePool(_Layer, tag="global_average_pool"):
+class GlobalAveragePool(_Layer, tag="global_average_pool", frozen=True):
     """Mean over height and width, ONNX GlobalAveragePool: [N, C, H, W] to [N, C, 1, 1]."""
 
 
-class ReLU(_Layer, tag="relu"):
+class ReLU(_Layer, tag="relu", frozen=True):
     """max(x, 0), ONNX Relu. The gradient at 0 is 0."""
 
 
-class Tanh(_Layer, tag="tanh"):
+class Tanh(_Layer, tag="tanh", frozen=True):
     """Hyperbolic tangent, ONNX Tanh."""
 
 
-class Sigmoid(_Layer, tag="sigmoid"):
+class Sigmoid(_Layer, tag="sigmoid", frozen=True):
     """1 / (1 + exp(-x)), ONNX Sigmoid."""
 
 
-class Dropout(_Layer, tag="dropout", kw_only=True):
+class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
     """Zeroes elements with probability ``rate`` in training and scales the rest by
     1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs set the rate to 0."""
 
     rate: float = 0.5
 
 
-class Add(_Layer, tag="add"):
+class Add(_Layer, tag="add", frozen=True):
     """Elementwise sum of two inputs of one shape, ONNX Add (no broadcasting)."""
 
 
-class Concat(_Layer, tag="concat", kw_only=True):
+class Concat(_Layer, tag="concat", kw_only=True, frozen=True):
     """Inputs joined along ``axis``, ONNX Concat; all other axes must agree."""
 
     axis: int = 1
 
 
-class Flatten(_Layer, tag="flatten"):
+class Flatten(_Layer, tag="flatten", frozen=True):
     """[N, C, H, W] to [N, C * H * W] in that (row-major) order, ONNX Flatten with axis 1."""
 
 
-class Embedding(_Layer, tag="embedding", kw_only=True):
+class Embedding(_Layer, tag="embedding", kw_only=True, frozen=True):
     """Rows of a table looked up by integer, ONNX Gather on axis 0: [N, T] to [N, T, features].
 
     Parameters: ``weight`` [entries, features].
@@ -192,7 +192,7 @@ class Embedding(_Layer, tag="embedding", kw_only=True):
     init: Initializer = "glorot_uniform"
 
 
-class LSTM(_Layer, tag="lstm", kw_only=True):
+class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
     """One forward LSTM layer over [N, T, features], ONNX LSTM, zero initial state.
 
     Gates in ONNX order: input, output, forget, cell (iofc); no peepholes; tanh and sigmoid.
@@ -233,6 +233,6 @@ def layer_types() -> dict[str, type]:
     return {type_name(kind): kind for kind in get_args(Layer)}
 
 
-def type_name(layer: Layer | type) -> str:
-    """The name of a layer's type in a workload file, e.g. ``max_pool``."""
-    return str(layer.__struct_config__.tag)  # type: ignore[union-attr]
+def type_name(part: Any) -> str:
+    """The name in a workload file of a layer's or an optimizer's type, e.g. ``max_pool``."""
+    return str(part.__struct_config__.tag)

@@ -18,7 +18,7 @@ __all__ = ["Shape", "infer_shapes", "parameter_shapes", "state_names", "trained_
 Shape = tuple[int, ...]
 
 #: Parameters that training does not move by gradient but by their own rule.
-_STATE = {L.BatchNorm: ("mean", "variance")}
+_STATE: Mapping[type, tuple[str, ...]] = {L.BatchNorm: ("mean", "variance")}
 
 
 def infer_shapes(model: Model) -> dict[str, Shape]:
@@ -76,11 +76,10 @@ def trained_names(model: Model) -> tuple[str, ...]:
 
 def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
     if isinstance(layer, L.Conv):
-        weight = {"weight": (layer.out_channels, given[0] // layer.groups, *layer.kernel)}
-        return {**weight, "bias": (layer.out_channels,)} if layer.bias else weight
+        weight = (layer.out_channels, given[0] // layer.groups, *layer.kernel)
+        return _with_bias(weight, layer.bias)
     if isinstance(layer, L.Linear):
-        weight = {"weight": (layer.out_features, given[-1])}
-        return {**weight, "bias": (layer.out_features,)} if layer.bias else weight
+        return _with_bias((layer.out_features, given[-1]), layer.bias)
     if isinstance(layer, L.BatchNorm):
         return dict.fromkeys(("scale", "bias", "mean", "variance"), (given[0],))
     if isinstance(layer, L.Embedding):
@@ -93,6 +92,10 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
             "bias": (gates,),
         }
     return {}
+
+
+def _with_bias(weight: Shape, bias: bool) -> dict[str, Shape]:
+    return {"weight": weight, "bias": weight[:1]} if bias else {"weight": weight}
 
 
 def _check_attributes(node: Node) -> None:
@@ -139,7 +142,7 @@ def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(given)}"
         )
-    rule = _RULES.get(kind, lambda layer, shapes: shapes[0])
+    rule = _RULES.get(kind, _same)
     if kind is not L.Embedding and model.input.kind == "index" and model.input.name in node.inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) reads the integer input "
@@ -211,6 +214,10 @@ def window_sizes(
             steps -= 1
         found.append(steps + 1)
     return tuple(found)
+
+
+def _same(layer: L.Layer, given: list[Shape]) -> Shape:
+    return given[0]
 
 
 def _linear(layer: L.Linear, given: list[Shape]) -> Shape:

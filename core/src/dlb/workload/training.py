@@ -23,7 +23,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Base: immutable, compared by value, unknown fields refused."""
 
 
-class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy"):
+class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", frozen=True):
     """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
 
     ONNX SoftmaxCrossEntropyLoss with reduction ``mean``.
@@ -33,11 +33,11 @@ class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy"):
 Loss = SoftmaxCrossEntropy
 
 
-class Constant(_Part, tag="constant"):
+class Constant(_Part, tag="constant", frozen=True):
     """The optimizer's learning rate throughout."""
 
 
-class Step(_Part, tag="step", kw_only=True):
+class Step(_Part, tag="step", kw_only=True, frozen=True):
     """The learning rate times ``gamma`` from each of ``milestones`` (steps, from 0) on."""
 
     milestones: tuple[int, ...]
@@ -47,7 +47,7 @@ class Step(_Part, tag="step", kw_only=True):
 Schedule = Union[Constant, Step]
 
 
-class SGD(_Part, tag="sgd", kw_only=True):
+class SGD(_Part, tag="sgd", kw_only=True, frozen=True):
     """Stochastic gradient descent with momentum.
 
     With gradient g, weight w, velocity v, learning rate lr::
@@ -68,7 +68,7 @@ class SGD(_Part, tag="sgd", kw_only=True):
     weight_decay: float = 0.0
 
 
-class Adam(_Part, tag="adam", kw_only=True):
+class Adam(_Part, tag="adam", kw_only=True, frozen=True):
     """Adam (Kingma and Ba, arXiv:1412.6980, algorithm 1)::
 
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g

@@ -1,0 +1,104 @@
+"""Two workers on the same global batches end as one does; a lost peer ends the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import Dlb
+
+STRATEGIES = {
+    "torch": "ddp",
+    "tf": "multi_worker_mirrored",
+    "mxnet": "dist_sync",
+    "chainer": "chainermn",
+}
+
+
+@pytest.mark.parametrize("adapter", STRATEGIES)
+def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
+    words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12")
+    done = dlb("run", "lenet5", "--on", adapter, *words, "--out", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    rungs = json.loads(done.stdout)["certificate"]["rungs"]
+    distributed = next(rung for rung in rungs if rung["name"] == "distributed")
+    assert distributed["verdict"] == "passed"
+    assert distributed["figures"][0]["relative_l2"] <= 1e-10
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("adapter", STRATEGIES)
+def test_a_lost_peer_ends_the_run(
+    home: Path, tmp_path: Path, adapter: str, sent: signal.Signals
+) -> None:
+    """Whatever the framework would do: noticed within 10 s, all ended within 10 s more."""
+    words = ["--strategy", STRATEGIES[adapter], "--workers", "2", "--epochs", "1000"]
+    command = [str(Path(sys.executable).parent / "dlb"), "run", "lenet5", "--on", adapter]
+    process = subprocess.Popen(
+        [*command, *words, "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "DLB_HOME": str(home), "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if f"{adapter}: step" in line:
+                break
+        else:
+            pytest.fail("training never began")
+        peer = next(
+            one
+            for one in workers(process.pid)
+            if one.environ().get("DLB_RANK") != "0" or is_second(one)
+        )
+        os.kill(peer.pid, sent)
+        began = time.monotonic()
+        process.communicate(timeout=40)
+        assert time.monotonic() - began < 25
+        assert process.returncode == 1
+        assert not alive(tmp_path)
+    finally:
+        process.kill()
+
+
+def is_second(process: psutil.Process) -> bool:
+    """Whether a launcher made this process the second worker."""
+    return process.environ().get("PMI_RANK") == "1"
+
+
+def workers(pid: int) -> list[psutil.Process]:
+    """The workers below a command, the second worker first."""
+    found = [
+        one
+        for one in psutil.Process(pid).children(recursive=True)
+        if "dlb.worker" in " ".join(one.cmdline())
+        and one.environ().get("DLB_ROLE") == "worker"
+        and "mpiexec" not in " ".join(one.cmdline()[:1])
+    ]
+    return sorted(
+        found,
+        key=lambda one: one.environ().get("PMI_RANK", one.environ()["DLB_RANK"]),
+        reverse=True,
+    )
+
+
+def alive(scratch: Path) -> list[psutil.Process]:
+    """Processes that still work in a run's scratch folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(scratch) and process.status() != "zombie":
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [one for one in found if one.pid != os.getpid()]
