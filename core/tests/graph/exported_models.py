@@ -75,7 +75,7 @@ BRANCHES = _model(
     ("tanh2", Tanh()),
     ("concat", Concat(), "pool1", "tanh2"),
     ("dropout", Dropout(rate=0.4)),
-    ("pool2", AveragePool(kernel=(2, 2), stride=(2, 2))),
+    ("pool2", AveragePool(kernel=(3, 3), stride=(2, 2))),
     ("flatten", Flatten()),
     ("fc", Linear(out_features=5)),
 )

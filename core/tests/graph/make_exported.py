@@ -55,7 +55,7 @@ def make_torch() -> None:
             self.lrn = nn.LocalResponseNorm(5, alpha=1e-2, beta=0.75, k=2.0)
             self.pool1 = nn.AvgPool2d(3, 1, 1)
             self.conv2, self.dropout = nn.Conv2d(8, 4, 1), nn.Dropout(0.4)
-            self.pool2, self.fc = nn.AvgPool2d(2), nn.Linear(192, 5)
+            self.pool2, self.fc = nn.AvgPool2d(3, 2), nn.Linear(108, 5)
 
         def forward(self, x):
             x = self.lrn(F.relu(self.conv1(self.pad(x))))
@@ -129,7 +129,7 @@ def make_keras() -> None:
         first = K.AveragePooling2D(3, 1)(K.ZeroPadding2D(1)(x))
         second = K.Conv2D(4, 1, activation="tanh")(x)
         x = K.Dropout(0.4)(K.Concatenate()([first, second]))
-        return K.Dense(5)(K.Flatten()(K.AveragePooling2D(2)(x)))
+        return K.Dense(5)(K.Flatten()(K.AveragePooling2D(3, 2)(x)))
 
     def tokens(x):
         return K.Dense(5)(K.LSTM(4, return_sequences=True)(K.Embedding(11, 3)(x)))
@@ -180,7 +180,7 @@ def make_mxnet() -> None:
         def __init__(self):
             super().__init__()
             self.conv1, self.conv2 = nn.Conv2D(8, 3), nn.Conv2D(4, 1, activation="tanh")
-            self.pool1, self.pool2 = nn.AvgPool2D(3, 1, 1), nn.AvgPool2D(2)
+            self.pool1, self.pool2 = nn.AvgPool2D(3, 1, 1), nn.AvgPool2D(3, 2)
             self.dropout, self.fc = nn.Dropout(0.4), nn.Dense(5)
 
         def hybrid_forward(self, F, x):
@@ -249,7 +249,7 @@ def make_chainer() -> None:
         x = F.relu(net.conv1(x))
         x = F.local_response_normalization(x, n=5, k=2.0, alpha=1e-2 / 5, beta=0.75)
         x = F.concat([F.average_pooling_2d(x, 3, 1, 1), F.tanh(net.conv2(x))], axis=1)
-        return net.fc(F.average_pooling_2d(F.dropout(x, 0.4), 2))
+        return net.fc(F.average_pooling_2d(F.dropout(x, 0.4), 3, 2))
 
     def conv(*given, **named):
         return L.Convolution2D(*given, **named)
@@ -270,7 +270,7 @@ def make_chainer() -> None:
             conv3=conv(4, 6, 3, stride=2, pad=1),
             **{f"bn{k}": L.BatchNormalization(4, eps=1e-3) for k in (1, 2, 3)},
         ),
-        "branches": Net(branches, conv1=conv(3, 8, 3), conv2=conv(8, 4, 1), fc=L.Linear(192, 5)),
+        "branches": Net(branches, conv1=conv(3, 8, 3), conv2=conv(8, 4, 1), fc=L.Linear(108, 5)),
     }
     for name, net in nets.items():
         x = np.zeros((2, *SHAPES[name]), np.float32)

@@ -1,6 +1,6 @@
 """ONNX operators in NumPy, put in the place of those of ``onnx.reference`` that will not do.
 
-Why each is here (seen in onnx 1.16.2 and 1.23.2 on generated attributes):
+Why each is here (seen in onnx 1.16.2 and 1.23.2, on generated attributes):
 
 =======================  ==========================================================================
 operator                 what ``onnx.reference`` does
@@ -16,6 +16,7 @@ LSTM                     right for the plain forward case; ignores ``clip``, ``a
                          ``sequence_lens``; overflows in its sigmoid
 BatchNormalization       right, with epsilon and momentum rounded to float32
 Sigmoid                  right, with overflow warnings
+ReduceMean               1.13 ignores the axes of operator sets before 18
 SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
                          for a logit 1000 below the largest; and loops in Python
 =======================  ==========================================================================
@@ -160,6 +161,16 @@ class Sigmoid(_Operator):
         return (sigmoid(x),)
 
 
+class ReduceMean(_Operator):
+    """Mean over axes that are an attribute (before opset 18) or an input."""
+
+    def _run(self, x: Array, *axes: Array, **_: Any) -> tuple[Array]:
+        over = axes[0].ravel().tolist() if axes else self.given("axes", ())
+        if not over and self.given("noop_with_empty_axes", 0):
+            return (x,)
+        return (x.mean(axis=tuple(over) or None, keepdims=bool(self.given("keepdims", 1))),)
+
+
 class LSTM(_Operator):
     """LSTM with ONNX's default activations, in any direction and either layout."""
 
@@ -260,6 +271,7 @@ OPERATORS = (
     LRN,
     BatchNormalization,
     Sigmoid,
+    ReduceMean,
     LSTM,
     SoftmaxCrossEntropyLoss,
 )

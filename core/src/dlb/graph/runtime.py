@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Union
@@ -15,6 +16,9 @@ from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
 __all__ = ["load_model", "open_session", "run_model"]
 
 Model = Union[str, Path, bytes]
+
+#: What ONNX Runtime puts before a message: its code, and the place in its source.
+_ORIGIN = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+:\d+ .*?\)(?: const)? (?=[A-Z])")
 
 
 def run_model(
@@ -131,7 +135,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _told(error: Exception, model: Model) -> DlbError:
     """An exception of ONNX Runtime as one of ours, in one line."""
-    text = " ".join(str(error).split())
+    text = _ORIGIN.sub("", " ".join(str(error).split()))
     text = text if len(text) <= 300 else text[:300] + "..."
     name = type(error).__name__
     missing = ("opset", "no op registered", "not a registered function")

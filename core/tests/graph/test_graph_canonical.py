@@ -1,0 +1,205 @@
+"""The canonical graph: valid ONNX, shaped as the description says, found by layer names."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import pytest
+from exported_models import MODELS
+
+from dlb.errors import RequestError, UnsupportedError, WorkloadError
+from dlb.graph.canonical import canonical_graph, loss_graph
+from dlb.graph.evaluate import Evaluator, evaluate
+from dlb.workload import (
+    BatchNorm,
+    Flatten,
+    Input,
+    Linear,
+    Model,
+    Node,
+    Sigmoid,
+    infer_shapes,
+    layer_types,
+    parameter_shapes,
+)
+from dlb.workload.files import load
+from dlb.workload.initial import initial_weights
+
+EXTRA = Model(
+    input=Input(shape=(4,)),
+    nodes=(
+        Node(name="fc", layer=Linear(out_features=3)),
+        Node(name="sigmoid", layer=Sigmoid()),
+        Node(name="bn", layer=BatchNorm()),
+    ),
+)
+ALL = {**MODELS, "extra": EXTRA}
+
+
+def given(model: Model, batch: int = 3):
+    random = np.random.default_rng(0)
+    if model.input.kind == "index":
+        return {model.input.name: random.integers(0, 11, size=(batch, *model.input.shape))}
+    return {model.input.name: random.normal(size=(batch, *model.input.shape))}
+
+
+def test_these_models_have_every_layer_type():
+    used = {type(node.layer) for model in ALL.values() for node in model.nodes}
+    assert used == set(layer_types().values())
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ALL)
+def test_graph_is_valid_and_has_every_layers_value(name, dtype, training):
+    model = ALL[name]
+    weights = initial_weights(model, 0)
+    graph = canonical_graph(model, weights, dtype=dtype, outputs="layers", training=training)
+    onnx.checker.check_model(graph, full_check=True)
+    assert (graph.ir_version, graph.opset_import[0].version) == (8, 17)
+    nodes = {node.name for node in graph.graph.node}
+    assert len(nodes) == len(graph.graph.node) and {node.name for node in model.nodes} <= nodes
+    held = {each.name: tuple(each.dims) for each in graph.graph.initializer}
+    shapes = parameter_shapes(model)
+    assert {each: held[each] for each in shapes} == shapes
+    assert all("/" in each for each in set(held) - set(shapes))
+    found = evaluate(graph, given(model))
+    expected = infer_shapes(model)
+    layers = [node.name for node in model.nodes]
+    assert list(found)[: len(layers)] == layers
+    for layer in layers:
+        assert found[layer].shape == (3, *expected[layer])
+        assert found[layer].dtype == np.dtype(dtype)
+    states = [each for each in found if each.endswith("/running")]
+    norms = sum(isinstance(node.layer, BatchNorm) for node in model.nodes)
+    assert len(states) == (2 * norms if training else 0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_onnx_infers_the_shapes_that_dlb_does(name):
+    model = ALL[name]
+    graph = onnx.shape_inference.infer_shapes(
+        canonical_graph(model, initial_weights(model, 0)), strict_mode=True, data_prop=True
+    )
+    values = [*graph.graph.value_info, *graph.graph.output]
+    inferred = {
+        each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim][1:] for each in values
+    }
+    for node in model.nodes:
+        assert inferred[node.name] == list(infer_shapes(model)[node.name])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_loss_graph_is_valid(name):
+    model = ALL[name]
+    graph = loss_graph(model, initial_weights(model, 0), training=True)
+    onnx.checker.check_model(graph, full_check=True)
+    labels = np.zeros((3, *infer_shapes(model)[model.nodes[-1].name][:-1]), np.int64)
+    found = evaluate(graph, {**given(model), "labels": labels})
+    assert next(iter(found)) == "loss" and found["loss"].shape == ()
+
+
+def test_dropout_is_the_identity_and_at_rate_0_in_training():
+    model = MODELS["branches"]
+    for training, rate in ((False, 0.4), (True, 0.0)):
+        weights = initial_weights(model, 0)
+        graph = canonical_graph(
+            model, weights, dtype="float64", outputs="layers", training=training
+        )
+        (held,) = (t for t in graph.graph.initializer if t.name == "dropout/rate")
+        assert onnx.numpy_helper.to_array(held) == rate
+        found = evaluate(graph, given(model))
+        assert np.array_equal(found["dropout"], found["concat"])
+
+
+def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():
+    """What finite differences do, for the parameters that reach their operator by others too."""
+    for name, parameter in (
+        ("tokens", "lstm.bias"),
+        ("tokens", "fc.weight"),
+        ("lenet", "fc1.bias"),
+    ):
+        model = MODELS[name]
+        weights = initial_weights(model, 0)
+        moved = {**weights, parameter: weights[parameter] + 0.25}
+        runner = Evaluator(canonical_graph(model, weights, dtype="float64"))
+        expected = evaluate(canonical_graph(model, moved, dtype="float64"), given(model))
+        found = runner.run({**given(model), parameter: moved[parameter]})
+        last = model.nodes[-1].name
+        assert np.array_equal(found[last], expected[last])
+        assert not np.array_equal(runner.run(given(model))[last], expected[last])
+
+
+def test_real_attributes_are_the_decimals_that_were_written():
+    """epsilon = 1e-5 as float32 is 9.99999974e-06, which float64 would show."""
+    model = Model(input=Input(shape=(1,)), nodes=(Node(name="bn", layer=BatchNorm()),))
+    weights = {"bn.scale": [1.0], "bn.bias": [0.0], "bn.mean": [0.0], "bn.variance": [0.0]}
+    graph = canonical_graph(model, weights, dtype="float64")
+    found = evaluate(graph, {"input": np.ones((1, 1))})["bn"]
+    assert found[0, 0] == 1 / np.sqrt(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("fc.bias"), r"missing \['fc.bias'\]"),
+        (lambda w: w.update({"fc.gain": 1}), r"unknown \['fc.gain'\]"),
+        (lambda w: w.update({"fc.bias": np.zeros(4)}), r"'fc.bias' has shape \[4\]"),
+    ],
+)
+def test_weights_of_another_model_are_refused(change, message):
+    weights = initial_weights(EXTRA, 0)
+    change(weights)
+    with pytest.raises(WorkloadError, match=message):
+        canonical_graph(EXTRA, weights)
+
+
+def test_digits_that_onnx_would_lose_are_refused():
+    layer = BatchNorm(epsilon=0.123456789012)
+    model = Model(input=Input(shape=(1,)), nodes=(Node(name="bn", layer=layer),))
+    with pytest.raises(WorkloadError, match=r"layer 'bn': epsilon = 0.123456789012 .* 0.12345679"):
+        canonical_graph(model, initial_weights(model, 0))
+
+
+def test_a_loss_over_feature_maps_and_a_layer_called_loss_are_refused():
+    maps = Model(input=Input(shape=(2, 3, 3)), nodes=(Node(name="a", layer=Sigmoid()),))
+    with pytest.raises(WorkloadError, match="needs logits"):
+        loss_graph(maps, {})
+    taken = Model(input=Input(shape=(2, 3, 3)), nodes=(Node(name="loss", layer=Flatten()),))
+    with pytest.raises(WorkloadError, match="'loss' is what the loss calls its own"):
+        loss_graph(taken, {})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "missing: input"),
+        ({"input": np.zeros((2, 4)), "other": 1}, "unknown: other"),
+        ({"input": np.zeros((2, 5))}, r"shape \[2, 5\]; the graph reads \['N', 4\]"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(inputs, message):
+    with pytest.raises(RequestError, match=message):
+        evaluate(canonical_graph(EXTRA, initial_weights(EXTRA, 0)), inputs)
+
+
+def test_an_operator_without_a_reference_is_named():
+    graph = canonical_graph(EXTRA, initial_weights(EXTRA, 0))
+    graph.graph.node[1].op_type = "Sigmoide"
+    with pytest.raises(UnsupportedError, match="Sigmoide"):
+        evaluate(graph, given(EXTRA))
+
+
+def test_lenet5_is_evaluated_within_a_second():
+    model = load("lenet5").model
+    runner = Evaluator(loss_graph(model, initial_weights(model, 0), outputs="layers"))
+    inputs = {**given(model, 16), "labels": np.arange(16) % 10}
+    runner.run(inputs)
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        runner.run(inputs)
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 1

@@ -1,0 +1,92 @@
+"""Models in ONNX Runtime: results, and one clear line for each way that a file can be bad."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from exported_models import MODELS
+
+from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
+from dlb.graph.exported import with_opset
+from dlb.graph.runtime import run_model
+from dlb.workload.initial import initial_weights
+
+LENET = canonical_graph(MODELS["lenet"], initial_weights(MODELS["lenet"], 0))
+X = np.random.default_rng(0).normal(size=(2, 1, 12, 12)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "branches"])
+def test_a_path_and_its_bytes_give_what_the_evaluator_does(name, tmp_path):
+    model = MODELS[name]
+    weights = initial_weights(model, 0)
+    graph = canonical_graph(model, weights)
+    x = np.random.default_rng(0).normal(size=(2, *model.input.shape)).astype(np.float32)
+    onnx.save(graph, str(tmp_path / "model.onnx"))
+    (by_path,) = run_model(tmp_path / "model.onnx", {"input": x}, threads=1)
+    (by_bytes,) = run_model(graph.SerializeToString(), {"input": x}, threads=1)
+    (truth,) = evaluate(canonical_graph(model, weights, dtype="float64"), {"input": x}).values()
+    assert np.array_equal(by_path, by_bytes)
+    np.testing.assert_allclose(by_path, truth, rtol=1e-4, atol=1e-5)
+
+
+def refused(error: type[DlbError], message: str, *given) -> None:
+    with pytest.raises(error, match=message) as caught:
+        run_model(*given)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_models(tmp_path):
+    refused(DataError, "give the path of a .onnx file", tmp_path / "none.onnx", {})
+    refused(DataError, "give the path of a .onnx file", tmp_path, {})
+    for content in (b"", b"\x80\x04garbage", b"PK\x03\x04" * 100):
+        (tmp_path / "bad.onnx").write_bytes(content)
+        refused(DataError, "not an ONNX model", tmp_path / "bad.onnx", {})
+        refused(DataError, "not an ONNX model", content, {})
+
+
+def test_models_that_onnx_runtime_cannot_run():
+    strange = onnx.ModelProto()
+    strange.CopyFrom(LENET)
+    strange.graph.node[1].op_type = "Reluctant"
+    refused(UnsupportedError, "Reluctant", strange.SerializeToString(), {"input": X})
+    newest = with_opset(LENET, 999).SerializeToString()
+    refused(UnsupportedError, "Opset 999", newest, {"input": X})
+
+
+def test_inputs_that_do_not_fit():
+    content = LENET.SerializeToString()
+    refused(RequestError, "reads input, and was given x", content, {"x": X})
+    refused(RequestError, "float", content, {"input": X.astype(np.float64)})
+    refused(RequestError, "12", content, {"input": X[:, :, :5]})
+
+
+@pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname", "link.bin", "..\\w.bin", ""])
+def test_weights_outside_the_models_folder_are_not_followed(place, tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "weights.bin").write_bytes(bytes(4096))
+    (inside / "link.bin").symlink_to(tmp_path / "weights.bin")
+    refused(DataError, "outside the model's folder", with_weights_at(place, inside), {"input": X})
+
+
+def test_weights_inside_the_models_folder_are_followed(tmp_path):
+    (tmp_path / "weights.bin").write_bytes(bytes(4096))
+    path = with_weights_at("weights.bin", tmp_path)
+    assert run_model(path, {"input": X})[0].shape == (2, 5)
+    refused(DataError, "give the model's path", path.read_bytes(), {"input": X})
+    refused(DataError, "not a file", with_weights_at("no.bin", tmp_path), {"input": X})
+
+
+def with_weights_at(place, folder):
+    model = onnx.ModelProto()
+    model.CopyFrom(LENET)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", place), ("offset", "0"), ("length", "400")):
+        tensor.external_data.add(key=key, value=value)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx"
