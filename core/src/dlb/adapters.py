@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dlb.errors import EnvironmentMissing, UnknownNameError
+from dlb.errors import EnvironmentMissing, PluginError, UnknownNameError, WorkerError
 from dlb.plugins import load_plugins
 
-__all__ = ["Home", "find_adapters", "homes", "known_adapters"]
+__all__ = [
+    "Home",
+    "check_strategy",
+    "describe_home",
+    "find_adapters",
+    "homes",
+    "known_adapters",
+]
 
 HERE = "this environment"
 
@@ -68,6 +77,7 @@ def find_adapters(
 
     Raises:
         UnknownNameError: nobody knows an adapter of that name.
+        PluginError: its plugin is here, and was left out as broken.
         EnvironmentMissing: it is known and has no environment; the message says how to make it.
         ProvisionError: it could not be made.
     """
@@ -81,6 +91,9 @@ def find_adapters(
             f"no adapter is installed; make environments with: dlb env create {known}"
         )
     for name in wanted:
+        broken = next((one for one in load_plugins().broken if one.name == name), None)
+        if name not in there and broken is not None:
+            raise PluginError(f"adapter '{name}' cannot be used; {broken}")
         if name not in there and name not in environments.KNOWN:
             raise UnknownNameError(
                 "adapter",
@@ -101,3 +114,41 @@ def find_adapters(
             )
         found.append(home)
     return found
+
+
+def describe_home(home: Home) -> dict[str, Any]:
+    """What the environment of an adapter says of itself: see :func:`dlb.description.describe`.
+
+    Raises:
+        WorkerError: it cannot answer.
+    """
+    from dlb.description import describe
+    from dlb.supervision import Launch, worker_group
+
+    if home.where == HERE:
+        return describe(load_plugins())
+    with tempfile.TemporaryDirectory(prefix="dlb-") as scratch:
+        with worker_group(Launch(home.adapter, home.python, Path(scratch))) as group:
+            return group.call("describe")[0]
+
+
+def check_strategy(strategy: str, homes: Sequence[Home]) -> None:
+    """See, before any work, that every adapter has the strategy.
+
+    Raises:
+        UnknownNameError: one has not; the message names those that it has.
+    """
+    for home in homes:
+        try:
+            known = describe_home(home)["strategies"]
+        except WorkerError:
+            # An environment that cannot answer costs its own run, which says why.
+            continue
+        names = [one["name"] for one in known if home.adapter in one["frameworks"]]
+        if strategy not in names:
+            raise UnknownNameError(
+                f"strategy of adapter '{home.adapter}':",
+                strategy,
+                names,
+                "choose adapters with --on",
+            )

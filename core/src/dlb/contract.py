@@ -240,7 +240,8 @@ class Clock:
         self._started = 0.0
 
     def start(self) -> None:
-        """The device is idle and the step begins."""
+        """Wait until the device is idle (a batch may still be on its way), then begin."""
+        self.synchronise()
         self._started = time.perf_counter()
 
     def stop(self) -> float:

@@ -20,8 +20,8 @@ def describe(plugins: Plugins) -> dict[str, Any]:
             for adapter in plugins.adapters.values()
         ],
         "strategies": [asdict(strategy) for strategy in plugins.strategies()],
-        "plugins": [asdict(plugin) for plugin in plugins.loaded],
-        "broken": [asdict(plugin) for plugin in plugins.broken],
+        "plugins": [plugin._asdict() for plugin in plugins.loaded],
+        "broken": [plugin._asdict() for plugin in plugins.broken],
     }
 
 

@@ -21,7 +21,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -74,6 +73,8 @@ class UnknownNameError(RequestError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        import difflib
+
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1)
         parts = [f"unknown {kind} '{name}'"]

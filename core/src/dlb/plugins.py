@@ -6,29 +6,36 @@ and version and left out; ``DLB_STRICT_PLUGINS=1`` makes that fatal.
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import inspect
 import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pluggy
 
 from dlb import hookspecs
-from dlb.contract import CONTRACT, AdapterDescription, StrategyDescription
 from dlb.errors import PluginError, UnknownNameError
+
+if TYPE_CHECKING:
+    from dlb.contract import AdapterDescription, StrategyDescription
 
 __all__ = ["BrokenPlugin", "LoadedPlugin", "Plugins", "load_plugins"]
 
 GROUP = "dlb"
+#: Hooks of the command's own process. They are asked as a plugin is loaded, so that one whose
+#: answer fails is left out then and never brings a command down.
+OF_THE_COMMAND = ("dlb_strategies", "dlb_workloads", "dlb_datasets", "dlb_commands")
 
 
-@dataclass(frozen=True)
-class LoadedPlugin:
+# Named tuples, not dataclasses: this module is loaded at every start, and those take milliseconds.
+
+
+class LoadedPlugin(NamedTuple):
     """A plugin in use: its entry point, distribution and version, and the hooks it answers."""
 
     name: str
@@ -37,8 +44,7 @@ class LoadedPlugin:
     hooks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class BrokenPlugin:
+class BrokenPlugin(NamedTuple):
     """A plugin left out, and why, in one line."""
 
     name: str
@@ -50,8 +56,7 @@ class BrokenPlugin:
         return f"plugin '{self.name}' of {self.distribution} {self.version} left out: {self.reason}"
 
 
-@dataclass(frozen=True)
-class Plugins:
+class Plugins(NamedTuple):
     """The plugins of this environment.
 
     Attributes:
@@ -63,7 +68,7 @@ class Plugins:
     manager: pluggy.PluginManager
     loaded: tuple[LoadedPlugin, ...]
     broken: tuple[BrokenPlugin, ...]
-    adapters: Mapping[str, AdapterDescription] = field(default_factory=dict)
+    adapters: Mapping[str, AdapterDescription]
 
     @property
     def hook(self) -> Any:
@@ -101,12 +106,22 @@ def load_plugins() -> Plugins:
         known = point.dist
         name, version = (known.name, known.version) if known else ("an unknown distribution", "")
         try:
-            module = point.load()
-            hooks = check_hooks(module)
-            manager.register(module, name=point.name)
-            if "dlb_describe" in hooks:
-                described = module.dlb_describe()
+            # What a plugin prints must not get into the one document that --json promises.
+            with contextlib.redirect_stdout(sys.stderr):
+                module = point.load()
+                hooks = check_hooks(module)
+                manager.register(module, name=point.name)
+                for hook in OF_THE_COMMAND:
+                    if hook in hooks:
+                        check_answer(hook, getattr(module, hook)())
+                described = module.dlb_describe() if "dlb_describe" in hooks else None
+            if described is not None:
                 check_description(described)
+                if described.name in adapters:
+                    other = adapters[described.name].distribution
+                    raise PluginError(
+                        f"{other} has an adapter '{described.name}' too; uninstall one of them"
+                    )
                 adapters[described.name] = described
         # A plugin is someone else's code and may raise anything at import, SystemExit included.
         except (Exception, SystemExit) as error:
@@ -141,6 +156,10 @@ def check_hooks(module: ModuleType) -> tuple[str, ...]:
         if not name.startswith("dlb_") or not callable(member) or isinstance(member, type):
             continue
         if name not in known:
+            import difflib
+
+            from dlb.contract import CONTRACT
+
             near = difflib.get_close_matches(name, known, n=1)
             proposal = f"; did you mean '{near[0]}'?" if near else ""
             raise PluginError(f"'{name}' is not a hook of contract {_shown(CONTRACT)}{proposal}")
@@ -158,8 +177,18 @@ def check_hooks(module: ModuleType) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def check_answer(hook: str, answer: Any) -> None:
+    """Raises PluginError unless the answer is a mapping or a sequence, as the hook says."""
+    kind: type | tuple[type, ...] = Mapping if hook == "dlb_workloads" else (list, tuple)
+    if not isinstance(answer, kind):
+        wanted = "mapping" if kind is Mapping else "list or tuple"
+        raise PluginError(f"{hook} gave a {type(answer).__name__}, not a {wanted}")
+
+
 def check_description(described: Any) -> None:
     """Raises PluginError unless it is a description made for this contract."""
+    from dlb.contract import CONTRACT, AdapterDescription
+
     if not isinstance(described, AdapterDescription):
         raise PluginError(
             f"dlb_describe gave a {type(described).__name__}, not an AdapterDescription"

@@ -18,7 +18,7 @@ LINE_SECONDS = 10.0
 @contextmanager
 def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
     """The reporter that fits standard error."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield Lines()
         return
     from rich.console import Console

@@ -43,7 +43,10 @@ def messages(stream: Any) -> Iterator[dict[str, Any]]:
     while line := stream.readline(LONGEST):
         if not line.endswith(b"\n"):
             return
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except RecursionError:
+            raise ValueError("a message nested too deep") from None
         if not isinstance(message, dict):
             raise ValueError("a message must be a JSON object")
         yield message

@@ -249,11 +249,14 @@ def read(path: Path) -> Record:
         RecordError: it cannot be read, is not a record, or is of a later format.
     """
     try:
+        # A device or a pipe has no end, or never begins.
+        if path.exists() and not path.is_file():
+            raise RecordError(f"{path}: not a file, so not a record")
         if path.stat().st_size > LARGEST_BYTES:
             raise RecordError(f"{path}: larger than {LARGEST_BYTES} bytes, so not a record")
         content = path.read_bytes()
     except OSError as error:
-        raise RecordError(f"{path}: {error.strerror or error}") from None
+        raise RecordError(f"{path}: {error.strerror or error}; give the path of a record") from None
     try:
         version = msgspec.json.decode(content, type=_Versioned).format
         if version != FORMAT:
@@ -262,7 +265,7 @@ def read(path: Path) -> Record:
                 "use the dlb-core that wrote it, or a later one"
             )
         return msgspec.json.decode(content, type=Record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{path}: not a record: {error}") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import sys
@@ -74,9 +74,12 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     status = call(words)
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone; Python would complain again at exit.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            status = fail(f"standard output: {error.strerror or error}", 1, [])
+        # Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
@@ -100,6 +103,8 @@ def call(words: list[str]) -> int:
         return 1
     except OSError as error:
         return fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1, words)
+    except MemoryError as error:
+        return fail(f"out of memory: {error}".rstrip(": "), 1, words)
     except Exception as error:
         if os.environ.get("DLB_DEBUG"):
             raise
@@ -111,9 +116,14 @@ def call(words: list[str]) -> int:
 def fail(message: str, status: int, words: list[str]) -> int:
     """Say what went wrong in one line; with ``--json`` as the one document too."""
     line = " ".join(message.split())
-    click.echo(f"dlb: {line}", err=True)
+    # Where nobody listens or nothing can be written, the status still tells.
+    with contextlib.suppress(OSError):
+        click.echo(f"dlb: {line}", err=True)
     if "--json" in words:
-        click.echo(json.dumps({"error": line, "exit_status": status}))
+        import json
+
+        with contextlib.suppress(OSError):
+            click.echo(json.dumps({"error": line, "exit_status": status}))
     return status
 
 

@@ -25,7 +25,13 @@ __all__ = ["export_command"]
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the weights.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the weights.",
+)
 def export_command(workload: str, file: Path, adapter: str | None, dtype: str, seed: int) -> None:
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
     from dlb.catalogue import load_workload

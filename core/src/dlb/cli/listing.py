@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -31,25 +30,13 @@ def list_command(what: str, as_json: bool) -> None:
 
 def _descriptions() -> dict[str, Any]:
     """What each environment says of itself, by adapter; an environment that cannot answer says why."""
-    import tempfile
-    from pathlib import Path
-
-    from dlb.adapters import HERE, homes
-    from dlb.description import describe
+    from dlb.adapters import describe_home, homes
     from dlb.errors import DlbError
-    from dlb.plugins import load_plugins
-    from dlb.supervision import Launch, worker_group
 
-    here = describe(load_plugins())
     found: dict[str, Any] = {}
     for name, home in homes().items():
-        if home.where == HERE:
-            found[name] = here
-            continue
         try:
-            with tempfile.TemporaryDirectory(prefix="dlb-") as scratch:
-                with worker_group(Launch(name, home.python, Path(scratch))) as group:
-                    found[name] = group.call("describe")[0]
+            found[name] = describe_home(home)
         except DlbError as error:
             found[name] = {
                 "adapters": [],
@@ -140,14 +127,8 @@ def _plugins() -> tuple[list[str], list[list[Any]]]:
         for one in plugins.loaded
     ]
     rows += [
-        [
-            one["name"],
-            f"{one['distribution']} {one['version']}",
-            "left out",
-            contract,
-            one["reason"],
-        ]
-        for one in map(asdict, plugins.broken)
+        [one.name, f"{one.distribution} {one.version}", "left out", contract, one.reason]
+        for one in plugins.broken
     ]
     return ["plugin", "distribution", "state", "contract", "hooks"], rows
 

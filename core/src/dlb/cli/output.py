@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,11 @@ json_option = click.option(
 
 def print_json(document: Any) -> None:
     """The one document on standard output."""
-    click.echo(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+    import msgspec
+
+    # Not json.dumps, which writes NaN as NaN; here it becomes null, as JSON has none.
+    encoded = msgspec.json.encode(document, enc_hook=str)
+    click.echo(msgspec.json.format(encoded, indent=1).decode())
 
 
 def note(text: str) -> None:
@@ -48,7 +51,7 @@ def print_table(
     for row in rows:
         # Text, not markup: what is shown may come from a stranger's file.
         table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
-    width = None if sys.stdout.isatty() else 200
+    width = None if sys.stdout is not None and sys.stdout.isatty() else 200
     Console(width=width, highlight=False).print(table)
 
 

@@ -58,7 +58,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--seed",
-            type=int,
+            type=click.IntRange(0, 2**32 - 1),
             default=0,
             show_default=True,
             help="Of the weights and the order of samples.",
@@ -80,7 +80,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--time-out",
             "call_seconds",
-            type=float,
+            type=click.FloatRange(1.0, 1e6),
             default=300.0,
             show_default=True,
             metavar="SECONDS",
@@ -139,7 +139,7 @@ def run_command(**options: Any) -> int:
 @shared_options
 def verify_command(**options: Any) -> int:
     """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record."""
-    from dlb.run import VERIFY_STEPS
+    from dlb.request import VERIFY_STEPS
 
     return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)
 
@@ -160,12 +160,13 @@ def execute(
     **rest: Any,
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
-    from dlb.adapters import find_adapters
+    from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import data_set, load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
     from dlb.provenance import available_cores
-    from dlb.run import Request, check, run
+    from dlb.request import Request, check
+    from dlb.run import run
     from dlb.tables import outcome_document, print_outcome
 
     print_warnings()
@@ -193,6 +194,8 @@ def execute(
     )
     check(request)
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
+    if request.strategy:
+        check_strategy(request.strategy, homes)
     with make_reporter([home.adapter for home in homes]) as reporter:
         outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
     if as_json:

@@ -26,10 +26,14 @@ def show_command(what: str, as_json: bool) -> None:
 
 def show_record(path: Path, as_json: bool) -> None:
     """Results, proof and provenance."""
+    from dlb.errors import RecordError, RequestError
     from dlb.record import read
     from dlb.tables import print_record
 
-    one = read(path)
+    try:
+        one = read(path)
+    except RecordError as error:
+        raise RequestError(str(error)) from None
     if as_json:
         print_json(msgspec.to_builtins(one))
     else:

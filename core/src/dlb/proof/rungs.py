@@ -114,7 +114,7 @@ def agreement_rungs(name: str, found: Mapping[str, Tensors]) -> list[Rung]:
     """Tensors of every adapter against the other adapters', in float64.
 
     An adapter's figure for a tensor is its median distance to the others, so that one that is
-    wrong does not make the others look wrong.
+    wrong among three or more does not make the others look wrong.
 
     Args:
         found: ``loss``, ``input`` and parameter gradients, by adapter.
@@ -128,7 +128,7 @@ def agreement_rungs(name: str, found: Mapping[str, Tensors]) -> list[Rung]:
                 relative_l2(array, tensors.get(tensor, np.full(1, np.nan)), floor(tensors))
                 for tensors in others.values()
             ]
-            middle = statistics.median_high(distances)
+            middle = statistics.median_low(distances)
             nearest = min(
                 others, key=lambda other: abs(distances[list(others).index(other)] - middle)
             )

@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import secrets
+import signal
 import socket
 import subprocess
 import threading
@@ -186,9 +187,9 @@ class Group:
         stream = connection.makefile("rb")
         try:
             hello = next(protocol.messages(stream))
-            known = secrets.compare_digest(str(hello["token"]), self._token)
+            known = secrets.compare_digest(str(hello["token"]).encode(), self._token.encode())
             member = waiting.pop((hello["role"], int(hello["rank"]))) if known else None
-        except (OSError, ValueError, KeyError, StopIteration):
+        except (OSError, ValueError, TypeError, KeyError, StopIteration):
             member = None
         if member is None:
             connection.close()
@@ -236,11 +237,11 @@ class Group:
             UnsupportedError: the adapter cannot do it.
             WorkerRaised, WorkerDied, WorkerHung: as their names say; the group is no more use.
         """
-        workers = self.workers
-        for member in workers:
+        asked = {}
+        for member in self.workers:
             given = arguments(member.rank) if callable(arguments) else arguments or {}
-            self._send(member, name, given)
-        return self._collect(name, workers, on_progress)
+            asked[self._send(member, name, given)] = member
+        return self._collect(name, asked, on_progress)
 
     def serve(self, strategy: str) -> None:
         """Set schedulers and servers to work; they are not waited for."""
@@ -253,7 +254,8 @@ class Group:
                 }
                 self._send(member, "serve", given)
 
-    def _send(self, member: Member, name: str, arguments: Mapping[str, Any]) -> None:
+    def _send(self, member: Member, name: str, arguments: Mapping[str, Any]) -> int:
+        """Send a call; its id, by which its answer is known."""
         self._calls += 1
         assert member.connection is not None
         try:
@@ -262,24 +264,28 @@ class Group:
             )
         except OSError:
             self._report_death(member)
+        return self._calls
 
     def _collect(
-        self, name: str, workers: list[Member], on_progress: Progress | None
+        self, name: str, asked: Mapping[int, Member], on_progress: Progress | None
     ) -> list[dict[str, Any]]:
         results: dict[int, dict[str, Any]] = {}
         silence = IMPORT_SILENCE_SECONDS if name == "start" else SILENCE_SECONDS
-        last_progress = time.monotonic()
-        while len(results) < len(workers):
+        looked = last_progress = time.monotonic()
+        while len(results) < len(asked):
+            # By the clock, not when nothing arrives: many workers never leave a pause.
+            if time.monotonic() - looked > LOOK_SECONDS:
+                self._check_all(silence)
+                looked = time.monotonic()
+                if looked - last_progress > self.launch.call_seconds:
+                    late = next(one for number, one in asked.items() if number not in results)
+                    raise WorkerHung(
+                        f"{self.launch.adapter}: {late} made no progress in '{name}' for "
+                        f"{self.launch.call_seconds:.0f} s and was ended; output: {late.log}"
+                    )
             try:
                 member, message = self._events.get(timeout=LOOK_SECONDS)
             except queue.Empty:
-                self._check_all(silence)
-                if time.monotonic() - last_progress > self.launch.call_seconds:
-                    late = [m for m in workers if m.rank not in results]
-                    raise WorkerHung(
-                        f"{self.launch.adapter}: {late[0]} made no progress in '{name}' for "
-                        f"{self.launch.call_seconds:.0f} s and was ended; output: {late[0].log}"
-                    ) from None
                 continue
             if message is None:
                 self._note_end(member)
@@ -287,14 +293,15 @@ class Group:
                 last_progress = time.monotonic()
                 if on_progress is not None and member.rank == 0:
                     on_progress(message)
-            elif "error" in message:
-                self._report_error(member, name, message["error"])
-            elif "result" in message and member.role == "worker":
-                results[member.rank] = message["result"]
+            elif message.get("id") in asked:
+                if "error" in message:
+                    self._report_error(member, name, message["error"])
+                results[message["id"]] = message["result"]
                 last_progress = time.monotonic()
-            else:
-                self._check_all(silence)
-        return [results[member.rank] for member in workers]
+            elif "error" in message and member.role != "worker":
+                self._report_error(member, "serve", message["error"])
+            # Anything else is a sign of life, or a peer's late answer to a call that failed.
+        return [results[number] for number in asked]
 
     # --- noticing ------------------------------------------------------------------------
 
@@ -357,12 +364,32 @@ class Group:
     # --- ending --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End every process, now, and wait until it has gone."""
+        """End every process, now, and wait until it has gone; no signal cuts this short."""
+        with uninterrupted():
+            self._close()
+
+    def _close(self) -> None:
         self._listener.close()
         processes.end_all(self._started, [member.pid for member in self.members])
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep a second Ctrl-C from leaving processes behind. Python runs handlers in one thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in kept:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

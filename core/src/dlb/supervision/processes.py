@@ -52,9 +52,9 @@ def end_all(processes: Iterable[subprocess.Popen[bytes]], pids: Iterable[int] = 
             for one in [process, *process.children(recursive=True)]:
                 found[one.pid] = one
     for started in processes:
-        if started.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(started.pid, signal.SIGKILL)
+        # Also where the leader is gone: what it had started may live on in its group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(started.pid, signal.SIGKILL)
     for one in found.values():
         with contextlib.suppress(psutil.Error):
             one.kill()

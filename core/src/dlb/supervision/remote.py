@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.errors import WorkerError
+from dlb.errors import RequestError, WorkerError
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload
 from dlb.workload.files import to_document
@@ -190,6 +190,16 @@ class RemoteModel:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an .npz file."""
-    with path.open("wb") as file:
-        np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+    """Write an .npz file.
+
+    Raises:
+        RequestError: there is no room for it.
+    """
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+    except OSError as error:
+        raise RequestError(
+            f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder "
+            "with space"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ def read(path: Path) -> Workload:
             that do not fit; the message names the file and the field or layer.
     """
     try:
+        # A device or a pipe has no end, or never begins.
+        if path.exists() and not path.is_file():
+            raise WorkloadError(f"{path}: not a file, so not a workload")
         if path.stat().st_size > _LARGEST_BYTES:
             raise WorkloadError(f"{path}: larger than {_LARGEST_BYTES} bytes, so not a workload")
         text = path.read_bytes()
@@ -59,8 +63,9 @@ def read(path: Path) -> Workload:
         ) from None
     try:
         workload = msgspec.toml.decode(text, type=Workload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: {error}") from None
+    # The reader recurses into nested values, and refuses numbers of thousands of digits.
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise WorkloadError(f"{path}: not a workload: {error}") from None
     return check(workload, str(path))
 
 
@@ -75,10 +80,9 @@ def check(workload: Workload, where: str) -> Workload:
             raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
         if workload.epochs < 1:
             raise WorkloadError(f"epochs = {workload.epochs} must be at least 1")
-        if not workload.optimizer.learning_rate > 0:
-            raise WorkloadError(
-                f"optimizer.learning_rate = {workload.optimizer.learning_rate} must be above 0"
-            )
+        rate = workload.optimizer.learning_rate
+        if not 0 < rate < math.inf:
+            raise WorkloadError(f"optimizer.learning_rate = {rate} must be above 0 and finite")
         if (
             len(workload.data.mean) != len(workload.data.std)
             or min(workload.data.std, default=0) <= 0

@@ -16,6 +16,8 @@ from dlb.workload.model import Model, Node
 __all__ = ["Shape", "infer_shapes", "parameter_shapes", "state_names", "trained_names"]
 
 Shape = tuple[int, ...]
+#: Of one axis; what frameworks index with 32 bits.
+LARGEST_SIZE = 2**31 - 1
 
 #: Parameters that training does not move by gradient but by their own rule.
 _STATE: Mapping[type, tuple[str, ...]] = {L.BatchNorm: ("mean", "variance")}
@@ -159,6 +161,11 @@ def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) would make shape {list(shape)} from "
             f"{list(given[0])}: the kernel is larger than the padded input"
+        )
+    if max(shape) > LARGEST_SIZE:
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(kind)}) would make shape {list(shape)}; "
+            f"no size may be above {LARGEST_SIZE}"
         )
     return shape
 

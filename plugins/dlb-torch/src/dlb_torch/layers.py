@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb import workload as W
@@ -48,17 +49,28 @@ class Concat(nn.Module):
 class BiasedVariance:
     """Batch normalisation whose running variance is the biased one, as ONNX defines it.
 
-    torch keeps the unbiased one, n / (n - 1) times as large.
+    torch moves it by the unbiased one, n / (n - 1) times as large. torch does so here on a copy,
+    since backward reads the tensor that it moved and refuses one that was changed after it.
     """
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not self.training:  # type: ignore[attr-defined]
+    def forward(self: Any, inputs: Tensor) -> Tensor:
+        if not self.training:
             return super().forward(inputs)  # type: ignore[misc]
-        kept = self.running_var * (1 - self.momentum)  # type: ignore[attr-defined]
-        outputs = super().forward(inputs)  # type: ignore[misc]
+        moved = self.running_var.clone()
+        outputs = F.batch_norm(
+            inputs,
+            self.running_mean,
+            moved,
+            self.weight,
+            self.bias,
+            training=True,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
         count = inputs.numel() // inputs.shape[1]
         with torch.no_grad():
-            self.running_var.sub_(kept).mul_((count - 1) / count).add_(kept)  # type: ignore[attr-defined]
+            self.running_var.mul_((1 - self.momentum) / count)
+            self.running_var.add_(moved, alpha=(count - 1) / count)
         return outputs
 
 

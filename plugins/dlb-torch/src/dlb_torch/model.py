@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.errors import UnsupportedError
 from dlb_torch.layers import TABLE, Padded, Place
 
 
@@ -22,9 +23,10 @@ class Network(nn.Module):
         shapes = W.infer_shapes(model)
         self.source = model.input.name
         self.wiring = [(node.name, node.inputs) for node in model.wired()]
+        # A ModuleDict takes no key that is an attribute of its own, such as "double" or "values".
         self.layers = nn.ModuleDict(
             {
-                node.name: TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
+                key(node.name): TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
                 for node in model.wired()
             }
         )
@@ -36,8 +38,13 @@ class Network(nn.Module):
         """The output of every layer, by name."""
         values = {self.source: inputs}
         for name, sources in self.wiring:
-            values[name] = self.layers[name](*[values[source] for source in sources])
+            values[name] = self.layers[key(name)](*[values[source] for source in sources])
         return values
+
+
+def key(name: str) -> str:
+    """What a layer is called among the network's modules."""
+    return f"layer_{name}"
 
 
 class TorchModel(TrainableModel):
@@ -47,6 +54,10 @@ class TorchModel(TrainableModel):
     """
 
     def __init__(self, request: BuildRequest) -> None:
+        if request.variant:
+            raise UnsupportedError(
+                f"adapter 'torch' offers no variant '{next(iter(request.variant))}'; leave it out"
+            )
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = getattr(torch, request.dtype)
@@ -67,7 +78,7 @@ class TorchModel(TrainableModel):
         found = {}
         for name in W.parameter_shapes(self.workload.model):
             layer, parameter = name.split(".")
-            module = self.network.layers[layer]
+            module = self.network.layers[key(layer)]
             place = TABLE[type(layers[layer])].places[parameter]
             owner = module.layer if isinstance(module, Padded) else module
             found[name] = (getattr(owner, place.attribute), place)
@@ -138,7 +149,7 @@ class TorchModel(TrainableModel):
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return loss
+        return loss.detach()
 
     def _native(self, inputs: np.ndarray) -> Tensor:
         given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)

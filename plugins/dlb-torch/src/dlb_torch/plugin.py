@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dlb import hookimpl
 from dlb.contract import (
-    CONTRACT,
     AdapterDescription,
     Batches,
     BuildRequest,
@@ -51,7 +50,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=CONTRACT,
+        contract=(1, 0),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),
@@ -122,7 +121,7 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
 def dlb_plan(framework: str, request: PlanRequest) -> LaunchPlan | None:
     if framework != NAME or request.strategy != "ddp":
         return None
-    from dlb_torch.strategy import plan
+    from dlb_torch.launch import plan
 
     return plan(request)
 

@@ -10,26 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlb.contract import LaunchPlan, PlanRequest, Process, StrategySession
+from dlb.contract import StrategySession
 
 #: Longer than the supervisor waits for a dead or stuck peer, so that it is the one to decide.
 TIMEOUT = timedelta(minutes=10)
-
-
-def plan(request: PlanRequest) -> LaunchPlan:
-    """One process a worker, which meet at a port of rank 0."""
-    backend = "nccl" if request.device == "cuda" else "gloo"
-    meeting = {
-        "MASTER_ADDR": request.host,
-        "MASTER_PORT": str(request.ports[0]),
-        "DLB_TORCH_BACKEND": backend,
-    }
-    return LaunchPlan(
-        tuple(
-            Process("worker", rank, {**meeting, "LOCAL_RANK": str(rank)})
-            for rank in range(request.workers)
-        )
-    )
 
 
 class DDPSession(StrategySession):

@@ -1,0 +1,180 @@
+"""What is to be run, checked, and what every adapter is given: data, order, weights, truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.adapters import Home
+from dlb.catalogue import data_set
+from dlb.data.batches import sample_order
+from dlb.data.load import load_described, normalise
+from dlb.errors import RequestError
+from dlb.proof.ladder import without_dropout
+from dlb.proof.reference import Reference
+from dlb.supervision.remote import write_arrays
+from dlb.workload import Embedding, Model, Workload
+from dlb.workload.initial import initial_weights
+
+__all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
+
+Array = npt.NDArray[Any]
+#: Samples that the forward and gradient rungs are run on.
+PROOF_BATCH = 16
+#: What ``verify`` trains before it exports: enough that no weight is where it started.
+VERIFY_STEPS = 5
+
+
+class Reporter(Protocol):
+    """Hears how a run is getting on."""
+
+    def phase(self, adapter: str, text: str) -> None:
+        """An adapter has come to another part of its run."""
+
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
+        """An adapter has trained so many steps."""
+
+    def finished(self, adapter: str, text: str) -> None:
+        """An adapter is done, well or not."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run.
+
+    Attributes:
+        workload: what.
+        homes: on which adapters.
+        out: folder for records, or None to keep none (``verify``).
+        batch_size, steps, warmup, threads, device, dtype, seed, via: see the command line.
+        strategy, workers: "" and 1 alone.
+        call_seconds: a worker that makes no progress for so long is ended.
+        command: ``run`` or ``verify``, for the record.
+    """
+
+    workload: Workload
+    homes: Sequence[Home]
+    out: Path | None
+    batch_size: int
+    steps: int
+    warmup: int
+    threads: int
+    device: str = "cpu"
+    dtype: str = "float32"
+    seed: int = 0
+    via: str = "pipeline"
+    strategy: str = ""
+    workers: int = 1
+    call_seconds: float = 300.0
+    command: str = "run"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What every adapter is given, computed once.
+
+    Attributes:
+        scratch: folder for arrays.
+        weights: seeded, float32.
+        train, test: .npz files of the run's dtype with ``inputs`` and ``labels``.
+        order: int64 [steps, batch_size].
+        test_inputs, test_labels: what is in ``test``.
+        reference: the truth, on a small batch of noise with labels of the training data.
+        canonical: the canonical graph at the seeded weights.
+    """
+
+    scratch: Path
+    weights: dict[str, Array]
+    train: Path
+    test: Path
+    order: Array
+    test_inputs: Array
+    test_labels: Array
+    reference: Reference
+    canonical: Any
+    where: str
+
+
+def check(request: Request) -> None:
+    """Raises RequestError for numbers that cannot be meant."""
+    for name in ("batch_size", "steps", "threads", "workers"):
+        if getattr(request, name) < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
+    if not 0 <= request.warmup < request.steps:
+        raise RequestError(
+            f"--warmup is {request.warmup}; it must be from 0 to less than the {request.steps} "
+            "steps that are run"
+        )
+    if request.batch_size % request.workers:
+        raise RequestError(
+            f"--batch-size {request.batch_size} does not divide into {request.workers} equal "
+            "shares; every worker needs the same number of samples"
+        )
+    if request.workers > 1 and not request.strategy:
+        raise RequestError(
+            f"--workers {request.workers} needs a --strategy; see: dlb list strategies"
+        )
+
+
+def prepare(request: Request, scratch: Path) -> Prepared:
+    """Data, order, weights and truth.
+
+    Raises:
+        RequestError: the data set is not there, or does not fit the model or the batch size.
+    """
+    from dlb.graph.canonical import canonical_graph
+
+    workload = request.workload
+    described = data_set(workload.data.name)
+    training, test = load_described(described, "train"), load_described(described, "test")
+    if training.images.shape[1:] != workload.model.input.shape:
+        raise RequestError(
+            f"workload '{workload.name}' reads samples of shape {list(workload.model.input.shape)}; "
+            f"data set '{workload.data.name}' has {list(training.images.shape[1:])}"
+        )
+    order = sample_order(len(training.images), request.batch_size, request.steps, request.seed)
+    weights = initial_weights(workload.model, request.seed)
+    mean, std = workload.data.mean, workload.data.std
+    try:
+        for split, name in ((training, "train"), (test, "test")):
+            inputs = normalise(split.images, mean, std, request.dtype)
+            write_arrays(scratch / f"{name}.npz", {"inputs": inputs, "labels": split.labels})
+    except OSError as error:
+        raise RequestError(
+            f"cannot write to {scratch}: {error.strerror or error}; set TMPDIR to a folder with space"
+        ) from None
+    proven = without_dropout(workload).model
+    noise = proof_inputs(workload.model, request.seed)
+    return Prepared(
+        scratch=scratch,
+        weights=dict(weights),
+        train=scratch / "train.npz",
+        test=scratch / "test.npz",
+        order=order,
+        test_inputs=normalise(test.images, mean, std, request.dtype),
+        test_labels=test.labels,
+        reference=Reference(proven, weights, noise, training.labels[:PROOF_BATCH]),
+        canonical=canonical_graph(workload.model, weights),
+        where=str(training.folder),
+    )
+
+
+def proof_inputs(model: Model, seed: int) -> Array:
+    """[PROOF_BATCH, ...] of noise, float32, or int64 below the entries of the embedding it feeds.
+
+    Noise, not images: an even background ties in every max pooling, where the loss has no gradient
+    that finite differences could agree with.
+    """
+    generator = np.random.default_rng(seed)
+    shape = (PROOF_BATCH, *model.input.shape)
+    if model.input.kind == "real":
+        return generator.standard_normal(shape, dtype=np.float32)
+    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
+    entries = min(layer.entries for layer in fed if isinstance(layer, Embedding))
+    return generator.integers(0, entries, shape, dtype=np.int64)
