@@ -1,0 +1,3 @@
+"""Chainer for dlb."""
+
+__version__ = "0.1.0"

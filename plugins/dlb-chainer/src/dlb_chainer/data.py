@@ -1,0 +1,36 @@
+"""Batches through Chainer's SerialIterator, or from arrays already on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import chainer
+import numpy as np
+from chainer.dataset import concat_examples
+from chainer.datasets import TupleDataset
+from chainer.iterators import SerialIterator
+
+from dlb.contract import Batches, LoadRequest
+
+
+def load(request: LoadRequest) -> Batches:
+    """(inputs, labels) on the device, for each row of the order."""
+    device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
+    inputs, labels = request.inputs, request.labels.astype(np.int32)
+    if request.via == "memory":
+        return _from_memory(device.send(inputs), device.send(labels), device.send(request.order))
+    # One epoch of the iterator is the whole order, sample by sample.
+    samples = request.order.ravel()
+    iterator = SerialIterator(
+        TupleDataset(inputs, labels),
+        request.order.shape[1],
+        repeat=False,
+        order_sampler=lambda order, position: samples,
+    )
+    return (concat_examples(batch, device) for batch in iterator)
+
+
+def _from_memory(inputs: Any, labels: Any, order: Any) -> Iterator[tuple[Any, Any]]:
+    for row in order:
+        yield inputs[row], labels[row]

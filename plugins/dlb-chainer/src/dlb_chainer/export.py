@@ -1,0 +1,135 @@
+"""ONNX by the exporter that comes with Chainer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import chainer
+import numpy as np
+import onnx
+import onnx_chainer
+from chainer.backends import cuda
+from onnx_chainer.functions.converter import FunctionConverterParams
+from onnx_chainer.onnx_helper import GraphBuilder, make_node
+from onnx_chainer.replace_func import fake_as_funcnode
+
+from dlb.contract import TrainableModel
+from dlb_chainer import layers
+from dlb_chainer.model import ChainerModel
+
+#: The newest that onnx_chainer writes, and the IR version that came with it.
+OPSET, IR_VERSION = 11, 6
+
+Nodes = tuple[onnx.NodeProto, ...]
+
+
+def export(model: TrainableModel, path: Path) -> str:
+    """Write the network in evaluation mode, weights inside, the batch axis fixed."""
+    assert isinstance(model, ChainerModel)
+    described = model.workload.model.input
+    kind = model.dtype if described.kind == "real" else np.int64
+    sample = model.device.send(np.zeros((model.batch_size, *described.shape), kind))
+    with warnings.catch_warnings(), _sequences_as_one():
+        # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        exported = onnx_chainer.export(
+            model.network,
+            [sample],
+            opset_version=OPSET,
+            input_names=["input"],
+            output_names=["logits"],
+            external_converters=CONVERTERS,
+            no_testcase=True,
+        )
+    _tidy(exported)
+    onnx.checker.check_model(exported, full_check=True)
+    path.write_bytes(exported.SerializeToString())
+    return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
+
+
+def _tidy(exported: onnx.ModelProto) -> None:
+    """Leave the input alone among the inputs, and the weights that are read among the weights.
+
+    The exporter lists both together, and gives the IR version of whichever onnx is installed.
+    """
+    graph = exported.graph
+    read = {name for node in graph.node for name in node.input}
+    for held, kept in (
+        (graph.input, [value for value in graph.input if value.name == "input"]),
+        (graph.initializer, [tensor for tensor in graph.initializer if tensor.name in read]),
+    ):
+        del held[:]
+        held.extend(kept)
+    exported.ir_version = IR_VERSION
+
+
+@contextmanager
+def _sequences_as_one() -> Iterator[None]:
+    """While exporting, an LSTM over a sequence is one function, as F.n_step_gru is to the exporter."""
+    own = layers.lstm_sequence
+    layers.lstm_sequence = fake_as_funcnode(own, "lstm_sequence", experimental_warning=False)
+    try:
+        yield
+    finally:
+        layers.lstm_sequence = own
+
+
+def _linear(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own makes up a bias of zeros where there is none, which opset 11 can leave out."""
+    return (make_node("Gemm", called.input_names, called.output_names, transB=1),)
+
+
+def _average_pooling(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own always counts the padding."""
+    return (
+        make_node(
+            "AveragePool",
+            called.input_names,
+            called.output_names,
+            kernel_shape=called.func.ksize,
+            pads=[*called.func.pad, *called.func.pad],
+            strides=called.func.stride,
+            count_include_pad=int(called.func.pad_value is not None),
+        ),
+    )
+
+
+def _pad(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own gives a float32 value to pad float64 with."""
+    add = called.context.add_const
+    pads = add(np.asarray(called.func.pad_bw, np.int64).T.ravel(), "pads")
+    value = called.func.keywords.get("constant_values", (0,))[0]
+    padding = add(np.array(value, called.func.inputs[0].dtype), "padding")
+    inputs = [*called.input_names, pads, padding]
+    return (make_node("Pad", inputs, called.output_names, mode="constant"),)
+
+
+def _lstm(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none: [N, T, features] to [T, N, features], ONNX LSTM, and back."""
+    upward, lateral, bias = [
+        layers.one_after_another(cuda.to_cpu(each.array)) for each in called.func.arg_vars[1:]
+    ]
+    both = np.concatenate([bias, np.zeros_like(bias)])
+    weights = [
+        called.context.add_param(array[None], name)
+        for array, name in ((upward, "W"), (lateral, "R"), (both, "B"))
+    ]
+    graph = GraphBuilder()
+    steps = graph.op("Transpose", called.input_names[:1], perm=[1, 0, 2])
+    outputs = graph.op("LSTM", [steps, *weights], hidden_size=lateral.shape[1])
+    hidden = graph.op("Squeeze", [outputs], axes=[1])
+    graph.op("Transpose", [hidden], perm=[1, 0, 2])
+    return graph.nodes(called.output_names)
+
+
+#: What is given to the exporter where its own converter is missing or says something else.
+CONVERTERS = {
+    "AveragePoolingND": _average_pooling,
+    "LinearFunction": _linear,
+    "Pad": _pad,
+    "lstm_sequence": _lstm,
+}

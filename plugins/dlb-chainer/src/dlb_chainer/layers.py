@@ -1,0 +1,286 @@
+"""The layer table: for each layer type the Chainer link or function, and where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+from chainer import Variable
+
+from dlb import workload as W
+from dlb.workload.shapes import window_sizes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a canonical parameter is: the link's attribute, and the two ways across."""
+
+    attribute: str
+    to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+
+    def of(self, link: chainer.Link) -> Any:
+        """The native parameter, or the array of a state."""
+        return attrgetter(self.attribute)(link)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a layer type is built from the layer and the shape of one sample at its input."""
+
+    make: Callable[[Any, tuple[int, ...]], Callable[..., Variable]]
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+def concat(*inputs: Variable, axis: int) -> Variable:
+    return F.concat(inputs, axis)
+
+
+def flatten(inputs: Variable) -> Variable:
+    return F.reshape(inputs, (len(inputs), -1))
+
+
+class Linear(L.Linear):
+    """A linear layer over the last axis, which takes every axis before it for the batch."""
+
+    def forward(self, inputs: Variable) -> Variable:
+        return super().forward(inputs, n_batch_axes=inputs.ndim - 1)
+
+
+class BatchNormalization(L.BatchNormalization):
+    """Batch normalisation whose running variance is the biased one, as ONNX defines it.
+
+    Chainer keeps the unbiased one, n / (n - 1) times as large.
+    """
+
+    def forward(self, inputs: Variable) -> Variable:
+        if not chainer.config.train or chainer.config.in_recomputing:
+            return super().forward(inputs)
+        kept = self.avg_var * self.decay
+        outputs = super().forward(inputs)
+        count = inputs.size // inputs.shape[1]
+        self.avg_var -= kept
+        self.avg_var *= max(count - 1, 1) / count
+        self.avg_var += kept
+        return outputs
+
+
+def lstm_sequence(
+    inputs: Variable, upward: Variable, lateral: Variable, bias: Variable
+) -> Variable:
+    """Chainer's LSTM cell over [N, T, features], the upward product taken for all steps at once."""
+    sources = F.separate(F.linear(inputs, upward, bias, n_batch_axes=2), axis=1)
+    cell = inputs.xp.zeros((len(inputs), lateral.shape[1]), inputs.dtype)
+    hidden: list[Variable] = []
+    for source in sources:
+        if hidden:
+            source += F.linear(hidden[-1], lateral)
+        cell, output = F.lstm(cell, source)
+        hidden.append(output)
+    return F.stack(hidden, axis=1)
+
+
+class SequenceLSTM(L.StatelessLSTM):
+    """Chainer's stateless LSTM, which takes a whole sequence and starts each from zero."""
+
+    def forward(self, inputs: Any) -> Variable:
+        return lstm_sequence(
+            chainer.as_variable(inputs), self.upward.W, self.lateral.W, self.upward.b
+        )
+
+
+class Padded:
+    """A function after a pad that Chainer's own (the same on both sides) cannot express."""
+
+    def __init__(
+        self, function: Callable[..., Variable], pads: W.layers.Pads, **value: Any
+    ) -> None:
+        top, left, bottom, right = pads
+        self.pad = partial(
+            F.pad,
+            pad_width=((0, 0), (0, 0), (top, bottom), (left, right)),
+            mode="constant",
+            **value,
+        )
+        self.function = function
+
+    def __call__(self, inputs: Variable) -> Variable:
+        return self.function(self.pad(inputs))
+
+
+class Scaled:
+    """A function whose output is multiplied by a constant map [1, 1, H, W]."""
+
+    def __init__(self, function: Callable[..., Variable], scale: np.ndarray) -> None:
+        self.function, self.scale = function, scale
+
+    def __call__(self, inputs: Variable) -> Variable:
+        outputs = self.function(inputs)
+        return outputs * outputs.device.send(self.scale.astype(outputs.dtype))
+
+
+class PaddedConvolution2D(L.Convolution2D):
+    """A convolution with uneven pads, which Chainer writes as a pad before it."""
+
+    def __init__(self, *sizes: Any, pads: W.layers.Pads, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.padded = Padded(super().forward, pads)
+
+    def forward(self, inputs: Variable) -> Variable:
+        return self.padded(inputs)
+
+
+def _conv(layer: W.Conv, given: tuple[int, ...]) -> chainer.Link:
+    sizes = (given[0], layer.out_channels, layer.kernel, layer.stride)
+    options = {"nobias": not layer.bias, "dilate": layer.dilation, "groups": layer.groups}
+    if layer.pads[:2] == layer.pads[2:]:
+        return L.Convolution2D(*sizes, layer.pads[:2], **options)
+    return PaddedConvolution2D(*sizes, pads=layer.pads, **options)
+
+
+def _max_pool(layer: W.MaxPool, given: tuple[int, ...]) -> Callable[..., Variable]:
+    pool = partial(F.max_pooling_2d, ksize=layer.kernel, stride=layer.stride)
+    if layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == _covered(layer, given):
+        return partial(pool, pad=layer.pads[:2], cover_all=layer.ceil_mode)
+    return Padded(partial(pool, cover_all=False), _needed(layer, given), constant_values=(-np.inf,))
+
+
+def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> Callable[..., Variable]:
+    floor = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads)
+    pool = partial(F.average_pooling_2d, ksize=layer.kernel, stride=layer.stride)
+    if layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == floor:
+        if layer.count_include_pad or not any(layer.pads):
+            return partial(pool, pad=layer.pads[:2])
+        return partial(
+            F.average_pooling_nd,
+            ksize=layer.kernel,
+            stride=layer.stride,
+            pad=layer.pads[:2],
+            pad_value=None,
+        )
+    kernel = layer.kernel[0] * layer.kernel[1]
+    scale = (kernel / _counts(layer, given))[None, None]
+    padded = Padded(pool, _needed(layer, given))
+    return padded if (scale == 1).all() else Scaled(padded, scale)
+
+
+def _pooled(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> tuple[int, ...]:
+    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+
+
+def _covered(layer: W.MaxPool, given: tuple[int, ...]) -> tuple[int, ...]:
+    """Output sizes of Chainer's own rounding, which keeps windows that start past the end."""
+    return tuple(
+        chainer.utils.conv.get_conv_outsize(size, kernel, stride, pad, layer.ceil_mode)
+        for size, kernel, stride, pad in zip(given[1:], layer.kernel, layer.stride, layer.pads)
+    )
+
+
+def _needed(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> W.layers.Pads:
+    """Pads with which every window lies inside and rounding down gives the output size."""
+    after = [
+        max(0, (count - 1) * stride + kernel - size - before)
+        for count, stride, kernel, size, before in zip(
+            _pooled(layer, given), layer.stride, layer.kernel, given[1:], layer.pads
+        )
+    ]
+    return (*layer.pads[:2], *after)
+
+
+def _counts(layer: W.AveragePool, given: tuple[int, ...]) -> np.ndarray:
+    """How many elements each window's sum is divided by, [H, W].
+
+    Those of the input, or of the input and its pads; never those that only rounding up reached.
+    """
+    counts = []
+    for axis, outputs in enumerate(_pooled(layer, given)):
+        before, after = layer.pads[axis], layer.pads[axis + 2]
+        first, end = before, before + given[1 + axis]
+        if layer.count_include_pad:
+            first, end = 0, end + after
+        starts = np.arange(outputs) * layer.stride[axis]
+        ends = np.minimum(starts + layer.kernel[axis], end)
+        counts.append(ends - np.maximum(starts, first))
+    return np.outer(*counts)
+
+
+def _batch_norm(layer: W.BatchNorm, given: tuple[int, ...]) -> chainer.Link:
+    return BatchNormalization(given[0], decay=layer.momentum, eps=layer.epsilon)
+
+
+def _lrn(layer: W.LRN, given: tuple[int, ...]) -> Callable[..., Variable]:
+    return partial(
+        F.local_response_normalization,
+        n=layer.size,
+        k=layer.bias,
+        alpha=layer.alpha / layer.size,
+        beta=layer.beta,
+    )
+
+
+def _interleaved(array: np.ndarray) -> np.ndarray:
+    """ONNX's gates, one after another, as Chainer has them: the four of a unit side by side.
+
+    ONNX's order is input, output, forget, cell; Chainer's is cell, input, forget, output.
+    """
+    gates = array.reshape(4, -1, *array.shape[1:])[[3, 0, 2, 1]]
+    return np.ascontiguousarray(gates.swapaxes(0, 1)).reshape(array.shape)
+
+
+def one_after_another(array: np.ndarray) -> np.ndarray:
+    """The way back."""
+    gates = array.reshape(-1, 4, *array.shape[1:]).swapaxes(0, 1)[[1, 3, 2, 0]]
+    return np.ascontiguousarray(gates).reshape(array.shape)
+
+
+_WEIGHT = {"weight": Place("W"), "bias": Place("b")}
+
+TABLE: dict[type, Entry] = {
+    W.Conv: Entry(_conv, _WEIGHT),
+    W.Linear: Entry(
+        lambda layer, given: (Linear if len(given) > 1 else L.Linear)(
+            given[-1], layer.out_features, nobias=not layer.bias
+        ),
+        _WEIGHT,
+    ),
+    W.BatchNorm: Entry(
+        _batch_norm,
+        {
+            "scale": Place("gamma"),
+            "bias": Place("beta"),
+            "mean": Place("avg_mean"),
+            "variance": Place("avg_var"),
+        },
+    ),
+    W.LRN: Entry(_lrn),
+    W.MaxPool: Entry(_max_pool),
+    W.AveragePool: Entry(_average_pool),
+    W.GlobalAveragePool: Entry(
+        lambda layer, given: partial(F.average_pooling_2d, ksize=given[1:], stride=1)
+    ),
+    W.ReLU: Entry(lambda layer, given: F.relu),
+    W.Tanh: Entry(lambda layer, given: F.tanh),
+    W.Sigmoid: Entry(lambda layer, given: F.sigmoid),
+    W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate)),
+    W.Add: Entry(lambda layer, given: F.add),
+    W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),
+    W.Flatten: Entry(lambda layer, given: flatten),
+    W.Embedding: Entry(
+        lambda layer, given: L.EmbedID(layer.entries, layer.features), {"weight": Place("W")}
+    ),
+    W.LSTM: Entry(
+        lambda layer, given: SequenceLSTM(given[-1], layer.hidden),
+        {
+            "input_weight": Place("upward.W", _interleaved, one_after_another),
+            "recurrent_weight": Place("lateral.W", _interleaved, one_after_another),
+            "bias": Place("upward.b", _interleaved, one_after_another),
+        },
+    ),
+}

@@ -1,0 +1,181 @@
+"""A workload's model as a chain, with its loss and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import numpy as np
+from chainer import Variable
+from chainer.backends import cuda
+
+from dlb import workload as W
+from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.errors import UnsupportedError
+from dlb_chainer.layers import TABLE, Place
+from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
+
+
+class Network(chainer.ChainList):
+    """The workload's graph of links and functions, run in order.
+
+    A value is let go of once its last reader has run, as it is in a chain written by hand: Chainer
+    keeps what the backward pass needs, and the memory of the rest is used again at once.
+    """
+
+    def __init__(self, model: W.Model) -> None:
+        shapes = W.infer_shapes(model)
+        nodes = model.wired()
+        self.layers = {
+            node.name: TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
+            for node in nodes
+        }
+        super().__init__(*[each for each in self.layers.values() if isinstance(each, chainer.Link)])
+        self.source = model.input.name
+        last_reader = {source: node.name for node in nodes for source in node.inputs}
+        self.wiring = [
+            (node.name, node.inputs, {s for s in node.inputs if last_reader[s] == node.name})
+            for node in nodes
+        ]
+
+    def forward(self, inputs: Any) -> Variable:
+        return self.values(inputs)[self.wiring[-1][0]]
+
+    def values(self, inputs: Any, wanted: Collection[str] = ()) -> dict[str, Variable]:
+        """The output of the ``wanted`` layers and of the last, by name."""
+        values = {self.source: inputs}
+        for name, sources, spent in self.wiring:
+            values[name] = self.layers[name](*[values[source] for source in sources])
+            for source in spent:
+                if source not in wanted:
+                    del values[source]
+        return values
+
+
+class ChainerModel(TrainableModel):
+    """A :class:`Network` with its optimizer, on its device."""
+
+    def __init__(self, request: BuildRequest) -> None:
+        if request.variant:
+            raise UnsupportedError(
+                f"adapter 'chainer' offers no variant '{next(iter(request.variant))}'; leave it out"
+            )
+        self.workload = request.workload
+        self.batch_size = request.batch_size
+        self.dtype = np.dtype(request.dtype)
+        self.device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
+        with chainer.using_config("dtype", self.dtype):
+            self.network = Network(request.workload.model)
+        self.network.to_device(self.device)
+        self.places = self._places()
+        self.load_weights(request.weights)
+        self.optimizer = make_optimizer(request.workload.optimizer, self.network)
+        if request.session is not None:
+            self.network, self.optimizer = request.session.distribute(
+                (self.network, self.optimizer)
+            )
+
+    def _places(self) -> dict[str, tuple[chainer.Link, Place]]:
+        """Link and place of every parameter and state, by canonical name."""
+        layers = {node.name: node.layer for node in self.workload.model.nodes}
+        found = {}
+        for name in W.parameter_shapes(self.workload.model):
+            layer, parameter = name.split(".")
+            place = TABLE[type(layers[layer])].places[parameter]
+            found[name] = (self.network.layers[layer], place)
+        return found
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {
+            name: place.to_canonical(_host(_array(place.of(link))))
+            for name, (link, place) in self.places.items()
+        }
+
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        for name, (link, place) in self.places.items():
+            _array(place.of(link))[...] = self.device.send(
+                place.to_native(np.asarray(weights[name], self.dtype))
+            )
+
+    def optimizer_state(self) -> dict[str, np.ndarray]:
+        return {
+            f"{name}.{slot}": place.to_canonical(_host(value))
+            for name, (param, place) in self._trained().items()
+            for slot, value in state_of(self.optimizer, param).items()
+        }
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        wanted = [*layers, self.workload.model.nodes[-1].name]
+        # Chainer's word for a pass that leaves the running statistics alone.
+        with (
+            chainer.no_backprop_mode(),
+            chainer.using_config("train", training),
+            chainer.using_config("in_recomputing", True),
+        ):
+            values = self.network.values(self._native(inputs), wanted)
+        return {name: _host(values[name].array) for name in wanted}
+
+    def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
+        given = self._native(inputs)
+        real = given.dtype.kind == "f"
+        if real:
+            given = Variable(given)
+        with chainer.using_config("in_recomputing", True):
+            loss = mean_loss(self.network(given), self.device.send(labels.astype(np.int32)))
+        self.network.cleargrads()
+        loss.backward()
+        found = Gradients(
+            loss=_host(loss.array),
+            parameters={
+                name: place.to_canonical(_host(_gradient(param)))
+                for name, (param, place) in self._trained().items()
+            },
+            inputs=_host(given.grad) if real else None,
+        )
+        self.network.cleargrads()
+        return found
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        set_learning_rate(self.optimizer, self.network, learning_rate)
+
+    def train_step(self, inputs: Any, labels: Any) -> Any:
+        loss = mean_loss(self.network(inputs), labels)
+        self.network.cleargrads()
+        loss.backward()
+        self.optimizer.update()
+        # The array, for a variable would keep the whole graph alive through the next step.
+        return loss.array
+
+    def _native(self, inputs: np.ndarray) -> Any:
+        kind = self.dtype if inputs.dtype.kind == "f" else inputs.dtype
+        return self.device.send(np.ascontiguousarray(inputs, kind))
+
+    def _trained(self) -> dict[str, tuple[chainer.Parameter, Place]]:
+        """Native parameter and place of everything that is trained, by canonical name."""
+        native = {name: (place.of(link), place) for name, (link, place) in self.places.items()}
+        return {n: pair for n, pair in native.items() if isinstance(pair[0], chainer.Parameter)}
+
+
+def mean_loss(logits: Variable, labels: Any) -> Variable:
+    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
+    if logits.ndim > 2:
+        logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
+    return F.softmax_cross_entropy(logits, labels)
+
+
+def _array(native: Any) -> Any:
+    return native.array if isinstance(native, chainer.Parameter) else native
+
+
+def _gradient(param: chainer.Parameter) -> Any:
+    """A parameter's gradient, zero where the loss does not reach it."""
+    return param.xp.zeros_like(param.array) if param.grad is None else param.grad
+
+
+def _host(array: Any) -> np.ndarray:
+    """A copy in host memory."""
+    return np.array(cuda.to_cpu(array))

@@ -1,0 +1,142 @@
+"""The hooks that dlb-chainer answers. Chainer is imported inside them, never when this is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlb import hookimpl
+from dlb.contract import (
+    AdapterDescription,
+    Batches,
+    BuildRequest,
+    Clock,
+    FrameworkFacts,
+    LaunchPlan,
+    LoadRequest,
+    PlanRequest,
+    StartRequest,
+    StrategyDescription,
+    StrategySession,
+    TrainableModel,
+)
+
+NAME = "chainer"
+
+LAYERS = {
+    "conv": "native; uneven pads by F.pad before it",
+    "linear": "native",
+    "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
+    "lrn": "native; alpha is divided by the size before it is given",
+    "max_pool": "native; uneven pads, and windows past the end, by F.pad before it",
+    "average_pool": "native; with uneven pads or sizes rounded up F.pad, average_pooling_2d and a "
+    "constant that mends the count",
+    "global_average_pool": "native: average_pooling_2d over the whole map",
+    "relu": "native",
+    "tanh": "native",
+    "sigmoid": "native",
+    "dropout": "native",
+    "add": "native",
+    "concat": "native",
+    "flatten": "native: F.reshape",
+    "embedding": "native",
+    "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
+}
+
+OPTIMIZERS = {
+    "sgd": "native: SGD, MomentumSGD, WeightDecay; the velocity, which Chainer keeps times the "
+    "learning rate, is scaled when the rate changes; Nesterov by an update rule of our own, since "
+    "NesterovAG puts the new velocity where its formula has the old",
+    "adam": "native; its epsilon is set before each update to what it is after the bias correction",
+}
+
+
+@hookimpl
+def dlb_describe() -> AdapterDescription:
+    return AdapterDescription(
+        name=NAME,
+        title="Chainer",
+        distribution="dlb-chainer",
+        framework=("chainer",),
+        contract=(1, 0),
+        layers=LAYERS,
+        optimizers=OPTIMIZERS,
+        devices=("cpu", "cuda"),
+        exporter="onnx_chainer.export",
+    )
+
+
+@hookimpl
+def dlb_strategies() -> Sequence[StrategyDescription]:
+    return (
+        StrategyDescription(
+            name="chainermn",
+            title="ChainerMN",
+            frameworks=(NAME,),
+            synchronous=True,
+            backends=("mpi",),
+        ),
+    )
+
+
+@hookimpl
+def dlb_start(framework: str, request: StartRequest) -> FrameworkFacts | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.framework import start
+
+    return start(request)
+
+
+@hookimpl
+def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.model import ChainerModel
+
+    return ChainerModel(request)
+
+
+@hookimpl
+def dlb_load_data(framework: str, request: LoadRequest) -> Batches | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.data import load
+
+    return load(request)
+
+
+@hookimpl
+def dlb_clock(framework: str, device: str) -> Clock | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.framework import clock
+
+    return clock(device)
+
+
+@hookimpl
+def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.export import export
+
+    return export(model, path)
+
+
+@hookimpl
+def dlb_plan(framework: str, request: PlanRequest) -> LaunchPlan | None:
+    if framework != NAME or request.strategy != "chainermn":
+        return None
+    from dlb_chainer.launch import plan
+
+    return plan(request)
+
+
+@hookimpl
+def dlb_join(framework: str, strategy: str, rank: int, workers: int) -> StrategySession | None:
+    if framework != NAME or strategy != "chainermn":
+        return None
+    from dlb_chainer.strategy import ChainerMNSession
+
+    return ChainerMNSession(rank, workers)
