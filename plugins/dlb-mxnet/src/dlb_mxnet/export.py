@@ -1,0 +1,54 @@
+"""ONNX by MXNet's own exporter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import onnx
+from mxnet import onnx as mx2onnx
+
+from dlb.contract import TrainableModel
+from dlb_mxnet.model import MXNetModel
+
+#: The opset of the operators that MXNet 1.9 writes.
+OPSET = 13
+
+#: The format of the file that came with that opset, in which weights need not be inputs.
+IR_VERSION = 7
+
+
+def export(model: TrainableModel, path: Path) -> str:
+    """Write the network in evaluation mode, weights inside, the batch axis fixed.
+
+    The exporter labels the file with the newest opset that the installed onnx knows, whatever
+    operators it wrote, so the label is set right here and the file checked against it.
+    """
+    assert isinstance(model, MXNetModel)
+    described = model.workload.model.input
+    symbol = model.network(mx.sym.var("input"))
+    parameters = {
+        name: parameter.data().as_in_context(mx.cpu())
+        for name, parameter in model.network.collect_params().items()
+    }
+    mx2onnx.export_model(
+        symbol,
+        parameters,
+        in_shapes=[(model.batch_size, *described.shape)],
+        in_types=np.dtype(model.dtype if described.kind == "real" else np.int64),
+        onnx_file_path=str(path),
+    )
+    onnx.save(_labelled(onnx.load(path)), path)
+    return f"mxnet.onnx.export_model {mx.__version__}"
+
+
+def _labelled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model under its true opset, with one input: MXNet lists the weights as inputs too."""
+    inputs = [value for value in model.graph.input if value.name == "input"]
+    del model.graph.input[:], model.opset_import[:]
+    model.graph.input.extend(inputs)
+    model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
+    model.ir_version = IR_VERSION
+    onnx.checker.check_model(model, full_check=True)
+    return model

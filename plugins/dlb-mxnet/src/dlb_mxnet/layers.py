@@ -1,0 +1,276 @@
+"""The layer table: for each layer type the gluon block, and where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon import HybridBlock, nn, rnn
+
+from dlb import workload as W
+from dlb.workload.shapes import window_sizes
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a canonical parameter is: the block's attribute, and the two ways across."""
+
+    attribute: str
+    to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a layer type is built from the layer, the shape of one sample at its input, the dtype."""
+
+    make: Callable[[Any, Shape, str], HybridBlock]
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+class Sum(HybridBlock):
+    def hybrid_forward(self, F: Any, first: Any, second: Any) -> Any:
+        return first + second
+
+
+class Concat(HybridBlock):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
+        return F.concat(*inputs, dim=self.axis)
+
+
+class LRN(HybridBlock):
+    def __init__(self, layer: W.LRN) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        layer = self.layer
+        return F.LRN(inputs, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.bias)
+
+
+class LRNInDouble(LRN):
+    """Composed: the operator keeps its alpha and beta in float32.
+
+    The mean over neighbouring channels is an average pooling of [N, 1, C, H * W].
+    """
+
+    def __init__(self, layer: W.LRN, given: Shape) -> None:
+        super().__init__(layer)
+        self.given = given
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        layer, (channels, height, width) = self.layer, self.given
+        squares = F.square(inputs).reshape((-1, 1, channels, height * width))
+        mean = F.Pooling(
+            squares, kernel=(layer.size, 1), pad=(layer.size // 2, 0), pool_type="avg"
+        ).reshape((-1, channels, height, width))
+        return inputs * (layer.bias + layer.alpha * mean) ** -layer.beta
+
+
+class BatchNormInDouble(nn.BatchNorm):
+    """The operator keeps its momentum in float32, which would move the statistics 1e-8 wrong.
+
+    So its momentum is 0, which leaves the batch's own statistics, and :meth:`settle` moves them.
+    """
+
+    def __init__(self, momentum: float, **kwargs: Any) -> None:
+        super().__init__(momentum=0.0, **kwargs)
+        self.exact_momentum = momentum
+
+    def statistics(self) -> list[mx.nd.NDArray]:
+        """A copy of the running statistics, for :meth:`settle`."""
+        return [self.running_mean.data().copy(), self.running_var.data().copy()]
+
+    def settle(self, kept: list[mx.nd.NDArray]) -> None:
+        """After a backward pass: from the statistics before it and the batch's, the new ones."""
+        for running, before in zip((self.running_mean.data(), self.running_var.data()), kept):
+            running[:] = self.exact_momentum * before + (1 - self.exact_momentum) * running
+
+
+class Padded(HybridBlock):
+    """Pads that MXNet cannot give to the layer itself, by a pad operator before it."""
+
+    def __init__(self, layer: HybridBlock, pads: Shape, value: float) -> None:
+        super().__init__()
+        top, left, bottom, right = pads
+        self.width = (0, 0, 0, 0, top, bottom, left, right)
+        self.layer, self.value = layer, value
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        padded = F.pad(inputs, mode="constant", pad_width=self.width, constant_value=self.value)
+        return self.layer(padded)
+
+
+class PaddedAverage(Padded):
+    """Average pooling over the padding, set right where it is not to be counted."""
+
+    def __init__(self, layer: HybridBlock, pads: Shape, share: np.ndarray, dtype: str) -> None:
+        super().__init__(layer, pads, 0.0)
+        with self.name_scope():
+            weight = mx.nd.array(1 / share[None, None], dtype=dtype)
+            self.weight = self.params.get_constant("weight", weight)
+
+    def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
+        return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
+
+
+def _conv(layer: W.Conv, given: Shape, dtype: str) -> HybridBlock:
+    even = layer.pads[:2] == layer.pads[2:]
+    conv = nn.Conv2D(
+        layer.out_channels,
+        layer.kernel,
+        layer.stride,
+        layer.pads[:2] if even else (0, 0),
+        layer.dilation,
+        layer.groups,
+        use_bias=layer.bias,
+        in_channels=given[0],
+    )
+    return conv if even else Padded(conv, layer.pads, 0.0)
+
+
+def _max_pool(layer: W.MaxPool, given: Shape, dtype: str) -> HybridBlock:
+    if _even(layer, given):
+        return nn.MaxPool2D(layer.kernel, layer.stride, layer.pads[:2])
+    pool = nn.MaxPool2D(layer.kernel, layer.stride)
+    return Padded(pool, _filled(layer, given), float("-inf"))
+
+
+def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock:
+    if _even(layer, given):
+        return nn.AvgPool2D(
+            layer.kernel,
+            layer.stride,
+            layer.pads[:2],
+            count_include_pad=layer.count_include_pad,
+        )
+    pool = nn.AvgPool2D(layer.kernel, layer.stride)
+    pads, share = _filled(layer, given), _share(layer, given)
+    if (share == 1).all():
+        return Padded(pool, pads, 0.0)
+    return PaddedAverage(pool, pads, share, dtype)
+
+
+def _even(layer: W.MaxPool | W.AveragePool, given: Shape) -> bool:
+    """Whether pads and rounding are such as MXNet's own pooling has."""
+    rounded_down = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads)
+    return layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == rounded_down
+
+
+def _pooled(layer: W.MaxPool | W.AveragePool, given: Shape) -> Shape:
+    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+
+
+def _filled(layer: W.MaxPool | W.AveragePool, given: Shape) -> Shape:
+    """Pads (ONNX order) that reach as far as the last window does."""
+    reach = [
+        max(0, (count - 1) * stride + kernel - before - size)
+        for count, stride, kernel, before, size in zip(
+            _pooled(layer, given), layer.stride, layer.kernel, layer.pads[:2], given[1:]
+        )
+    ]
+    return (*layer.pads[:2], *reach)
+
+
+def _share(layer: W.AveragePool, given: Shape) -> np.ndarray:
+    """The part of the kernel that counts, for each window [H', W']."""
+    parts = []
+    for axis, count in enumerate(_pooled(layer, given)):
+        before, size, after = layer.pads[axis], given[axis + 1], layer.pads[axis + 2]
+        start = np.arange(count) * layer.stride[axis]
+        first, last = (0, before + size + after)
+        if not layer.count_include_pad:
+            first, last = before, before + size
+        stop = np.minimum(start + layer.kernel[axis], last)
+        parts.append((stop - np.maximum(start, first)) / layer.kernel[axis])
+    return np.outer(*parts)
+
+
+def _batch_norm(layer: W.BatchNorm, given: Shape, dtype: str) -> HybridBlock:
+    kind = BatchNormInDouble if dtype == "float64" else nn.BatchNorm
+    return kind(
+        momentum=layer.momentum,
+        epsilon=layer.epsilon,
+        in_channels=given[0],
+    )
+
+
+def _lrn(layer: W.LRN, given: Shape, dtype: str) -> HybridBlock:
+    if dtype == "float64":
+        return LRNInDouble(layer, given)
+    return LRN(layer)
+
+
+def _lstm(layer: W.LSTM, given: Shape, dtype: str) -> HybridBlock:
+    lstm = rnn.LSTM(layer.hidden, layout="NTC", input_size=given[-1])
+    lstm.l0_h2h_bias.grad_req = "null"
+    return lstm
+
+
+def _gates(order: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    """Reorders the four gates, which lie one after another on the first axis."""
+    return lambda array: np.concatenate([np.split(array, 4)[gate] for gate in order])
+
+
+#: ONNX keeps gates as input, output, forget, cell; MXNet as input, forget, cell, output.
+_FROM_ONNX, _TO_ONNX = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
+
+_WEIGHT = {"weight": Place("weight"), "bias": Place("bias")}
+
+TABLE: dict[type, Entry] = {
+    W.Conv: Entry(_conv, _WEIGHT),
+    W.Linear: Entry(
+        lambda layer, given, dtype: nn.Dense(
+            layer.out_features,
+            use_bias=layer.bias,
+            flatten=len(given) == 1,
+            in_units=given[-1],
+        ),
+        _WEIGHT,
+    ),
+    W.BatchNorm: Entry(
+        _batch_norm,
+        {
+            "scale": Place("gamma"),
+            "bias": Place("beta"),
+            "mean": Place("running_mean"),
+            "variance": Place("running_var"),
+        },
+    ),
+    W.LRN: Entry(_lrn),
+    W.MaxPool: Entry(_max_pool),
+    W.AveragePool: Entry(_average_pool),
+    W.GlobalAveragePool: Entry(lambda layer, given, dtype: nn.GlobalAvgPool2D()),
+    W.ReLU: Entry(lambda layer, given, dtype: nn.Activation("relu")),
+    W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
+    W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
+    W.Dropout: Entry(lambda layer, given, dtype: nn.Dropout(layer.rate)),
+    W.Add: Entry(lambda layer, given, dtype: Sum()),
+    W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),
+    W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
+    W.Embedding: Entry(
+        lambda layer, given, dtype: nn.Embedding(
+            layer.entries,
+            layer.features,
+            dtype=dtype,
+        ),
+        {"weight": Place("weight")},
+    ),
+    W.LSTM: Entry(
+        _lstm,
+        {
+            "input_weight": Place("l0_i2h_weight", _FROM_ONNX, _TO_ONNX),
+            "recurrent_weight": Place("l0_h2h_weight", _FROM_ONNX, _TO_ONNX),
+            "bias": Place("l0_i2h_bias", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+}

@@ -1,0 +1,180 @@
+"""A workload's model as a gluon block, with its loss and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+from mxnet.gluon import HybridBlock, Parameter
+
+from dlb import workload as W
+from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.errors import UnsupportedError
+from dlb_mxnet.framework import context
+from dlb_mxnet.layers import TABLE, BatchNormInDouble, Padded, Place
+from dlb_mxnet.optimizers import make_optimizer
+
+
+class Network(HybridBlock):
+    """The workload's graph of blocks, run in order."""
+
+    def __init__(self, model: W.Model, dtype: str) -> None:
+        super().__init__(prefix="")
+        shapes = W.infer_shapes(model)
+        self.source = model.input.name
+        self.wiring = [(node.name, node.inputs) for node in model.wired()]
+        self.layers = {}
+        with self.name_scope():
+            for node in model.wired():
+                block = TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]], dtype)
+                self.layers[node.name] = block
+                self.register_child(block, node.name)
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return self.values(inputs)[self.wiring[-1][0]]
+
+    def values(self, inputs: Any) -> dict[str, Any]:
+        """The output of every layer, by name."""
+        values = {self.source: inputs}
+        for name, sources in self.wiring:
+            values[name] = self.layers[name](*[values[source] for source in sources])
+        return values
+
+
+class MeanLoss:
+    """The loss of a step, which waits for the device when it is read."""
+
+    def __init__(self, array: mx.nd.NDArray) -> None:
+        self.array = array
+
+    def __float__(self) -> float:
+        return float(self.array.asscalar())
+
+
+class MXNetModel(TrainableModel):
+    """A :class:`Network`, compiled, with its trainer, on its device."""
+
+    def __init__(self, request: BuildRequest) -> None:
+        if request.variant:
+            raise UnsupportedError(
+                f"adapter 'mxnet' offers no variant '{next(iter(request.variant))}'; leave it out"
+            )
+        self.workload = request.workload
+        self.batch_size = request.batch_size
+        self.dtype = request.dtype
+        self.context = context(request.device)
+        self.network = Network(request.workload.model, request.dtype)
+        self.network.cast(request.dtype)
+        self.network.initialize(mx.init.Zero(), ctx=self.context)
+        self.network.hybridize(static_alloc=True, static_shape=True)
+        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        self.loss.hybridize(static_alloc=True, static_shape=True)
+        self.in_double = [
+            block for block in self.network.layers.values() if isinstance(block, BatchNormInDouble)
+        ]
+        self.places = self._places()
+        self.load_weights(request.weights)
+        trained = [parameter for parameter, _ in self._trained().values()]
+        self.optimizer = make_optimizer(request.workload.optimizer, request.dtype)
+        if request.session is not None:
+            self.trainer = request.session.distribute((trained, self.optimizer))
+        else:
+            self.trainer = gluon.Trainer(trained, self.optimizer)
+
+    def _places(self) -> dict[str, tuple[Parameter, Place]]:
+        """Native parameter and place of every parameter and state, by canonical name."""
+        layers = {node.name: node.layer for node in self.workload.model.nodes}
+        found = {}
+        for name in W.parameter_shapes(self.workload.model):
+            layer, parameter = name.split(".")
+            block = self.network.layers[layer]
+            place = TABLE[type(layers[layer])].places[parameter]
+            owner = block.layer if isinstance(block, Padded) else block
+            found[name] = (getattr(owner, place.attribute), place)
+        return found
+
+    def _trained(self) -> dict[str, tuple[Parameter, Place]]:
+        states = W.state_names(self.workload.model)
+        return {name: found for name, found in self.places.items() if name not in states}
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {
+            name: place.to_canonical(parameter.data().asnumpy())
+            for name, (parameter, place) in self.places.items()
+        }
+
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        for name, (parameter, place) in self.places.items():
+            native = place.to_native(weights[name])
+            parameter.set_data(mx.nd.array(native, ctx=self.context, dtype=self.dtype))
+
+    def optimizer_state(self) -> dict[str, np.ndarray]:
+        return {
+            f"{name}.{slot}": place.to_canonical(value.asnumpy())
+            for index, (name, (_, place)) in enumerate(self._trained().items())
+            for slot, value in self.optimizer.slots(index).items()
+        }
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        states = self._states()
+        last = self.workload.model.nodes[-1].name
+        with autograd.train_mode() if training else autograd.predict_mode():
+            given = self._native(inputs)
+            values = self.network.values(given) if layers else {last: self.network(given)}
+        found = {name: values[name].asnumpy() for name in [*layers, last]}
+        self._restore(states)
+        return found
+
+    def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
+        states = self._states()
+        given = self._native(inputs)
+        real = self.workload.model.input.kind == "real"
+        if real:
+            given.attach_grad()
+        with autograd.record():
+            loss = self.loss(self.network(given), self._native(labels))
+        # The loss is one number a sample, so what flows back is the gradient of their sum.
+        loss.backward()
+        count = len(labels)
+        found = Gradients(
+            loss=loss.mean().asnumpy().reshape(()),
+            parameters={
+                name: place.to_canonical(parameter.grad().asnumpy() / count)
+                for name, (parameter, place) in self._trained().items()
+            },
+            inputs=given.grad.asnumpy() / count if real else None,
+        )
+        self._restore(states)
+        return found
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self.trainer.set_learning_rate(learning_rate)
+
+    def train_step(self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray) -> MeanLoss:
+        kept = [block.statistics() for block in self.in_double]
+        with autograd.record():
+            loss = self.loss(self.network(inputs), labels)
+        loss.backward()
+        for block, before in zip(self.in_double, kept):
+            block.settle(before)
+        self.trainer.step(self.batch_size)
+        return MeanLoss(loss.mean())
+
+    def _native(self, array: np.ndarray) -> mx.nd.NDArray:
+        dtype = self.dtype if array.dtype.kind == "f" else "int64"
+        return mx.nd.array(array, ctx=self.context, dtype=dtype)
+
+    def _states(self) -> list[tuple[mx.nd.NDArray, mx.nd.NDArray]]:
+        """Arrays that a pass in training mode moves, with their values."""
+        arrays = [self.places[name][0].data() for name in W.state_names(self.workload.model)]
+        return [(array, array.copy()) for array in arrays]
+
+    @staticmethod
+    def _restore(states: list[tuple[mx.nd.NDArray, mx.nd.NDArray]]) -> None:
+        for array, kept in states:
+            kept.copyto(array)

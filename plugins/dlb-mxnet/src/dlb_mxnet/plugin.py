@@ -1,0 +1,162 @@
+"""The hooks that dlb-mxnet answers. mxnet is imported inside them, never when this is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlb import hookimpl
+from dlb.contract import (
+    AdapterDescription,
+    Batches,
+    BuildRequest,
+    Clock,
+    FrameworkFacts,
+    LaunchPlan,
+    LoadRequest,
+    PlanRequest,
+    StartRequest,
+    StrategyDescription,
+    StrategySession,
+    TrainableModel,
+)
+
+NAME = "mxnet"
+
+LAYERS = {
+    "conv": "native; uneven pads by a pad operator before it",
+    "linear": "native",
+    "batch_norm": "native; in float64 the running statistics are moved by array operators, for "
+    "the operator keeps its momentum in float32",
+    "lrn": "native; in float64 composed of square, average pooling and power, for the operator "
+    "keeps its alpha and beta in float32",
+    "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
+    "average_pool": "native; uneven pads and ceil_mode by a pad operator before it, and a "
+    "multiplication after it where padding is not counted",
+    "global_average_pool": "native",
+    "relu": "native",
+    "tanh": "native",
+    "sigmoid": "native",
+    "dropout": "native",
+    "add": "native",
+    "concat": "native",
+    "flatten": "native",
+    "embedding": "native",
+    "lstm": "native; the second of its two biases stays zero",
+}
+
+OPTIMIZERS = {
+    "sgd": "native: the fused operators of SGD and NAG, whose velocity is -lr times the "
+    "workload's and is scaled when the rate changes; in float64 composed of array operators, for "
+    "the fused ones keep the rate and the momentum in float32",
+    "adam": "native: the fused operator, given epsilon * sqrt(1 - beta2 ** t) for epsilon; in "
+    "float64 composed of array operators, for the fused one keeps its scalars in float32",
+}
+
+DEVIATIONS = (
+    "In float32 on a CPU, oneDNN's log-softmax is up to 4e-6 wrong, ten times its rounding, and so "
+    "are the loss and the gradients.",
+)
+
+
+@hookimpl
+def dlb_describe() -> AdapterDescription:
+    return AdapterDescription(
+        name=NAME,
+        title="Apache MXNet",
+        distribution="dlb-mxnet",
+        framework=("mxnet", "mxnet-cu112", "mxnet-cu117"),
+        contract=(1, 0),
+        layers=LAYERS,
+        optimizers=OPTIMIZERS,
+        devices=("cpu", "cuda"),
+        exporter="mxnet.onnx.export_model",
+        deviations=DEVIATIONS,
+    )
+
+
+@hookimpl
+def dlb_strategies() -> Sequence[StrategyDescription]:
+    return (
+        StrategyDescription(
+            name="dist_sync",
+            title="KVStore dist_sync",
+            frameworks=(NAME,),
+            synchronous=True,
+            parameters="replicated",
+            backends=("ps-lite",),
+            devices=("cpu", "cuda"),
+        ),
+    )
+
+
+@hookimpl
+def dlb_start(framework: str, request: StartRequest) -> FrameworkFacts | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.framework import start
+
+    return start(request)
+
+
+@hookimpl
+def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.model import MXNetModel
+
+    return MXNetModel(request)
+
+
+@hookimpl
+def dlb_load_data(framework: str, request: LoadRequest) -> Batches | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.data import load
+
+    return load(request)
+
+
+@hookimpl
+def dlb_clock(framework: str, device: str) -> Clock | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.framework import clock
+
+    return clock(device)
+
+
+@hookimpl
+def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.export import export
+
+    return export(model, path)
+
+
+@hookimpl
+def dlb_plan(framework: str, request: PlanRequest) -> LaunchPlan | None:
+    if framework != NAME or request.strategy != "dist_sync":
+        return None
+    from dlb_mxnet.launch import plan
+
+    return plan(request)
+
+
+@hookimpl
+def dlb_join(framework: str, strategy: str, rank: int, workers: int) -> StrategySession | None:
+    if framework != NAME or strategy != "dist_sync":
+        return None
+    from dlb_mxnet.strategy import KVStoreSession
+
+    return KVStoreSession(rank, workers)
+
+
+@hookimpl
+def dlb_serve(framework: str, strategy: str, role: str, rank: int) -> bool | None:
+    if framework != NAME or strategy != "dist_sync":
+        return None
+    from dlb_mxnet.launch import serve
+
+    return serve()

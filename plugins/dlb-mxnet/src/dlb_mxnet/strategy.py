@@ -1,0 +1,69 @@
+"""The synchronous distributed KVStore: https://mxnet.apache.org/api/faq/distributed_training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+from mxnet import gluon
+
+from dlb.contract import StrategySession
+
+
+class ModelStore(mx.kvstore.KVStoreBase):
+    """Hands on to the one distributed KVStore of a process, at keys of its own.
+
+    gluon's Trainer numbers parameters from 0, so the second model of a process would meet the
+    first one's keys.
+    """
+
+    def __init__(self, store: mx.kvstore.KVStore, first: int) -> None:
+        self.store: mx.kvstore.KVStore | None = store
+        self.first = first
+
+    def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
+        # The store's own waits for every worker, but not for what the first one sends: another may
+        # ask the server for a key before it is there, which ends the server.
+        self.store.init(self.first + key, value)
+        mx.nd.waitall()
+        self.store._barrier()
+        self.store.pull(self.first + key, out=out, priority=priority)
+
+    def pushpull(self, key: int, value: Any, out: Any = None, priority: int = 0) -> None:
+        self.store.pushpull(self.first + key, value, out, priority)
+
+    def is_capable(self, capability: str) -> bool:
+        return self.store.is_capable(capability)
+
+    @property
+    def type(self) -> str:
+        return self.store.type
+
+
+class KVStoreSession(StrategySession):
+    """``distribute`` takes (parameters, optimizer) and gives a gluon Trainer.
+
+    The server sums the gradients, and every worker updates its own copy of the parameters: an
+    optimizer on the server, MXNet's other way, could not be told a new learning rate. Each worker
+    has an equal share of the global batch, so the mean of their means is the global mean.
+    """
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers = rank, workers
+        self.store = mx.kvstore.create("dist_sync")
+        self.stores: list[ModelStore] = []
+        self.keys = 0
+
+    def distribute(self, native: Any) -> Any:
+        parameters, optimizer = native
+        store = ModelStore(self.store, self.keys)
+        self.stores.append(store)
+        self.keys += len(parameters)
+        optimizer.rescale_grad = 1 / self.workers
+        return gluon.Trainer(parameters, optimizer, kvstore=store, update_on_kvstore=False)
+
+    def leave(self) -> None:
+        """The last to let go of the store waits for its peers and ends server and scheduler."""
+        for store in self.stores:
+            store.store = None
+        self.store = None

@@ -1,0 +1,64 @@
+"""TensorFlow itself: start, threads, device, clock."""
+
+from __future__ import annotations
+
+import os
+
+from dlb.contract import Clock, FrameworkFacts, StartRequest
+from dlb.errors import UnsupportedError
+
+
+def start(request: StartRequest) -> FrameworkFacts:
+    """Set threads, device and seed; tell version, device and what TensorFlow was built with.
+
+    Nothing is computed here: that would start the runtime, and a strategy has to come first.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors and warnings of ours, not its news
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")
+    tf.config.threading.set_intra_op_parallelism_threads(request.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    keras.utils.set_random_seed(request.seed)
+    built = tf.sysconfig.get_build_info()
+    name = _use_device(request.device)
+    build = {
+        "keras": keras.__version__,
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "as built"),
+        "cuda": str(built.get("cuda_version") or built["is_cuda_build"]),
+        "cudnn": str(built.get("cudnn_version")),
+        "compile_flags": " ".join(tf.sysconfig.get_compile_flags()[1:]),
+        "inter_op_threads": str(tf.config.threading.get_inter_op_parallelism_threads()),
+    }
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    return FrameworkFacts(tf.__version__, threads, name, build)
+
+
+def _use_device(device: str) -> str:
+    """Let TensorFlow see only the device asked for; its name."""
+    import tensorflow as tf
+
+    found = tf.config.list_physical_devices("GPU")
+    if device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        return "cpu"
+    if not found:
+        raise UnsupportedError(
+            f"TensorFlow {tf.__version__} sees no CUDA device; use --device cpu, or install "
+            "dlb-tf[cuda] on a machine with an NVIDIA GPU"
+        )
+    mine = found[int(os.environ.get("DLB_TF_RANK", "0")) % len(found)]
+    tf.config.set_visible_devices([mine], "GPU")
+    tf.config.experimental.set_memory_growth(mine, True)
+    # TF32 is not float32.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return str(tf.config.experimental.get_device_details(mine).get("device_name", mine.name))
+
+
+def clock(device: str) -> Clock:
+    """A function on CPU returns when it is done; a CUDA step ends when the device has synced."""
+    import tensorflow as tf
+
+    return Clock(tf.test.experimental.sync_devices) if device == "cuda" else Clock()

@@ -1,0 +1,365 @@
+"""The layer table: for each layer type the Keras layers, and where its parameters are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers as K
+
+from dlb import workload as W
+from dlb.workload.shapes import window_sizes
+from dlb_tf.layout import Layout, canonical_axis, same_order
+
+
+@dataclass(frozen=True)
+class Given:
+    """What reaches a layer.
+
+    Attributes:
+        shape: of one sample at its input, canonical.
+        layout, result: how its (first) input and its output lie.
+        dtype: of the model.
+    """
+
+    shape: tuple[int, ...]
+    layout: Layout
+    result: Layout
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a canonical parameter is: the layer's attribute, and the two ways across."""
+
+    attribute: str
+    to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a layer type is built, as Keras layers one after another, and its parameters' places.
+
+    At most one of the layers has parameters.
+    """
+
+    make: Callable[[Any, Given], list[K.Layer]]
+    places: Callable[[Any, Given], Mapping[str, Place]] = lambda layer, given: {}
+
+
+class SplitConv2D(K.Conv2D):
+    """Convolution in groups, or with both stride and dilation.
+
+    TensorFlow has no grouped convolution on CPU. Keras compiles one with XLA there, many times
+    slower than a convolution for each group. Stride with dilation Keras refuses.
+
+    Attributes:
+        every: the rows and columns that are kept, after a convolution of stride 1.
+        whole: whether to write all as one operator, which an export may and a GPU can run.
+    """
+
+    def __init__(self, *args: Any, every: tuple[int, int], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.every = every
+        self.whole = bool(tf.config.get_visible_devices("GPU"))
+
+    def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        if self.whole:
+            strides = np.multiply(self.strides, self.every).tolist()
+            padding, dilations = self.padding.upper(), self.dilation_rate
+            return tf.nn.conv2d(inputs, kernel, strides, padding, dilations=dilations)
+        parts = zip(tf.split(inputs, self.groups, -1), tf.split(kernel, self.groups, -1))
+        outputs = tf.concat([super(SplitConv2D, self).convolution_op(*part) for part in parts], -1)
+        height, width = self.every
+        return outputs if self.every == (1, 1) else outputs[:, ::height, ::width]
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        batch, height, width, channels = super().compute_output_shape(input_shape)
+        return batch, -(-height // self.every[0]), -(-width // self.every[1]), channels
+
+
+@contextmanager
+def whole_groups(model: keras.Model) -> Iterator[None]:
+    """While it lasts, each convolution of the model is traced as one operator."""
+    layers = [layer for layer in model.layers if isinstance(layer, SplitConv2D)]
+    kept = [layer.whole for layer in layers]
+    try:
+        for layer in layers:
+            layer.whole = True
+        yield
+    finally:
+        for layer, whole in zip(layers, kept):
+            layer.whole = whole
+
+
+class LowestPadding2D(K.Layer):
+    """Pads feature maps with what never wins a maximum."""
+
+    def __init__(self, padding: Padding, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.padding = padding
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.pad(inputs, [(0, 0), *self.padding, (0, 0)], constant_values=-np.inf)
+
+
+class Factor(K.Layer):
+    """Multiplies every sample's feature maps by constants [H, W, 1]."""
+
+    def __init__(self, factor: np.ndarray, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs * tf.constant(self.factor, inputs.dtype)
+
+
+class LocalResponseNormalization(K.Layer):
+    """tf.nn.local_response_normalization, and its own composition where it has no kernel."""
+
+    def __init__(self, layer: W.LRN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.radius, self.offset, self.power = layer.size // 2, layer.bias, layer.beta
+        self.scale = layer.alpha / layer.size  # TensorFlow's alpha is of the sum, not the mean
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if inputs.dtype == tf.float32:
+            return tf.nn.local_response_normalization(
+                inputs, self.radius, self.offset, self.scale, self.power
+            )
+        channels = inputs.shape[-1]
+        distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
+        band = tf.constant(distance <= self.radius, inputs.dtype)
+        sums = tf.nn.conv2d(tf.square(inputs), band[None, None], 1, "VALID")
+        return inputs * (self.offset + self.scale * sums) ** -self.power
+
+
+class Flatten(K.Flatten):
+    """Leaves the batch to the reshape; Keras' own asks for its size, which an export would show."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(inputs, [-1, math.prod(inputs.shape[1:])])
+
+
+Padding = tuple[tuple[int, int], tuple[int, int]]
+
+
+def _padding(
+    layer: W.Conv | W.MaxPool | W.AveragePool, shape: tuple[int, ...]
+) -> tuple[str, Padding]:
+    """Keras' word for the pads, ``valid`` or ``same``; else ``valid`` and what to pad before.
+
+    What is padded after is just as much as windows reach, which takes care of sizes rounded up.
+    """
+    dilation = getattr(layer, "dilation", (1, 1))
+    ceil = getattr(layer, "ceil_mode", False)
+    sizes = window_sizes(shape[1:], layer.kernel, layer.stride, layer.pads, dilation, ceil)
+    before, after, same = [], [], []
+    for axis, size in enumerate(shape[1:]):
+        span = dilation[axis] * (layer.kernel[axis] - 1) + 1
+        missing = max(0, (sizes[axis] - 1) * layer.stride[axis] + span - size)
+        pad = layer.pads[axis]
+        before.append(pad)
+        after.append(max(0, missing - pad))
+        same.append(sizes[axis] == -(-size // layer.stride[axis]) and pad == missing // 2)
+    padding = (before[0], after[0]), (before[1], after[1])
+    if padding == ((0, 0), (0, 0)):
+        return "valid", padding
+    return ("same" if all(same) else "valid"), padding
+
+
+def _conv(layer: W.Conv, given: Given) -> list[K.Layer]:
+    word, padding = _padding(layer, given.shape)
+    pad = [] if word == "same" else _zeros(padding, given)
+    options = {
+        "padding": word,
+        "data_format": "channels_last",
+        "use_bias": layer.bias,
+        "dtype": given.dtype,
+    }
+    if _depthwise(layer, given):
+        multiplier = layer.out_channels // layer.groups
+        conv = K.DepthwiseConv2D(
+            layer.kernel, layer.stride, depth_multiplier=multiplier, **options
+        )
+        return [*pad, conv]
+    options |= {"dilation_rate": layer.dilation}
+    both = max(layer.stride) > 1 and max(layer.dilation) > 1
+    if layer.groups == 1 and not both:
+        return [*pad, K.Conv2D(layer.out_channels, layer.kernel, layer.stride, **options)]
+    if both:
+        pad, options = _zeros(padding, given), {**options, "padding": "valid"}
+    stride, every = ((1, 1), layer.stride) if both else (layer.stride, (1, 1))
+    conv = SplitConv2D(
+        layer.out_channels, layer.kernel, stride, groups=layer.groups, every=every, **options
+    )
+    return [*pad, conv]
+
+
+def _depthwise(layer: W.Conv, given: Given) -> bool:
+    """What DepthwiseConv2D can do; the CPU's takes one stride for both axes."""
+    one_stride = layer.stride[0] == layer.stride[1] and layer.dilation == (1, 1)
+    return layer.groups == given.shape[0] > 1 and one_stride
+
+
+def _zeros(padding: Padding, given: Given) -> list[K.Layer]:
+    if padding == ((0, 0), (0, 0)):
+        return []
+    return [K.ZeroPadding2D(padding, data_format="channels_last", dtype=given.dtype)]
+
+
+def _conv_places(layer: W.Conv, given: Given) -> Mapping[str, Place]:
+    bias = Place("bias")
+    if not _depthwise(layer, given):
+        kernel = Place(
+            "kernel", lambda w: w.transpose(2, 3, 1, 0), lambda w: w.transpose(3, 2, 0, 1)
+        )
+        return {"weight": kernel, "bias": bias}
+    height, width = layer.kernel
+    shape = (height, width, layer.groups, layer.out_channels // layer.groups)
+    kernel = Place(
+        "kernel",
+        lambda w: w.transpose(2, 3, 1, 0).reshape(shape),
+        lambda w: w.reshape(height, width, 1, layer.out_channels).transpose(3, 2, 0, 1),
+    )
+    return {"weight": kernel, "bias": bias}
+
+
+def _max_pool(layer: W.MaxPool, given: Given) -> list[K.Layer]:
+    word, padding = _padding(layer, given.shape)
+    pool = K.MaxPooling2D(
+        layer.kernel, layer.stride, word, data_format="channels_last", dtype=given.dtype
+    )
+    if word == "same" or padding == ((0, 0), (0, 0)):
+        return [pool]
+    return [LowestPadding2D(padding, dtype=given.dtype), pool]
+
+
+def _average_pool(layer: W.AveragePool, given: Given) -> list[K.Layer]:
+    word, padding = _padding(layer, given.shape)
+    factor = _factor(layer, given.shape)
+    same = word == "same" and not layer.count_include_pad
+    pool = K.AveragePooling2D(
+        layer.kernel,
+        layer.stride,
+        "same" if same else "valid",
+        data_format="channels_last",
+        dtype=given.dtype,
+    )
+    if same:  # TensorFlow leaves padding out of the count
+        return [pool]
+    corrected = [] if np.all(factor == 1) else [Factor(factor, dtype=given.dtype)]
+    return [*_zeros(padding, given), pool, *corrected]
+
+
+def _factor(layer: W.AveragePool, shape: tuple[int, ...]) -> np.ndarray:
+    """Elements of the kernel over those that count, for each window [H, W, 1]."""
+    sizes = window_sizes(shape[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+    factors = []
+    for axis, (size, count) in enumerate(zip(shape[1:], sizes)):
+        before, after = layer.pads[axis], layer.pads[axis + 2]
+        first = np.arange(count) * layer.stride[axis] - before
+        low, high = (-before, size + after) if layer.count_include_pad else (0, size)
+        counted = np.minimum(first + layer.kernel[axis], high) - np.maximum(first, low)
+        factors.append(layer.kernel[axis] / counted)
+    return np.multiply.outer(*factors)[..., None]
+
+
+def _linear_places(layer: W.Linear, given: Given) -> Mapping[str, Place]:
+    # A row of the canonical weight is ordered as a sample is.
+    weight = Place(
+        "kernel",
+        lambda w: given.layout.to_native(w).T,
+        lambda w: given.layout.to_canonical(w.T),
+    )
+    return {"weight": weight, "bias": Place("bias")}
+
+
+def _flatten(layer: W.Flatten, given: Given) -> list[K.Layer]:
+    flatten = Flatten(data_format="channels_last", dtype=given.dtype)
+    kept = given.layout.kind == "plain" or given.result.kind == "flat" or same_order(given.shape)
+    return [flatten] if kept else [K.Permute((3, 1, 2), dtype=given.dtype), flatten]
+
+
+def _lstm_places(layer: W.LSTM, given: Given) -> Mapping[str, Place]:
+    # ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output.
+    from_onnx, to_onnx = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
+    turned = {"to_native": lambda w: from_onnx(w).T, "to_canonical": lambda w: to_onnx(w.T)}
+    return {
+        "input_weight": Place("cell.kernel", **turned),
+        "recurrent_weight": Place("cell.recurrent_kernel", **turned),
+        "bias": Place("cell.bias", from_onnx, to_onnx),
+    }
+
+
+def _gates(order: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    """Reorders the four gates, which lie one after another on the first axis."""
+    return lambda array: np.concatenate([np.split(array, 4)[gate] for gate in order])
+
+
+def _places(**places: Place) -> Callable[[Any, Given], Mapping[str, Place]]:
+    return lambda layer, given: places
+
+
+def _activation(name: str) -> Callable[[Any, Given], list[K.Layer]]:
+    return lambda layer, given: [K.Activation(name, dtype=given.dtype)]
+
+
+TABLE: dict[type, Entry] = {
+    W.Conv: Entry(_conv, _conv_places),
+    W.Linear: Entry(
+        lambda layer, given: [
+            K.Dense(layer.out_features, use_bias=layer.bias, dtype=given.dtype)
+        ],
+        _linear_places,
+    ),
+    W.BatchNorm: Entry(
+        lambda layer, given: [
+            K.BatchNormalization(
+                axis=-1, momentum=layer.momentum, epsilon=layer.epsilon, dtype=given.dtype
+            )
+        ],
+        _places(
+            scale=Place("gamma"),
+            bias=Place("beta"),
+            mean=Place("moving_mean"),
+            variance=Place("moving_variance"),
+        ),
+    ),
+    W.LRN: Entry(lambda layer, given: [LocalResponseNormalization(layer, dtype=given.dtype)]),
+    W.MaxPool: Entry(_max_pool),
+    W.AveragePool: Entry(_average_pool),
+    W.GlobalAveragePool: Entry(
+        lambda layer, given: [
+            K.GlobalAveragePooling2D(
+                data_format="channels_last", keepdims=True, dtype=given.dtype
+            )
+        ]
+    ),
+    W.ReLU: Entry(_activation("relu")),
+    W.Tanh: Entry(_activation("tanh")),
+    W.Sigmoid: Entry(_activation("sigmoid")),
+    W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
+    W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),
+    W.Concat: Entry(
+        lambda layer, given: [
+            K.Concatenate(canonical_axis(layer.axis, given.layout), dtype=given.dtype)
+        ]
+    ),
+    W.Flatten: Entry(_flatten),
+    W.Embedding: Entry(
+        lambda layer, given: [K.Embedding(layer.entries, layer.features, dtype=given.dtype)],
+        _places(weight=Place("embeddings")),
+    ),
+    W.LSTM: Entry(
+        lambda layer, given: [K.LSTM(layer.hidden, return_sequences=True, dtype=given.dtype)],
+        _lstm_places,
+    ),
+}

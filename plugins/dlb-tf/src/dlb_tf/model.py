@@ -1,0 +1,206 @@
+"""A workload's model as a functional Keras model, with its loss and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dlb import workload as W
+from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb_tf.layers import TABLE, Given, Place
+from dlb_tf.layout import Layout, layouts
+from dlb_tf.optimizers import make_optimizer
+
+
+class Network:
+    """The workload's graph of Keras layers.
+
+    ``model`` goes from the input to the logits; ``select`` gives models to other layers' values.
+    """
+
+    def __init__(self, model: W.Model, dtype: str) -> None:
+        shapes, self.layouts = W.infer_shapes(model), layouts(model)
+        self.source, self.last = model.input.name, model.nodes[-1].name
+        self.places: dict[str, tuple[keras.Variable, Place]] = {}
+        self.values = {self.source: _input(model.input, self.layouts[self.source], dtype)}
+        for node in model.wired():
+            first = node.inputs[0]
+            given = Given(shapes[first], self.layouts[first], self.layouts[node.name], dtype)
+            entry = TABLE[type(node.layer)]
+            sources = [self.values[name] for name in node.inputs]
+            value: Any = sources if len(sources) > 1 else sources[0]
+            for layer in entry.make(node.layer, given):
+                value = layer(value)
+                if layer.variables:
+                    self._place(node.name, layer, entry.places(node.layer, given))
+            self.values[node.name] = value
+        self.model = self.select([self.last])
+
+    def _place(self, name: str, layer: keras.Layer, places: Mapping[str, Place]) -> None:
+        for parameter, place in places.items():
+            variable = attrgetter(place.attribute)(layer)
+            if variable is not None:  # a layer without a bias
+                self.places[f"{name}.{parameter}"] = (variable, place)
+
+    def select(self, names: Sequence[str]) -> keras.Model:
+        """The model from the input to these layers' values, in order; one alone is no list."""
+        values = [self.values[name] for name in names]
+        return keras.Model(self.values[self.source], values if len(values) > 1 else values[0])
+
+
+class TFModel(TrainableModel):
+    """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
+
+    def __init__(self, request: BuildRequest) -> None:
+        self.workload = request.workload
+        self.batch_size = request.batch_size
+        self.dtype = request.dtype
+        if request.session is None:
+            self._make()
+            self.strategy = tf.distribute.get_strategy()
+        else:
+            _, self.strategy = request.session.distribute(self._make)
+        self.rate = request.workload.optimizer.learning_rate
+        self.load_weights(request.weights)
+        self._forwards: dict[tuple[tuple[str, ...], bool], Any] = {}
+        self._step = tf.function(
+            lambda inputs, labels: self.strategy.run(self._update, args=(inputs, labels))
+        )
+        self._differentiate = tf.function(self._gradients, reduce_retracing=True)
+
+    def _make(self) -> None:
+        """Create every variable, which a strategy has to see."""
+        self.network = Network(self.workload.model, self.dtype)
+        self.places = self.network.places
+        self.trained = {
+            name: variable for name, (variable, _) in self.places.items() if variable.trainable
+        }
+        self.optimizer = make_optimizer(self.workload.optimizer, self.dtype)
+        self.optimizer.build(list(self.trained.values()))
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {
+            name: place.to_canonical(variable.numpy())
+            for name, (variable, place) in self.places.items()
+        }
+
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        for name, (variable, place) in self.places.items():
+            variable.assign(place.to_native(weights[name]).astype(self.dtype))
+
+    def optimizer_state(self) -> dict[str, np.ndarray]:
+        if self.optimizer.iterations.numpy() == 0:
+            return {}
+        return {
+            f"{name}.{slot}": self.places[name][1].to_canonical(value)
+            for slot, values in self._slots().items()
+            for name, value in zip(self.trained, values)
+        }
+
+    def _slots(self) -> dict[str, list[np.ndarray]]:
+        """Values of the optimizer's variables, in the order of those it trains."""
+        if isinstance(self.workload.optimizer, W.Adam):
+            kept = {"m": self.optimizer._momentums, "v": self.optimizer._velocities}
+            return {slot: [each.numpy() for each in held] for slot, held in kept.items()}
+        return {"velocity": [each.numpy() / -self.rate for each in self.optimizer.momentums]}
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        names = tuple(dict.fromkeys([*layers, self.network.last]))
+        states = self._states()
+        values = self._forward(names, training)(self._native(inputs))
+        _restore(states)
+        return {
+            name: self.network.layouts[name].to_canonical(value.numpy())
+            for name, value in zip(names, values if len(names) > 1 else [values])
+        }
+
+    def _forward(self, names: tuple[str, ...], training: bool) -> Any:
+        """The function that gives these layers' values, traced once for each shape."""
+        if (names, training) not in self._forwards:
+            model = self.network.select(names)
+            self._forwards[names, training] = tf.function(
+                lambda inputs: model(inputs, training=training), reduce_retracing=True
+            )
+        return self._forwards[names, training]
+
+    def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
+        states = self._states()
+        given = self._native(inputs)
+        loss, parameters, of_inputs = self._differentiate(given, tf.constant(labels))
+        _restore(states)
+        layout = self.network.layouts[self.network.source]
+        return Gradients(
+            loss=loss.numpy(),
+            parameters={
+                name: self.places[name][1].to_canonical(gradient.numpy())
+                for name, gradient in parameters.items()
+            },
+            inputs=None if of_inputs is None else layout.to_canonical(of_inputs.numpy()),
+        )
+
+    def _gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+        """Loss, gradients by name, and of the inputs unless they are integers."""
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = mean_loss(self.network.model(inputs, training=True), labels)
+        of = [inputs] if inputs.dtype.is_floating else []
+        variables = {name: variable.value for name, variable in self.trained.items()}
+        parameters, found = tape.gradient(loss, (variables, of))
+        dense = {name: tf.convert_to_tensor(gradient) for name, gradient in parameters.items()}
+        return loss, dense, found[0] if found else None
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        if isinstance(self.workload.optimizer, W.SGD) and learning_rate != self.rate:
+            # Keras' velocity is -rate * v.
+            for velocity in self.optimizer.momentums:
+                velocity.assign(velocity.numpy() * (learning_rate / self.rate))
+        self.optimizer.learning_rate = np.float64(learning_rate)
+        self.rate = learning_rate
+
+    def train_step(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return self._step(inputs, labels)
+
+    def _update(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """One worker's step; Keras' optimizer sums gradients over the workers."""
+        workers = self.strategy.num_replicas_in_sync
+        variables = list(self.trained.values())
+        with tf.GradientTape() as tape:
+            loss = mean_loss(self.network.model(inputs, training=True), labels)
+            share = loss / workers if workers > 1 else loss
+        gradients = tape.gradient(share, [variable.value for variable in variables])
+        decay = self.workload.optimizer.weight_decay / workers
+        if decay:
+            gradients = [g + decay * variable.value for g, variable in zip(gradients, variables)]
+        self.optimizer.apply(gradients, variables)
+        return loss
+
+    def _native(self, inputs: np.ndarray) -> tf.Tensor:
+        native = self.network.layouts[self.network.source].to_native(inputs)
+        return tf.constant(native, self.dtype if native.dtype.kind == "f" else None)
+
+    def _states(self) -> list[tuple[keras.Variable, np.ndarray]]:
+        """Variables that a pass in training mode moves, with their values."""
+        moved = self.network.model.non_trainable_weights  # not the seeds of dropout
+        return [(variable, variable.numpy()) for variable in moved]
+
+
+def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+def _input(described: W.Input, layout: Layout, dtype: str) -> Any:
+    shape = layout.to_native(np.empty((1, *described.shape), bool)).shape[1:]
+    return keras.Input(shape, dtype=dtype if described.kind == "real" else "int64", name="input")
+
+
+def _restore(states: list[tuple[keras.Variable, np.ndarray]]) -> None:
+    for variable, kept in states:
+        variable.assign(kept)
