@@ -16,7 +16,9 @@ def export(model: TrainableModel, path: Path) -> str:
     described = model.workload.model.input
     dtype = model.dtype if described.kind == "real" else torch.int64
     # A batch of 1 would be taken for a constant.
-    sample = torch.zeros((max(2, model.batch_size), *described.shape), dtype=dtype, device=model.device)
+    sample = torch.zeros(
+        (max(2, model.batch_size), *described.shape), dtype=dtype, device=model.device
+    )
     model.network.eval()
     try:
         torch.onnx.export(

@@ -213,7 +213,8 @@ TABLE: dict[type, Entry] = {
     W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given: nn.Flatten()),
     W.Embedding: Entry(
-        lambda layer, given: nn.Embedding(layer.entries, layer.features), {"weight": Place("weight")}
+        lambda layer, given: nn.Embedding(layer.entries, layer.features),
+        {"weight": Place("weight")},
     ),
     W.LSTM: Entry(
         _lstm,

@@ -179,6 +179,7 @@ def make_optimizer(optimizer: W.Optimizer, parameters: list[Tensor]) -> torch.op
         parameters,
         lr=optimizer.learning_rate,
         momentum=optimizer.momentum,
-        nesterov=optimizer.nesterov,
+        # Without momentum the two are one, and torch refuses the second name for it.
+        nesterov=optimizer.nesterov and optimizer.momentum > 0,
         weight_decay=optimizer.weight_decay,
     )

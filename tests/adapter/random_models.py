@@ -1,0 +1,123 @@
+"""Random models that hold together, as hypothesis strategies."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from dlb import workload as W
+from dlb.errors import ShapeError, WorkloadError
+from dlb.workload.shapes import Shape
+
+from .models import CLASSES
+
+__all__ = ["models"]
+
+_SMALL = st.integers(1, 3)
+_PAIR = st.tuples(_SMALL, _SMALL)
+_PADS = st.tuples(*[st.integers(0, 2)] * 4)
+_POOL = {
+    "kernel": st.tuples(st.integers(2, 3), st.integers(2, 3)),
+    "stride": _PAIR,
+    "pads": st.tuples(*[st.integers(0, 1)] * 4),
+    "ceil_mode": st.booleans(),
+}
+#: Not smaller: a channel that is nearly constant would have its rounding blown up.
+_EPSILON = st.sampled_from([1e-3, 0.1])
+
+#: Layers of one input, by the number of axes of a sample that they take.
+_LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
+    3: [
+        st.builds(
+            W.Conv,
+            out_channels=st.sampled_from([2, 4]),
+            kernel=_PAIR,
+            stride=_PAIR,
+            pads=_PADS,
+            dilation=_PAIR,
+            groups=st.sampled_from([1, 1, 2]),
+            bias=st.booleans(),
+        ),
+        st.builds(W.MaxPool, **_POOL),
+        st.builds(W.AveragePool, **_POOL, count_include_pad=st.booleans()),
+        st.builds(W.BatchNorm, epsilon=_EPSILON, momentum=st.sampled_from([0.9, 0.3])),
+        st.builds(
+            W.LRN,
+            size=st.sampled_from([1, 3, 5]),
+            alpha=st.sampled_from([1e-4, 0.5]),
+            beta=st.sampled_from([0.75, 0.5]),
+            bias=st.sampled_from([1.0, 2.0]),
+        ),
+        st.just(W.GlobalAveragePool()),
+        st.just(W.Flatten()),
+    ],
+    2: [
+        st.builds(W.LSTM, hidden=_SMALL),
+        st.builds(W.Linear, out_features=_SMALL, bias=st.booleans()),
+    ],
+    1: [
+        st.builds(W.Linear, out_features=st.integers(1, 6), bias=st.booleans()),
+        st.builds(W.BatchNorm, epsilon=_EPSILON),
+        st.just(W.Flatten()),
+    ],
+}
+_ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
+    st.just(W.ReLU()),
+    st.just(W.Tanh()),
+    st.just(W.Sigmoid()),
+    st.just(W.Dropout(rate=0.0)),
+]
+
+
+@st.composite
+def models(draw: st.DrawFn, types: frozenset[str]) -> W.Model:
+    """A model of up to eight layers of these types, with branches, that ends in logits."""
+    shape = draw(st.sampled_from([(4, 7, 6), (4, 7, 6), (2, 5, 8), (4, 3), (6,)]))
+    nodes: list[W.Node] = []
+    shapes: dict[str, Shape] = {"input": shape}
+    for place in range(draw(st.integers(1, 8))):
+        node = draw(_node(shapes, f"n{place}", types))
+        grown = _shapes(shape, [*nodes, node])
+        if grown is not None:
+            nodes.append(node)
+            shapes = grown
+    reached = list(shapes)[-1]
+    if len(shapes[reached]) == 3:
+        nodes.append(W.Node(name="flat", layer=W.Flatten(), inputs=(reached,)))
+        reached = "flat"
+    nodes.append(W.Node(name="logits", layer=W.Linear(out_features=CLASSES), inputs=(reached,)))
+    return W.Model(input=W.Input(shape=shape), nodes=tuple(nodes))
+
+
+@st.composite
+def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset[str]) -> W.Node:
+    """A layer of the newest value (so that nothing is left unread), or of it and an older one."""
+    newest, older = list(shapes)[-1], draw(st.sampled_from(list(shapes)))
+    rank = len(shapes[newest])
+    joins: list[W.Layer] = [W.Add(), *(W.Concat(axis=axis) for axis in range(1, rank + 1))]
+    if draw(st.integers(0, 3)) == 0:
+        fitting = [layer for layer in joins if W.type_name(layer) in types]
+        if fitting:
+            layer = draw(st.sampled_from(fitting))
+            return W.Node(
+                name=name, layer=layer, inputs=tuple(draw(st.permutations([newest, older])))
+            )
+    layer = draw(st.one_of(*_LAYERS[rank], *_ANYWHERE))
+    if W.type_name(layer) not in types:
+        layer = W.ReLU()
+    return W.Node(name=name, layer=layer, inputs=(newest,))
+
+
+def _shapes(shape: Shape, nodes: list[W.Node]) -> dict[str, Shape] | None:
+    """Shapes of a model that holds together and stays small, or None."""
+    try:
+        found = W.infer_shapes(W.Model(input=W.Input(shape=shape), nodes=tuple(nodes)))
+    except (ShapeError, WorkloadError):
+        return None
+    return found if max(map(_size, found.values())) <= 1000 else None
+
+
+def _size(shape: Shape) -> int:
+    size = 1
+    for each in shape:
+        size *= each
+    return size

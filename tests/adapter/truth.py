@@ -1,0 +1,87 @@
+"""What is right: the canonical graph in float64, and derivatives of its loss by differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlb import workload as W
+from dlb.graph.canonical import LABELS, LOSS, canonical_graph, loss_graph
+from dlb.graph.evaluate import Evaluator
+
+from .subject import Arrays
+
+#: Rounding of the loss, in its own size: a few hundred roundings of float64, which partly cancel.
+_LOSS_ROUNDING = 4 * np.finfo(np.float64).eps
+#: Step lengths of differences, longest first: the rounding of the loss counts for less in a long
+#: step; a kink of a ReLU or a maximum is less likely to lie within a short one.
+_STEPS = (3e-3, 3e-4, 3e-5, 3e-6)
+
+
+def values(
+    model: W.Model, weights: Arrays, inputs: np.ndarray, *, training: bool = False
+) -> dict[str, np.ndarray]:
+    """The value of every layer; in training also ``layer.mean/running`` and the like."""
+    made = canonical_graph(model, weights, dtype="float64", outputs="layers", training=training)
+    return Evaluator(made).run({model.input.name: inputs})
+
+
+def loss(model: W.Model, weights: Arrays, inputs: np.ndarray, labels: np.ndarray) -> float:
+    """The mean loss of a batch in training mode."""
+    return Loss(model, weights, inputs, labels).at({})
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A derivative, and by how much it may be off."""
+
+    value: float
+    uncertainty: float
+
+
+class Loss:
+    """The loss of one batch in training mode, as a function of the parameters and the input."""
+
+    def __init__(
+        self, model: W.Model, weights: Arrays, inputs: np.ndarray, labels: np.ndarray
+    ) -> None:
+        self._evaluator = Evaluator(loss_graph(model, weights, dtype="float64", training=True))
+        self._fixed = {model.input.name: inputs, LABELS: labels}
+        self._start = {
+            **{name: np.asarray(value, np.float64) for name, value in weights.items()},
+            model.input.name: inputs,
+        }
+
+    def at(self, moved: Arrays) -> float:
+        """The loss with some parameters, or the input, in another place."""
+        return float(self._evaluator.run({**self._fixed, **moved}, [LOSS])[LOSS])
+
+    def along(self, directions: Arrays) -> Slope:
+        """The derivative along a direction, by name of parameter or input.
+
+        Central differences of fourth order, at two lengths whose disagreement tells how far off
+        they are, for the step length that does best.
+        """
+        best = Slope(float("nan"), float("inf"))
+        for length in _STEPS:
+            long = self._difference(directions, length)
+            short = self._difference(directions, length / 2)
+            rounding = 3 * _LOSS_ROUNDING * abs(self.at({})) / length
+            found = Slope(short, abs(long - short) + rounding)
+            if found.uncertainty < best.uncertainty:
+                best = found
+            if best.uncertainty < 1e-11:
+                break
+        return best
+
+    def _difference(self, directions: Arrays, length: float) -> float:
+        def at(steps: int) -> float:
+            return self.at(
+                {
+                    name: self._start[name] + steps * length * direction
+                    for name, direction in directions.items()
+                }
+            )
+
+        return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * length)
