@@ -1,0 +1,139 @@
+"""The ``dlb`` command as a process, and what must hold however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TESTS = Path(__file__).parents[1]
+#: A run of the small workload takes a few seconds; this only ends a test that hangs.
+PATIENCE = 120.0
+#: Within this long of a run's end none of its processes may be left.
+GONE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """What it said went wrong: the one line of dlb's own on standard error."""
+        lines = [line for line in self.err.splitlines() if line.startswith("dlb: ")]
+        assert lines, f"no complaint in: {self.err!r}"
+        return lines[-1]
+
+
+class Dlb:
+    """Runs ``dlb`` and looks after its processes, which carry a mark in their environment."""
+
+    def __init__(self, command: Path, folder: Path) -> None:
+        self.command = command
+        self.folder = folder
+        self.mark = f"{folder}-{time.monotonic_ns()}"
+        self.out = folder / "results"
+
+    def environment(self, fault: str = "", more: Mapping[str, str] | None = None) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DLB_", "PYTHON"))
+        }
+        return {
+            **kept,
+            "PYTHONPYCACHEPREFIX": str(self.command.parents[1] / "compiled"),
+            "DLB_HOME": str(self.folder / "home"),
+            "DLB_TEST_MARK": self.mark,
+            "DLB_FAULT": fault,
+            "TMPDIR": str(self.folder),
+            "COLUMNS": "200",
+            **(more or {}),
+        }
+
+    def start(
+        self, *words: object, fault: str = "", more: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start a command, its output in pipes, in a process group of its own."""
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            [str(self.command), *map(str, words)],
+            env=self.environment(fault, more),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            **{**streams, **options},
+        )
+
+    def __call__(self, *words: object, **options: Any) -> Ended:
+        """Run a command to its end."""
+        return self.finish(self.start(*words, **options))
+
+    def finish(self, process: subprocess.Popen[str]) -> Ended:
+        """Wait for a command; check what holds for every command, however it ends."""
+        said = process.communicate(timeout=PATIENCE)
+        out, err = said[0] or "", said[1] or ""
+        assert "Traceback" not in out + err
+        assert self.left() == []
+        return Ended(process.returncode, out, err)
+
+    def run(self, *words: object, workload: object = "", **options: Any) -> Ended:
+        """``dlb run`` of the small workload, a few steps."""
+        return self(*self.run_words(*words, workload=workload), **options)
+
+    def run_words(self, *words: object, workload: object = "") -> Sequence[object]:
+        mlp = workload or TESTS / "workloads" / "mlp.toml"
+        given = ["run", mlp, "--steps", 20, "--threads", 1, "--out", self.out, *words]
+        return given if "--on" in words else [*given, "--on", "example"]
+
+    def left(self) -> list[str]:
+        """Processes of this run that live on."""
+        deadline = time.monotonic() + GONE_SECONDS
+        while (found := self.alive()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [" ".join(process.cmdline()) for process in found]
+
+    def alive(self) -> list[psutil.Process]:
+        """Processes that carry this run's mark."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = process.environ().get("DLB_TEST_MARK") == self.mark
+                if marked and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Every record by adapter; each is whole and valid."""
+        import jsonschema
+
+        from dlb import record
+
+        schema = json.loads(record.schema())
+        found = {}
+        for path in self.out.glob("*.json"):
+            document = json.loads(path.read_bytes())
+            jsonschema.validate(document, schema)
+            assert record.read(path).name == path.stem
+            found[document["adapter"]] = document
+        assert not list(self.out.rglob("*.part"))
+        return found

@@ -1,0 +1,75 @@
+"""Commands that are interrupted, ended or killed: finished records stay, no process does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from dlb_process import PATIENCE, Dlb
+
+Ending = Callable[[subprocess.Popen[str]], None]
+
+#: How a command is asked to end: Ctrl-C reaches the whole group of a terminal.
+ENDINGS: dict[str, Ending] = {
+    "ctrl-c": lambda process: os.killpg(process.pid, signal.SIGINT),
+    "sigint to dlb alone": lambda process: process.send_signal(signal.SIGINT),
+    "sigterm": lambda process: process.send_signal(signal.SIGTERM),
+}
+
+
+def start_and_wait(dlb: Dlb, line: str, *words: object) -> subprocess.Popen[str]:
+    """Start a run whose second adapter trains for a long time; wait for a line about it."""
+    given = dlb.run_words("--on", "example", "--on", "faulty", "--steps", 10_000, *words)
+    # The later --steps counts; the first adapter's 10 000 steps of a tiny model are quick.
+    process = dlb.start(*given, fault="slow@train")
+    assert process.stderr is not None
+    deadline = time.monotonic() + PATIENCE
+    while process.stderr.readline().strip() != line:
+        assert time.monotonic() < deadline and process.poll() is None
+    return process
+
+
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=list(ENDINGS))
+def test_in_the_middle_of_the_second_adapter(dlb: Dlb, end: Ending) -> None:
+    process = start_and_wait(dlb, "faulty: training", "--json", "--steps", 300)
+    time.sleep(0.5)
+    end(process)
+    ended = dlb.finish(process)
+    assert ended.status == 130
+    assert "interrupted" in ended.complaint
+    assert ended.document["interrupted"] is True
+    records = dlb.records()
+    assert list(records) == ["example"] and records["example"]["timing"]
+
+
+def test_before_anything_has_run(dlb: Dlb) -> None:
+    process = start_and_wait(dlb, "example: starting", "--json")
+    process.send_signal(signal.SIGINT)
+    ended = dlb.finish(process)
+    assert ended.status == 130 and dlb.records() == {}
+    assert ended.document["records"] == []
+
+
+def test_impatient(dlb: Dlb) -> None:
+    """A second Ctrl-C while the first is dealt with leaves nothing behind either."""
+    process = start_and_wait(dlb, "faulty: training", "--steps", 300)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    ended = dlb.finish(process)
+    assert ended.status == 130
+    assert list(dlb.records()) == ["example"]
+
+
+@pytest.mark.parametrize("more", [(), ("--workers", 2, "--strategy", "example_sync")])
+def test_workers_end_by_themselves_when_dlb_is_killed(dlb: Dlb, more: tuple[object, ...]) -> None:
+    process = start_and_wait(dlb, "faulty: training", "--steps", 300, *more)
+    assert len(dlb.alive()) >= 2
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    assert dlb.left() == []
+    assert "example" in dlb.records()

@@ -1,0 +1,165 @@
+"""What goes where: help, tables, JSON, progress; readers that leave; how fast help is."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dlb_process import PATIENCE, TESTS, Dlb
+
+COMMANDS = [
+    "", "run", "verify", "list", "show", "export", "data", "data list", "data fetch",
+    "data path", "env", "env create", "env list", "env add", "env remove", "env doctor",
+]  # fmt: skip
+LISTS = ["adapters", "workloads", "datasets", "strategies", "plugins"]
+#: What the command's own start must not load.
+HEAVY = {"numpy", "onnx", "onnxruntime", "msgspec", "rich", "psutil", "matplotlib", "scipy"}
+FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "chainer", "jax"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(dlb: Dlb, command: str) -> None:
+    full, short = dlb(*command.split(), "--help"), dlb(*command.split(), "-h")
+    assert full.status == 0 and full.err == ""
+    assert full.out.startswith(f"Usage: dlb {command}".strip()) and full.out == short.out
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_list(dlb: Dlb, what: str) -> None:
+    table, document = dlb("list", what), dlb("list", what, "--json").document
+    assert table.status == 0 and list(document) == [what]
+    for row in document[what]:
+        assert next(iter(row.values())) in table.out
+
+
+def test_version(dlb: Dlb) -> None:
+    assert re.fullmatch(r"dlb, version \d+\.\d+\.\d+\S*\n", dlb("--version").out)
+
+
+def test_show(dlb: Dlb) -> None:
+    workload = TESTS / "workloads" / "mlp.toml"
+    assert "25,450 parameters" in dlb("show", workload).out
+    assert dlb("show", workload, "--json").document["parameters"]["fc2"] == 330
+    dlb.run()
+    (path,) = dlb.out.glob("*.json")
+    assert "proven" in dlb("show", path).out
+    assert dlb("show", path, "--json").document["name"] == path.stem
+
+
+def test_export(dlb: Dlb) -> None:
+    import onnx
+
+    workload = TESTS / "workloads" / "mlp.toml"
+    for words in ([], ["--from", "example"]):
+        ended = dlb("export", workload, "model.onnx", *words)
+        assert ended.status == 0, ended.err
+        model = onnx.load(str(dlb.folder / "model.onnx"))
+        assert "Gemm" in {node.op_type for node in model.graph.node}
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(dlb: Dlb) -> None:
+    ended = dlb.run()
+    lines = ended.err.splitlines()
+    assert lines[0] == "example: starting" and lines[-1] == "example: done"
+    assert "example: training" in lines
+    assert any(line.startswith("example: step 20 of 20, loss ") for line in lines)
+    assert "\x1b" not in ended.err + ended.out and "\r" not in ended.err
+
+
+def test_progress_is_live_on_a_terminal(dlb: Dlb) -> None:
+    ours, theirs = pty.openpty()
+    process = dlb.start(
+        *dlb.run_words("--json"), stderr=theirs, more={"TERM": "xterm-256color", "NO_COLOR": ""}
+    )
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other end has closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    ended = dlb.finish(process)
+    assert ended.status == 0 and ended.document["proven"]
+    assert b"\x1b[" in shown and b"20/20" in shown and b"training, loss" in shown
+
+
+@pytest.mark.parametrize("what", ["list adapters", "list adapters --json", "--help"])
+def test_reader_that_leaves(dlb: Dlb, what: str) -> None:
+    shell = f"{dlb.command} {what} | head -0"
+    done = subprocess.run(
+        ["bash", "-c", shell], env=dlb.environment(), capture_output=True, text=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("what", ["list adapters", "list plugins --json", "--help"])
+@pytest.mark.parametrize("redirected", [">&-", "2>&-", ">/dev/full"])
+def test_output_that_goes_nowhere(dlb: Dlb, what: str, redirected: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{dlb.command} {what} {redirected}"],
+        env=dlb.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+    if redirected == ">/dev/full":
+        assert done.returncode == 1 and "No space left" in done.stderr
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules that some code loads."""
+    told = f"{code}\nimport sys\nprint('LOADED', *{{n.partition('.')[0] for n in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import dlb", "from dlb import hookimpl", "from dlb.cli import call; call(['--help'])"],
+)
+def test_light(code: str) -> None:
+    assert not loaded(code) & (HEAVY | FRAMEWORKS)
+
+
+def test_importing_the_contract_imports_no_framework() -> None:
+    found = loaded("import dlb.contract, dlb.workload, dlb.hookspecs, dlb.plugins, dlb.errors")
+    assert not found & ({"onnx", "onnxruntime", "numpy"} | FRAMEWORKS)
+
+
+def test_help_is_quick(tmp_path: Path) -> None:
+    """At most three bare interpreters and a tenth of a second, of CPU time, the best of some."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    compiled = {**kept, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+
+    def seconds(words: list[str]) -> float:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=compiled)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = status
+        assert status == 0
+        return used.ru_utime + used.ru_stime
+
+    bare = [sys.executable, "-c", "pass"]
+    helped = [sys.executable, "-c", "from dlb.cli import main; main(['--help'])"]
+    pairs = [(seconds(bare), seconds(helped)) for _ in range(12)]
+    least, own = (min(times) for times in zip(*pairs))
+    assert own <= 3 * least + 0.1, f"{own * 1e3:.0f} ms; a bare interpreter {least * 1e3:.0f} ms"
+
+
+def test_nothing_is_written_beside_the_records(dlb: Dlb) -> None:
+    dlb.run()
+    made = {path.name for path in dlb.folder.iterdir() if not path.name.startswith(".")}
+    assert made <= {"results", "home"}
+    assert Path(dlb.out / "models").is_dir()

@@ -1,0 +1,91 @@
+"""Runs that go well, and models that are not the workload's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dlb_process import Dlb
+
+#: What is wrong with the model, and the rung that must find it.
+WRONG = {
+    "wrong-weights": "weights float64",
+    "transposed": "weights float64",
+    "renamed-weight": "weights float64",
+    "wrong-forward": "forward float64",
+    "wrong-gradient": "gradients",
+    "summed-gradient": "gradients",
+    "nan-gradient": "gradients",
+    "wrong-export": "export",
+    "nan-loss": "export",
+}
+
+
+def test_a_right_adapter_is_proven(dlb: Dlb) -> None:
+    ended = dlb.run("--json")
+    assert ended.status == 0, ended.err
+    assert ended.document["proven"] is True
+    (record,) = dlb.records().values()
+    assert record["proof"] == "proven" and not record["failure"]
+    assert len(record["timing"]["step_seconds"]) == len(record["quality"]["losses"]) == 20
+    assert (dlb.out / "models" / f"{record['exported']['sha256']}.onnx").is_file()
+
+
+def test_two_adapters_agree(dlb: Dlb) -> None:
+    ended = dlb.run("--on", "example", "--on", "faulty", "--input", "memory")
+    assert ended.status == 0, ended.out + ended.err
+    assert "proven" in ended.out and "deviates" not in ended.out
+    losses = [one["quality"]["losses"] for one in dlb.records().values()]
+    assert losses[0] == losses[1]
+
+
+def test_two_workers_equal_one(dlb: Dlb) -> None:
+    ended = dlb.run("--workers", 2, "--strategy", "example_sync", "--json")
+    assert ended.status == 0, ended.err
+    (record,) = dlb.records().values()
+    verdicts = {rung["name"]: rung["verdict"] for rung in record["certificate"]["rungs"]}
+    assert verdicts["distributed"] == "passed"
+
+
+def test_workers_that_do_not_average_deviate(dlb: Dlb) -> None:
+    words = ("--on", "faulty", "--workers", 2, "--strategy", "example_sync")
+    ended = dlb.run(*words, fault="no-averaging")
+    assert ended.status == 1
+    assert "deviates" in ended.out and "distributed" in ended.out
+
+
+def test_verify_keeps_no_record(dlb: Dlb) -> None:
+    words = dlb.run_words()
+    ended = dlb("verify", words[1], "--on", "example", "--threads", 1)
+    assert ended.status == 0, ended.err
+    assert "proven" in ended.out and not list(dlb.folder.rglob("*.json"))
+
+
+@pytest.mark.parametrize(("fault", "rung"), WRONG.items(), ids=list(WRONG))
+def test_a_wrong_model_deviates(dlb: Dlb, fault: str, rung: str) -> None:
+    words = dlb.run_words("--on", "faulty", "--on", "example")
+    ended = dlb(*words, fault=fault)
+    assert ended.status == 1
+    records = dlb.records()
+    assert records["faulty"]["proof"] == "deviates", records["faulty"]["failure"]
+    assert records["example"]["proof"] != "unproven"
+    assert any(
+        line.startswith("faulty, ") and rung in line and "failed" in line
+        for line in ended.out.splitlines()
+    ), ended.out
+
+
+#: What an adapter can answer that no adapter should: its own run fails, the next one does not.
+NONSENSE = ["objects", "missing-layer", "wrong-shape", "missing-gradient", "extra-gradient"]
+
+
+@pytest.mark.parametrize("fault", [*NONSENSE, "export-nothing"])
+def test_a_nonsensical_answer_costs_its_own_run(dlb: Dlb, fault: str) -> None:
+    words = dlb.run_words("--on", "faulty", "--on", "example", "--json")
+    ended = dlb(*words, fault=fault)
+    assert ended.status == 1
+    assert "a fault of dlb" not in ended.err
+    records = dlb.records()
+    assert records["example"]["timing"] and not records["example"]["failure"]
+    assert records["faulty"]["proof"] != "proven"
+    assert ended.document == json.loads(ended.out)

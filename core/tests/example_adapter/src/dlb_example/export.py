@@ -1,0 +1,43 @@
+"""The exporter: one ONNX node a layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import helper, numpy_helper
+
+from dlb.workload import type_name
+
+OPSET = 17
+OPERATORS = {
+    "linear": ("Gemm", {"transB": 1}),
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "flatten": ("Flatten", {"axis": 1}),
+}
+
+
+def export(model: Any, path: Path) -> str:
+    """Write an :class:`dlb_example.model.ExampleModel` as ONNX; its exporter and version."""
+    nodes = []
+    for node in model.nodes:
+        operator, attributes = OPERATORS[type_name(node.layer)]
+        parameters = [f"{node.name}.{name}" for name in model.parameters(node.name)]
+        nodes.append(
+            helper.make_node(operator, [*node.inputs, *parameters], [node.name], **attributes)
+        )
+    element = helper.np_dtype_to_tensor_dtype(model.dtype)
+    source, last = model.source, model.nodes[-1].name
+    graph = helper.make_graph(
+        nodes,
+        "example",
+        [helper.make_tensor_value_info(source, element, ["batch", *model.shapes[source]])],
+        [helper.make_tensor_value_info(last, element, ["batch", *model.shapes[last]])],
+        [numpy_helper.from_array(array, name) for name, array in model.values.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    onnx.checker.check_model(made)
+    onnx.save(made, str(path))
+    return f"onnx.helper {onnx.__version__}"

@@ -1,0 +1,153 @@
+"""A workload's model in NumPy: a table from layer type to its two passes, and SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb import workload as W
+from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.errors import UnsupportedError
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The two passes of a layer type.
+
+    Attributes:
+        forward: (parameters, input) to output.
+        backward: (parameters, input, output, gradient of the output) to the input's gradient and
+            those of the parameters, by parameter.
+    """
+
+    forward: Callable[[Arrays, Array], Array]
+    backward: Callable[[Arrays, Array, Array, Array], tuple[Array, Arrays]]
+
+
+def linear(own: Arrays, x: Array) -> Array:
+    return x @ own["weight"].T + own["bias"] if "bias" in own else x @ own["weight"].T
+
+
+def linear_back(own: Arrays, x: Array, y: Array, dy: Array) -> tuple[Array, Arrays]:
+    found = {"weight": dy.T @ x, "bias": dy.sum(axis=0)}
+    return dy @ own["weight"], {name: found[name] for name in own}
+
+
+TABLE: Mapping[type, Passes] = {
+    W.Linear: Passes(linear, linear_back),
+    W.ReLU: Passes(
+        lambda own, x: np.maximum(x, 0),
+        lambda own, x, y, dy: (dy * (x > 0), {}),
+    ),
+    W.Tanh: Passes(
+        lambda own, x: np.tanh(x),
+        lambda own, x, y, dy: (dy * (1 - y * y), {}),
+    ),
+    W.Flatten: Passes(
+        lambda own, x: x.reshape(len(x), -1),
+        lambda own, x, y, dy: (dy.reshape(x.shape), {}),
+    ),
+}
+
+
+class ExampleModel(TrainableModel):
+    """The model, its loss and its optimizer. Weights are kept in canonical layout already."""
+
+    def __init__(self, request: BuildRequest) -> None:
+        self.workload = request.workload
+        self.nodes = request.workload.model.wired()
+        self.source = request.workload.model.input.name
+        self.shapes = W.infer_shapes(request.workload.model)
+        for node in self.nodes:
+            if isinstance(node.layer, W.Linear) and len(self.shapes[node.inputs[0]]) != 1:
+                raise UnsupportedError(
+                    f"layer '{node.name}': linear over sequences is not in this adapter"
+                )
+        self.dtype = np.dtype(request.dtype)
+        self.batch_size = request.batch_size
+        self.velocity: Arrays = {}
+        self.load_weights(request.weights)
+        # A strategy is given the function from a batch to its loss and gradients.
+        self.step_gradients = self.loss_and_gradients
+        if request.session is not None:
+            self.step_gradients = request.session.distribute(self.loss_and_gradients)
+
+    def weights(self) -> Arrays:
+        return {name: array.copy() for name, array in self.values.items()}
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        self.values = {name: array.astype(self.dtype) for name, array in weights.items()}
+
+    def optimizer_state(self) -> Arrays:
+        return {f"{name}.velocity": array.copy() for name, array in self.velocity.items()}
+
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Arrays:
+        found = self.run(inputs)
+        return {name: found[name] for name in [*layers, self.nodes[-1].name]}
+
+    def gradients(self, inputs: Array, labels: Array) -> Gradients:
+        loss, found = self.loss_and_gradients(inputs, labels)
+        return Gradients(loss=loss, inputs=found.pop(self.source), parameters=found)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+
+    def train_step(self, inputs: Array, labels: Array) -> Array:
+        loss, found = self.step_gradients(inputs, labels)
+        sgd = self.workload.optimizer
+        assert isinstance(sgd, W.SGD)
+        for name, weight in self.values.items():
+            gradient = found[name] + sgd.weight_decay * weight
+            if sgd.momentum:
+                before = self.velocity.get(name, np.zeros_like(weight))
+                velocity = self.velocity[name] = sgd.momentum * before + gradient
+                gradient = gradient + sgd.momentum * velocity if sgd.nesterov else velocity
+            weight -= self.learning_rate * gradient
+        return loss
+
+    # --- the mathematics -----------------------------------------------------------------
+
+    def parameters(self, layer: str) -> Arrays:
+        """A layer's parameters by their own name."""
+        marked = f"{layer}."
+        return {n.removeprefix(marked): a for n, a in self.values.items() if n.startswith(marked)}
+
+    def run(self, inputs: Array) -> Arrays:
+        """The input's and every layer's value, by name."""
+        values = {self.source: inputs.astype(self.dtype, copy=False)}
+        for node in self.nodes:
+            passes = TABLE[type(node.layer)]
+            values[node.name] = passes.forward(self.parameters(node.name), values[node.inputs[0]])
+        return values
+
+    def loss_and_gradients(self, inputs: Array, labels: Array) -> tuple[Array, Arrays]:
+        """The mean loss, and its gradient by every parameter and by the input."""
+        values = self.run(inputs)
+        logits = values[self.nodes[-1].name]
+        rows = np.arange(len(labels))
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        loss = np.mean(np.log(total[:, 0]) - shifted[rows, labels])
+        down = np.exp(shifted) / total
+        down[rows, labels] -= 1
+        coming = {self.nodes[-1].name: down / np.asarray(len(labels), self.dtype)}
+        found: Arrays = {}
+        for node in reversed(self.nodes):
+            source = node.inputs[0]
+            given, own = values[source], self.parameters(node.name)
+            # A layer whose value nobody reads has no part in the loss.
+            above = coming.get(node.name, np.zeros_like(values[node.name]))
+            passes = TABLE[type(node.layer)]
+            below, mine = passes.backward(own, given, values[node.name], above)
+            coming[source] = coming[source] + below if source in coming else below
+            found.update({f"{node.name}.{name}": array for name, array in mine.items()})
+        return loss, {**found, self.source: coming[self.source]}

@@ -1,0 +1,1 @@
+"""The example adapter under the name ``faulty``, which goes wrong as ``DLB_FAULT`` says."""
