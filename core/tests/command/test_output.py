@@ -120,9 +120,7 @@ def test_output_that_goes_nowhere(dlb: Dlb, what: str, redirected: str) -> None:
 def loaded(code: str) -> set[str]:
     """Top-level modules that some code loads."""
     told = f"{code}\nimport sys\nprint('LOADED', *{{n.partition('.')[0] for n in sys.modules}})"
-    done = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("LOADED")[2].split())
 
 

@@ -145,7 +145,10 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "unknown workload": (["run", "lenet6"], ("'lenet6'", "did you mean 'lenet5'", ".toml")),
     "no workload": (["run"], ("WORKLOAD", "dlb run --help")),
     "unknown list": (["list", "adaptors"], ("adaptors", "adapters")),
-    "show nothing": (["show", "nowhere.json"], ("nowhere.json", "No such file", "path of a record")),
+    "show nothing": (
+        ["show", "nowhere.json"],
+        ("nowhere.json", "No such file", "path of a record"),
+    ),
     "fetch": (["data", "fetch", "mnits"], ("'mnits'", "known:")),
     "data path": (["data", "path", "mnits"], ("'mnits'", "known:")),
     "env remove": (["env", "remove", "torch"], ("torch",)),
@@ -178,5 +181,3 @@ def test_layer_the_adapter_has_not(dlb: Dlb, write_workload: Callable[[str, str]
     assert ended.status == 1
     (record,) = dlb.records().values()
     assert "'relu1'" in record["failure"] and "no sigmoid" in record["failure"]
-
-

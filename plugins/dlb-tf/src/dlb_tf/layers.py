@@ -186,9 +186,7 @@ def _conv(layer: W.Conv, given: Given) -> list[K.Layer]:
     }
     if _depthwise(layer, given):
         multiplier = layer.out_channels // layer.groups
-        conv = K.DepthwiseConv2D(
-            layer.kernel, layer.stride, depth_multiplier=multiplier, **options
-        )
+        conv = K.DepthwiseConv2D(layer.kernel, layer.stride, depth_multiplier=multiplier, **options)
         return [*pad, conv]
     options |= {"dilation_rate": layer.dilation}
     both = max(layer.stride) > 1 and max(layer.dilation) > 1
@@ -315,9 +313,7 @@ def _activation(name: str) -> Callable[[Any, Given], list[K.Layer]]:
 TABLE: dict[type, Entry] = {
     W.Conv: Entry(_conv, _conv_places),
     W.Linear: Entry(
-        lambda layer, given: [
-            K.Dense(layer.out_features, use_bias=layer.bias, dtype=given.dtype)
-        ],
+        lambda layer, given: [K.Dense(layer.out_features, use_bias=layer.bias, dtype=given.dtype)],
         _linear_places,
     ),
     W.BatchNorm: Entry(
@@ -338,9 +334,7 @@ TABLE: dict[type, Entry] = {
     W.AveragePool: Entry(_average_pool),
     W.GlobalAveragePool: Entry(
         lambda layer, given: [
-            K.GlobalAveragePooling2D(
-                data_format="channels_last", keepdims=True, dtype=given.dtype
-            )
+            K.GlobalAveragePooling2D(data_format="channels_last", keepdims=True, dtype=given.dtype)
         ]
     ),
     W.ReLU: Entry(_activation("relu")),

@@ -83,4 +83,3 @@ def _absorbed(name: str, model: W.Model) -> bool:
 def canonical_axis(axis: int, layout: Layout) -> int:
     """The native axis of a canonical one."""
     return {1: 3, 2: 1, 3: 2}[axis] if layout.kind == "maps" else axis
-

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-
 from dlb_example.model import ExampleModel
+
 from dlb_faulty.faults import KIND, strike
 
 #: The fault strikes at this step.

@@ -6,8 +6,9 @@ import dataclasses
 import sys
 from typing import Any
 
-from dlb import hookimpl
 from dlb_example import plugin as example
+
+from dlb import hookimpl
 from dlb_faulty.faults import KIND, strike
 
 NAME = "faulty"
