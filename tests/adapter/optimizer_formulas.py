@@ -35,12 +35,13 @@ class Formula:
         return self.state.get(name, np.zeros_like(like))
 
     def _sgd(self, name: str, g: np.ndarray) -> np.ndarray:
-        momentum = self.optimizer.momentum  # type: ignore[union-attr]
-        if not momentum:
+        by = self.optimizer
+        assert isinstance(by, W.SGD)
+        if not by.momentum:
             return g
-        v = momentum * self._held(f"{name}.velocity", g) + g
+        v: np.ndarray = by.momentum * self._held(f"{name}.velocity", g) + g
         self.state[f"{name}.velocity"] = v
-        return g + momentum * v if self.optimizer.nesterov else v  # type: ignore[union-attr]
+        return np.asarray(g + by.momentum * v) if by.nesterov else v
 
     def _adam(self, name: str, g: np.ndarray) -> np.ndarray:
         by = self.optimizer
@@ -49,4 +50,4 @@ class Formula:
         v = by.beta2 * self._held(f"{name}.v", g) + (1 - by.beta2) * g * g
         self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v
         corrected = m / (1 - by.beta1**self._steps), v / (1 - by.beta2**self._steps)
-        return corrected[0] / (np.sqrt(corrected[1]) + by.epsilon)
+        return np.asarray(corrected[0] / (np.sqrt(corrected[1]) + by.epsilon))

@@ -143,10 +143,8 @@ class Adapter:
                 pytest.skip(f"adapter '{self.name}' describes no layer {kind}")
         if dtype and dtype not in self.described.dtypes:
             pytest.skip(f"adapter '{self.name}' describes no dtype {dtype}")
-        if optimizer and W.type_name(optimizer) not in self.described.optimizers:  # type: ignore[arg-type]
-            pytest.skip(
-                f"adapter '{self.name}' describes no optimizer {W.type_name(optimizer)}"  # type: ignore[arg-type]
-            )
+        if optimizer and W.type_name(optimizer) not in self.described.optimizers:
+            pytest.skip(f"adapter '{self.name}' describes no optimizer {W.type_name(optimizer)}")
 
 
 def find(name: str, module: str = "") -> Adapter:

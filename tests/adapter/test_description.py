@@ -89,7 +89,7 @@ def test_optimizers_are_built_if_and_only_if_described(
     adapter: Adapter, optimizer: W.Optimizer
 ) -> None:
     model = chain((6,), W.Linear(out_features=CLASSES))
-    kind = W.type_name(optimizer)  # type: ignore[arg-type]
+    kind = W.type_name(optimizer)
     dtype = adapter.described.dtypes[0]
     if kind not in adapter.described.optimizers:
         with pytest.raises(UnsupportedError, match=kind):

@@ -16,7 +16,7 @@ from .closeness import FLOAT64, UPDATE, assert_near
 from .gradient_checks import assert_gradients
 from .models import random_batch, random_weights
 from .random_models import models
-from .subject import Adapter
+from .subject import PLAIN, Adapter
 
 #: Ten more layers than in the table of single ones: another digit.
 _BOUND = 10 * FLOAT64
@@ -42,7 +42,7 @@ def checked(adapter: Adapter) -> Callable[[W.Model, int], None]:
         assert loss == pytest.approx(float(gradients.loss), rel=FLOAT64)
         after = built.weights()
         for name, gradient in gradients.parameters.items():
-            moved = weights[name].astype(np.float64) - 0.05 * gradient
+            moved = weights[name] - PLAIN.learning_rate * gradient.astype(np.float64)
             assert_near(after[name], moved, UPDATE, "float64", name)
 
     return check

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from dlb import workload as W
+from dlb.contract import TrainableModel
 from dlb.errors import UnsupportedError
 
 from .models import chain, random_batch, random_weights
@@ -16,6 +18,7 @@ from .subject import Adapter
 _DEVICE_MISSING = """
 import json, sys
 from {package}.subject import find
+from dlb.contract import TrainableModel
 from dlb.errors import UnsupportedError
 try:
     find({name!r}, {module!r}).start(1, device="cuda")
@@ -61,7 +64,7 @@ def test_a_variant_that_it_does_not_offer_is_refused_by_name(adapter: Adapter) -
         adapter.build(model, random_weights(model), variant={"no-such-variant": "on"})
 
 
-def _busy(adapter: Adapter) -> tuple:
+def _busy(adapter: Adapter) -> tuple[TrainableModel, tuple[Any, Any]]:
     model = chain(
         (8, 32, 32),
         W.Conv(out_channels=32, kernel=(5, 5)),

@@ -75,7 +75,10 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(dlb: Dlb) -> None:
 def test_progress_is_live_on_a_terminal(dlb: Dlb) -> None:
     ours, theirs = pty.openpty()
     process = dlb.start(
-        *dlb.run_words("--json"), stderr=theirs, more={"TERM": "xterm-256color", "NO_COLOR": ""}
+        *dlb.run_words("--on", "faulty", "--json"),
+        fault="slow@train",
+        stderr=theirs,
+        more={"TERM": "xterm-256color", "NO_COLOR": ""},
     )
     os.close(theirs)
     shown = b""

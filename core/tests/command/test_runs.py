@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from dlb_process import Dlb
 
@@ -88,4 +86,4 @@ def test_a_nonsensical_answer_costs_its_own_run(dlb: Dlb, fault: str) -> None:
     records = dlb.records()
     assert records["example"]["timing"] and not records["example"]["failure"]
     assert records["faulty"]["proof"] != "proven"
-    assert ended.document == json.loads(ended.out)
+    assert ended.document["proven"] is False

@@ -193,6 +193,8 @@ def execute(
         **rest,
     )
     check(request)
+    if source is not None and not provision:
+        raise RequestError("--from says what --provision makes environments from; add --provision")
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
     if request.strategy:
         check_strategy(request.strategy, homes)

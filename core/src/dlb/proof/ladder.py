@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.errors import DlbError, UnsupportedError, WorkerRaised
+from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
 from dlb.proof.certificate import Rung
 from dlb.proof.reference import Reference
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Dropout, Workload
+from dlb.workload import Dropout, Model, Workload, parameter_shapes
+from dlb.workload.shapes import trained_names
 
 __all__ = ["prove_export", "prove_float32", "prove_float64", "without_dropout"]
 
@@ -75,6 +76,7 @@ def prove_float64(
         ),
     ]
     gradients = model.gradients(inputs, reference.labels)
+    check_gradients(gradients, reference.model)
     parameters = {name: array for name, array in gradients.items() if name not in ("loss", "input")}
     found.append(
         timed(
@@ -84,6 +86,30 @@ def prove_float64(
         )
     )
     return found, gradients
+
+
+def check_gradients(found: Mapping[str, Array], model: Model) -> None:
+    """See that no gradient is left out, which nothing that is there could tell.
+
+    Raises:
+        PluginError: the adapter gave others than the contract asks for.
+    """
+    shapes = parameter_shapes(model)
+    wanted = {name: shapes[name] for name in trained_names(model)}
+    if model.input.kind == "real":
+        wanted["input"] = model.input.shape
+    for name in {**wanted, **found}:
+        if name == "loss":
+            continue
+        if name not in found or name not in wanted:
+            kind = "no" if name in wanted else "a needless"
+            raise PluginError(f"its adapter gave {kind} gradient of '{name}'")
+        shape = found[name].shape[1:] if name == "input" else found[name].shape
+        if shape != wanted[name]:
+            raise PluginError(
+                f"its adapter gave a gradient of shape {list(shape)} of '{name}', which has shape "
+                f"{list(wanted[name])}"
+            )
 
 
 def prove_float32(model: RemoteModel, reference: Reference, adapter: str) -> list[Rung]:
@@ -117,6 +143,7 @@ def prove_export(
     """
     try:
         model.export(exported)
+        check_exported(exported)
     except (UnsupportedError, WorkerRaised) as error:
         # A worker that raised is still there, and what it trained is still worth recording.
         return [
@@ -140,6 +167,17 @@ def prove_export(
         return rungs.export_rung(adapter, model.dtype, logits, own)
 
     return [timed(compare), timed(run)]
+
+
+def check_exported(exported: Path) -> None:
+    """Raises UnsupportedError unless the file can be read as an ONNX model."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        onnx.load(str(exported), load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise UnsupportedError(f"what was exported is no ONNX model: {error}") from None
 
 
 def run_exported(exported: Path, inputs: Array) -> Array:

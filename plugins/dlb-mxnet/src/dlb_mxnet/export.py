@@ -23,7 +23,7 @@ def export(model: TrainableModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis fixed.
 
     The exporter labels the file with the newest opset that the installed onnx knows, whatever
-    operators it wrote, so the label is set right here and the file checked against it.
+    operators it wrote: the label is set right here, and the file checked against it.
     """
     assert isinstance(model, MXNetModel)
     described = model.workload.model.input
@@ -39,16 +39,26 @@ def export(model: TrainableModel, path: Path) -> str:
         in_types=np.dtype(model.dtype if described.kind == "real" else np.int64),
         onnx_file_path=str(path),
     )
-    onnx.save(_labelled(onnx.load(path)), path)
+    onnx.save(_set_right(onnx.load(path), set(parameters)), path)
     return f"mxnet.onnx.export_model {mx.__version__}"
 
 
-def _labelled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model under its true opset, with one input: MXNet lists the weights as inputs too."""
+def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
+    """The model under its true opset, with one input, and no more biases than it has.
+
+    MXNet lists the weights as inputs too, and gives a layer without bias a zero for one.
+    """
     inputs = [value for value in model.graph.input if value.name == "input"]
     del model.graph.input[:], model.opset_import[:]
     model.graph.input.extend(inputs)
     model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
     model.ir_version = IR_VERSION
+    unused = set()
+    for node in model.graph.node:
+        if node.op_type == "Gemm" and node.input[2] not in parameters:
+            unused.add(node.input.pop())
+    kept = [each for each in model.graph.initializer if each.name not in unused]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
     onnx.checker.check_model(model, full_check=True)
     return model

@@ -76,6 +76,22 @@ class LRNInDouble(LRN):
         return inputs * (layer.bias + layer.alpha * mean) ** -layer.beta
 
 
+class DropoutInDouble(nn.Dropout):
+    """Drops by the operator's mask, but scales anew: the operator's 1 / (1 - rate) is in float32.
+
+    In evaluation the operator is the identity, so the mask is 1 and nothing is above it.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.scale = 1 / (1 - rate)
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        mask = super().hybrid_forward(F, F.ones_like(inputs))
+        kept = mask > 1
+        return inputs * (mask * (1 - kept) + kept * self.scale)
+
+
 class BatchNormInDouble(nn.BatchNorm):
     """The operator keeps its momentum in float32, which would move the statistics 1e-8 wrong.
 
@@ -88,10 +104,14 @@ class BatchNormInDouble(nn.BatchNorm):
 
     def statistics(self) -> list[mx.nd.NDArray]:
         """A copy of the running statistics, for :meth:`settle`."""
-        return [self.running_mean.data().copy(), self.running_var.data().copy()]
+        mx.nd.waitall()
+        copies = [self.running_mean.data().copy(), self.running_var.data().copy()]
+        mx.nd.waitall()
+        return copies
 
     def settle(self, kept: list[mx.nd.NDArray]) -> None:
         """After a backward pass: from the statistics before it and the batch's, the new ones."""
+        mx.nd.waitall()
         for running, before in zip((self.running_mean.data(), self.running_var.data()), kept):
             running[:] = self.exact_momentum * before + (1 - self.exact_momentum) * running
 
@@ -210,6 +230,10 @@ def _lrn(layer: W.LRN, given: Shape, dtype: str) -> HybridBlock:
     return LRN(layer)
 
 
+def _dropout(layer: W.Dropout, given: Shape, dtype: str) -> HybridBlock:
+    return (DropoutInDouble if dtype == "float64" else nn.Dropout)(layer.rate)
+
+
 def _lstm(layer: W.LSTM, given: Shape, dtype: str) -> HybridBlock:
     lstm = rnn.LSTM(layer.hidden, layout="NTC", input_size=given[-1])
     lstm.l0_h2h_bias.grad_req = "null"
@@ -253,7 +277,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given, dtype: nn.Activation("relu")),
     W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
     W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
-    W.Dropout: Entry(lambda layer, given, dtype: nn.Dropout(layer.rate)),
+    W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
     W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),

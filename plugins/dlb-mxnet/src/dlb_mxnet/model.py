@@ -101,6 +101,7 @@ class MXNetModel(TrainableModel):
         return {name: found for name, found in self.places.items() if name not in states}
 
     def weights(self) -> dict[str, np.ndarray]:
+        mx.nd.waitall()
         return {
             name: place.to_canonical(parameter.data().asnumpy())
             for name, (parameter, place) in self.places.items()
@@ -170,11 +171,19 @@ class MXNetModel(TrainableModel):
         return mx.nd.array(array, ctx=self.context, dtype=dtype)
 
     def _states(self) -> list[tuple[mx.nd.NDArray, mx.nd.NDArray]]:
-        """Arrays that a pass in training mode moves, with their values."""
+        """Arrays that a pass in training mode moves, with their values.
+
+        A backward pass compiled with static_shape moves them behind the engine's back: only what
+        waits for everything is sure to come before or after it.
+        """
+        mx.nd.waitall()
         arrays = [self.places[name][0].data() for name in W.state_names(self.workload.model)]
-        return [(array, array.copy()) for array in arrays]
+        states = [(array, array.copy()) for array in arrays]
+        mx.nd.waitall()
+        return states
 
     @staticmethod
     def _restore(states: list[tuple[mx.nd.NDArray, mx.nd.NDArray]]) -> None:
+        mx.nd.waitall()
         for array, kept in states:
             kept.copyto(array)

@@ -37,7 +37,8 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
-    "dropout": "native",
+    "dropout": "native; in float64 the operator's mask, scaled by array operators, for the "
+    "operator scales in float32",
     "add": "native",
     "concat": "native",
     "flatten": "native",

@@ -22,12 +22,13 @@ class ModelStore(mx.kvstore.KVStoreBase):
         self.first = first
 
     def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        # The store's own waits for every worker, but not for what the first one sends: another may
-        # ask the server for a key before it is there, which ends the server.
-        self.store.init(self.first + key, value)
+        # Every worker has loaded the same weights, so that only the server need be told, and from
+        # a plain copy: an array that oneDNN keeps in a layout of its own (as it does a weight that
+        # a forward pass has used) is not always sent, and the server ends at the first question.
+        plain = mx.nd.array(value.asnumpy(), dtype=value.dtype)
+        self.store.init(self.first + key, plain)
         mx.nd.waitall()
         self.store._barrier()
-        self.store.pull(self.first + key, out=out, priority=priority)
 
     def pushpull(self, key: int, value: Any, out: Any = None, priority: int = 0) -> None:
         self.store.pushpull(self.first + key, value, out, priority)

@@ -54,14 +54,17 @@ class Entry:
     places: Callable[[Any, Given], Mapping[str, Place]] = lambda layer, given: {}
 
 
-class SplitConv2D(K.Conv2D):
-    """Convolution in groups, or with both stride and dilation.
+class ComposedConv2D(K.Conv2D):
+    """Convolution in groups, or of stride by a slice.
 
     TensorFlow has no grouped convolution on CPU. Keras compiles one with XLA there, many times
-    slower than a convolution for each group. Stride with dilation Keras refuses.
+    slower than a convolution for each group. Stride with dilation Keras refuses. And stride with
+    a 1 x 1 kernel is not safe: the gradient by the kernel, as TensorFlow 2.21 has it from oneDNN,
+    writes past its memory at some sizes, and the process dies sooner or later.
 
     Attributes:
-        every: the rows and columns that are kept, after a convolution of stride 1.
+        every: the rows and columns that are kept of a convolution of stride 1; with a 1 x 1 kernel
+            they are taken before it.
         whole: whether to write all as one operator, which an export may and a GPU can run.
     """
 
@@ -75,10 +78,18 @@ class SplitConv2D(K.Conv2D):
             strides = np.multiply(self.strides, self.every).tolist()
             padding, dilations = self.padding.upper(), self.dilation_rate
             return tf.nn.conv2d(inputs, kernel, strides, padding, dilations=dilations)
+        if self.kernel_size == (1, 1):
+            return self._convolve(self._sliced(inputs), kernel)
+        return self._sliced(self._convolve(inputs, kernel))
+
+    def _convolve(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         parts = zip(tf.split(inputs, self.groups, -1), tf.split(kernel, self.groups, -1))
-        outputs = tf.concat([super(SplitConv2D, self).convolution_op(*part) for part in parts], -1)
+        outputs = [super(ComposedConv2D, self).convolution_op(*part) for part in parts]
+        return tf.concat(outputs, -1)
+
+    def _sliced(self, maps: tf.Tensor) -> tf.Tensor:
         height, width = self.every
-        return outputs if self.every == (1, 1) else outputs[:, ::height, ::width]
+        return maps if self.every == (1, 1) else maps[:, ::height, ::width]
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, height, width, channels = super().compute_output_shape(input_shape)
@@ -88,7 +99,7 @@ class SplitConv2D(K.Conv2D):
 @contextmanager
 def whole_groups(model: keras.Model) -> Iterator[None]:
     """While it lasts, each convolution of the model is traced as one operator."""
-    layers = [layer for layer in model.layers if isinstance(layer, SplitConv2D)]
+    layers = [layer for layer in model.layers if isinstance(layer, ComposedConv2D)]
     kept = [layer.whole for layer in layers]
     try:
         for layer in layers:
@@ -189,13 +200,13 @@ def _conv(layer: W.Conv, given: Given) -> list[K.Layer]:
         conv = K.DepthwiseConv2D(layer.kernel, layer.stride, depth_multiplier=multiplier, **options)
         return [*pad, conv]
     options |= {"dilation_rate": layer.dilation}
-    both = max(layer.stride) > 1 and max(layer.dilation) > 1
-    if layer.groups == 1 and not both:
+    slices = max(layer.stride) > 1 and (max(layer.dilation) > 1 or layer.kernel == (1, 1))
+    if layer.groups == 1 and not slices:
         return [*pad, K.Conv2D(layer.out_channels, layer.kernel, layer.stride, **options)]
-    if both:
+    if slices:
         pad, options = _zeros(padding, given), {**options, "padding": "valid"}
-    stride, every = ((1, 1), layer.stride) if both else (layer.stride, (1, 1))
-    conv = SplitConv2D(
+    stride, every = ((1, 1), layer.stride) if slices else (layer.stride, (1, 1))
+    conv = ComposedConv2D(
         layer.out_channels, layer.kernel, stride, groups=layer.groups, every=every, **options
     )
     return [*pad, conv]

@@ -27,7 +27,8 @@ STRATEGY = "multi_worker_mirrored"
 LAYERS = {
     "conv": "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it; as many "
     "groups as channels by DepthwiseConv2D; other groups composed by split, Conv2D each and concat; "
-    "stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a slice",
+    "stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a slice; stride "
+    "of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D of stride 1",
     "linear": "native; after a flatten its weights lie in NHWC order",
     "batch_norm": "native",
     "lrn": "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",

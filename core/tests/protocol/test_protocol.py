@@ -1,0 +1,231 @@
+"""The lines between core and worker, and the one who answers the door."""
+
+from __future__ import annotations
+
+import io
+import math
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlb import protocol
+from dlb.errors import RequestError, WorkerDied, WorkerHung
+from dlb.supervision import processes
+from dlb.supervision.group import Group, Launch, worker_group
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+documents = st.dictionaries(st.text(), values, max_size=4)
+
+
+class Trickle(io.RawIOBase):
+    """A stream that gives a few bytes at a time, as a socket may."""
+
+    def __init__(self, content: bytes, sizes: list[int]) -> None:
+        self.rest, self.sizes = content, sizes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(self.sizes.pop() if self.sizes else 1 << 16, len(buffer))
+        piece, self.rest = self.rest[:size], self.rest[size:]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+@given(st.lists(documents, max_size=5), st.lists(st.integers(1, 7), max_size=200))
+@settings(deadline=None)
+def test_messages_arrive_as_they_were_sent(sent: list[dict[str, Any]], sizes: list[int]) -> None:
+    content = b"".join(protocol.pack(one) for one in sent)
+    assert content.count(b"\n") == len(sent)
+    assert list(protocol.messages(io.BufferedReader(Trickle(content, sizes)))) == sent
+
+
+@given(st.lists(documents, min_size=1, max_size=3), st.data())
+@settings(deadline=None)
+def test_a_line_cut_short_is_no_message(sent: list[dict[str, Any]], data: st.DataObject) -> None:
+    content = b"".join(protocol.pack(one) for one in sent)
+    kept = data.draw(st.integers(0, len(content) - 1))
+    whole = content[:kept].count(b"\n")
+    assert list(protocol.messages(io.BytesIO(content[:kept]))) == sent[:whole]
+
+
+def test_numbers_that_json_has_not() -> None:
+    line = protocol.pack({"loss": math.nan, "worst": math.inf})
+    (read,) = protocol.messages(io.BytesIO(line))
+    assert math.isnan(read["loss"]) and read["worst"] == math.inf
+
+
+@pytest.mark.parametrize(
+    "line", [b"[1]\n", b"7\n", b"hello\n", b"\xff\xfe\n", b"\n", b"[" * 100_000 + b"\n"]
+)
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        list(protocol.messages(io.BytesIO(line)))
+
+
+# --- the supervisor ------------------------------------------------------------------------
+
+
+def launch(folder: Path, python: str = sys.executable, **more: Any) -> Launch:
+    return Launch(adapter="example", python=Path(python), scratch=folder, **more)
+
+
+def test_a_worker_describes_its_environment_and_is_gone_afterwards(tmp_path: Path) -> None:
+    with worker_group(launch(tmp_path)) as group:
+        (told,) = group.call("describe")
+        (worker,) = group.workers
+        assert psutil.Process(worker.pid).is_running() and worker.pid != psutil.Process().pid
+    assert set(told) >= {"adapters", "strategies", "plugins", "broken"}
+    assert not psutil.pid_exists(worker.pid)
+
+
+#: What strangers send to the supervisor's door while it waits for its worker.
+STRANGERS: dict[str, bytes] = {
+    "no token": b'{"hello": 1, "role": "worker", "rank": 0, "pid": 1}\n',
+    "wrong token": b'{"hello": 1, "token": "00", "role": "worker", "rank": 0, "pid": 1}\n',
+    "unicode token": '{"hello": 1, "token": "ü", "role": "worker", "rank": 0}\n'.encode(),
+    "no rank": b'{"hello": 1, "token": null, "role": "worker", "rank": null}\n',
+    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
+    "nothing": b"",
+    "binary": bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("content", STRANGERS.values(), ids=list(STRANGERS))
+def test_strangers_are_turned_away(tmp_path: Path, content: bytes) -> None:
+    group = Group(launch(tmp_path))
+    try:
+        with socket.create_connection(group._listener.getsockname()) as stranger:
+            stranger.sendall(content)
+            stranger.shutdown(socket.SHUT_WR)
+            alone = {"role": "worker", "rank": 0, "environment": {}}
+            group.start({"processes": [alone], "launcher": []})
+            stranger.settimeout(10)
+            assert stranger.recv(1) == b""
+        assert len(group.workers) == 1 and group.call("describe")
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise SystemExit(7)", "ended with exit status 7"),
+        ("import os; os.abort()", "was killed by SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        ("print('last words'); raise SystemExit(1)", "it last said: last words"),
+    ],
+)
+def test_a_worker_that_never_comes(tmp_path: Path, code: str, says: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}"\n')
+    python.chmod(0o755)
+    with pytest.raises(WorkerDied, match=says), worker_group(launch(tmp_path, str(python))):
+        pass
+
+
+def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(WorkerDied, match="cannot start /nowhere/python"),
+        worker_group(launch(tmp_path, "/nowhere/python")),
+    ):
+        pass
+
+
+def test_several_workers_need_a_strategy(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RequestError, match="dlb list strategies"),
+        worker_group(launch(tmp_path, workers=2)),
+    ):
+        pass
+
+
+def test_a_stopped_worker_is_noticed(tmp_path: Path) -> None:
+    with worker_group(launch(tmp_path)) as group:
+        process = psutil.Process(group.workers[0].pid)
+        process.suspend()
+        began = time.monotonic()
+        with pytest.raises(WorkerHung, match="stands still: stopped by a signal"):
+            group.call("describe")
+        assert time.monotonic() - began < 5
+    assert not process.is_running()
+
+
+def test_signs_of_life_do_not_hide_a_hang(tmp_path: Path) -> None:
+    """Not even so many that there is never a pause between them."""
+    with worker_group(launch(tmp_path, call_seconds=1.0)) as group:
+        (worker,) = group.workers
+        over = threading.Event()
+
+        def chatter() -> None:
+            while not over.wait(0.01):
+                group._events.put((worker, {"event": "alive"}))
+
+        chatting = threading.Thread(target=chatter)
+        chatting.start()
+        try:
+            with pytest.raises(WorkerHung, match="made no progress in 'nothing' for 1 s"):
+                group._collect("nothing", {10**6: worker}, None)
+        finally:
+            over.set()
+            chatting.join()
+
+
+def test_a_late_answer_is_not_taken_for_another(tmp_path: Path) -> None:
+    with worker_group(launch(tmp_path)) as group:
+        (worker,) = group.workers
+        group._send(worker, "leave", {})
+        (told,) = group.call("describe")
+        assert "adapters" in told
+
+
+def test_what_a_dead_worker_had_started_is_ended_too(tmp_path: Path) -> None:
+    shell = ["sh", "-c", "sleep 3600 & echo $!"]
+    started = processes.spawn(shell, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log")
+    started.wait(10)
+    child = psutil.Process(int((tmp_path / "log").read_text()))
+    processes.end_all([started])
+    _, alive = psutil.wait_procs([child], timeout=10)
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("returncode", "words"),
+    [
+        (0, "ended with exit status 0"),
+        (3, "ended with exit status 3"),
+        (-9, "was killed by SIGKILL (out of memory, or killed by hand)"),
+        (-11, "was killed by SIGSEGV"),
+        (-99, "was killed by signal 99"),
+        (None, "ended"),
+    ],
+)
+def test_ends_in_words(returncode: int | None, words: str) -> None:
+    assert processes.how_it_ended(returncode) == words
+
+
+def test_free_ports_are_free(tmp_path: Path) -> None:
+    ports = processes.free_ports(8, "127.0.0.1")
+    assert len(set(ports)) == 8
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"\xff first\n" * 5000 + b"\n\n  second   last\n\nlast\n")
+    assert processes.last_lines(log, 2) == "second last | last"
+    assert processes.last_lines(tmp_path / "none") == ""

@@ -1,0 +1,193 @@
+"""Records: written whole or not at all, read back equal, and named when they are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from dlb import record
+from dlb.errors import RecordError, RequestError
+from dlb.proof.certificate import Certificate, Figure, Rung
+from dlb.record import FORMAT, Options, Quality, Record, Timing
+
+RUNG = Rung(
+    name="forward float64",
+    adapter="example",
+    against="the canonical graph",
+    verdict="failed",
+    gate=1e-10,
+    figures=(Figure(tensor="fc1", relative_l2=None, largest=None),),
+)
+TIMING = Timing(
+    step_seconds=(0.5, 0.25),
+    data_seconds=(0.0, 0.0),
+    total_seconds=0.8,
+    start_seconds=0.1,
+    build_seconds=0.1,
+    median=0.25,
+    lower_quartile=0.25,
+    upper_quartile=0.5,
+    samples_per_second=256.0,
+    cpu_seconds=0.75,
+    busy_threads=1,
+    memory_bytes=10**8,
+)
+
+
+def make(**changes: Any) -> Record:
+    """A record of a run; some fields changed."""
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "name": record.new_name("le net/5", "example", datetime(2024, 2, 29, tzinfo=timezone.utc)),
+        "started": "2024-02-29T00:00:00+00:00",
+        "command": "run",
+        "adapter": "example",
+        "framework": "NumPy",
+        "framework_version": "2.0",
+        "workload_name": "le net/5",
+        "workload": {"name": "le net/5"},
+        "workload_hash": "00" * 32,
+        "data": {"name": "d", "from": "/somewhere"},
+        "options": Options(
+            batch_size=64, steps=2, warmup=0, threads=1, device="cpu", dtype="float32",
+            seed=0, input="pipeline",
+        ),
+        "proof": "deviates",
+        "certificate": Certificate(
+            workload="le net/5", workload_hash="00" * 32, seed=0, adapters={}, rungs=(RUNG,)
+        ),
+        "timing": TIMING,
+        "quality": Quality(losses=(2.3, None), test_accuracy=0.1, test_samples=500),
+    }  # fmt: skip
+    return Record(**{**fields, **changes})
+
+
+#: Records of runs that went well, failed early, or observed more.
+RECORDS = {
+    "whole": make(),
+    "failed": make(
+        timing=None, quality=None, certificate=None, failure="it died", proof="unproven"
+    ),
+    "observed": make(observed={"energy": {"joules": 3.5, "samples": [1, None]}}),
+    "unicode": make(framework="NumPy ☂", failure='quote " and \\ and \n'),
+}
+
+
+@pytest.mark.parametrize("one", RECORDS.values(), ids=list(RECORDS))
+def test_round_trip_and_schema(one: Record, tmp_path: Path) -> None:
+    path = record.write(one, tmp_path)
+    assert path.name == f"{one.name}.json" and record.read(path) == one
+    jsonschema.validate(json.loads(path.read_bytes()), json.loads(record.schema()))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_shipped_schema_is_that_of_the_record() -> None:
+    assert record.schema() == record.make_schema()
+    jsonschema.Draft202012Validator.check_schema(json.loads(record.schema()))
+
+
+def test_names_sort_by_time_and_are_file_names() -> None:
+    early, late = (datetime(2024, 1, day, tzinfo=timezone.utc) for day in (1, 2))
+    names = [record.new_name("../a b", "torch", moment) for moment in (early, early, late)]
+    assert sorted(names[:2]) + names[2:] == sorted(names) and len(set(names)) == 3
+    assert all("/" not in name and " " not in name and ".." not in name for name in names)
+
+
+def test_replacing_a_record(tmp_path: Path) -> None:
+    first = make()
+    path = record.write(first, tmp_path)
+    second = msgspec.structs.replace(first, proof="proven")
+    assert record.write(second, tmp_path) == path and record.read(path) == second
+
+
+WRITE_AND_DIE = """
+import sys
+from pathlib import Path
+from dlb import record
+import os
+folder, name = Path(sys.argv[1]), sys.argv[2]
+one = record.read(folder / f"{name}.json")
+def die(descriptor): os.kill(os.getpid(), 9)
+os.fsync = die
+record.write(one, folder)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_record(tmp_path: Path) -> None:
+    one = make()
+    path = record.write(one, tmp_path)
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, str(tmp_path), one.name])
+    assert done.returncode == -9
+    assert path.read_bytes() == before
+    assert record.read_folder(tmp_path) == ([one], [])
+
+
+def test_a_record_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"cannot write .*; .*--out"):
+        record.write(make(), tmp_path / "nowhere")
+    with pytest.raises(RequestError, match="choose another folder with --out"):
+        record.check_folder(Path("/dev/null/results"))
+
+
+def document(**changes: Any) -> bytes:
+    """A record's text, some fields changed; None takes a field away."""
+    whole = {**msgspec.to_builtins(make()), **changes}
+    return json.dumps({name: value for name, value in whole.items() if value is not ...}).encode()
+
+
+#: What is in a file that is no record, and what is said of it.
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "not a record"),
+    "cut": (document()[:-20], "not a record"),
+    "another's": (b'{"schema": "https://example.org", "format": "text"}', "format"),
+    "a list": (b"[1, 2]", "not a record"),
+    "binary": (bytes(range(256)), "not a record"),
+    "deep": (b'{"format": 1, "name": ' + b"[" * 100_000, "not a record"),
+    "future": (document(format=FORMAT + 1, colour="red"), "reads format 1; use the dlb-core that"),
+    "past": (document(format=0), "format 0"),
+    "no name": (document(name=...), "`name`"),
+    "more": (document(colour="red"), "`colour`"),
+    "wrong type": (document(options={"batch_size": "many"}), "options"),
+    "proof": (document(proof="maybe"), "proof"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), FOREIGN.values(), ids=list(FOREIGN))
+def test_what_is_no_record_is_named(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordError) as raised:
+        record.read(path)
+    assert str(path) in str(raised.value) and says in str(raised.value)
+
+
+def test_a_folder_tells_records_from_what_is_none(tmp_path: Path) -> None:
+    one = make()
+    record.write(one, tmp_path)
+    for name, (content, _) in FOREIGN.items():
+        (tmp_path / f"{name}.json").write_bytes(content)
+    (tmp_path / "notes.txt").write_text("not looked at")
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    found, errors = record.read_folder(tmp_path)
+    assert found == [one] and len(errors) == len(FOREIGN) + 2
+
+
+def test_models_are_kept_by_content(tmp_path: Path) -> None:
+    record.check_folder(tmp_path)
+    file = tmp_path / "exported.onnx"
+    file.write_bytes(b"a model")
+    kept = record.keep_model(file, tmp_path)
+    assert kept == record.keep_model(file, tmp_path) and kept.bytes == 7
+    assert [path.name for path in (tmp_path / "models").iterdir()] == [f"{kept.sha256}.onnx"]

@@ -1,0 +1,116 @@
+"""Workload files: what is written is read back, and the hash is of what is meant."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from workload_strategies import workloads
+
+from dlb import workload as W
+from dlb.errors import UnknownNameError, WorkloadError
+from dlb.workload import files, workload_hash
+from dlb.workload.model import without_defaults
+
+replace = msgspec.structs.replace
+several = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+#: Records name workloads by these; a change here makes old records those of another workload.
+GOLDEN = {"lenet5": "cd2476966946abc334337ea90d8652f83595b5d585c63ca9fe0bbe27e0684a18"}
+LENET = files.load("lenet5")
+
+
+@pytest.mark.parametrize(("name", "golden"), GOLDEN.items())
+def test_hashes_never_change(name: str, golden: str) -> None:
+    assert workload_hash(files.load(name)) == golden
+
+
+@pytest.mark.parametrize("name", files.shipped_names())
+def test_shipped_workloads_hold_together(name: str) -> None:
+    shipped = files.load(name)
+    assert shipped.name == name and shipped.title and shipped.source
+    assert len(W.infer_shapes(shipped.model)) == len(shipped.model.nodes) + 1
+
+
+@several
+@given(workloads())
+def test_round_trip(workload: W.Workload) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.toml"
+        files.write(workload, path)
+        assert files.read(path) == workload
+    assert files.from_document(files.to_document(workload)) == workload
+
+
+@several
+@given(workloads(), st.text(max_size=9))
+def test_hash_is_of_the_meaning(workload: W.Workload, name: str) -> None:
+    """Not of names and titles, nor of whether inputs are written out."""
+    wired = replace(workload.model, nodes=workload.model.wired())
+    renamed = replace(workload, name=name, title=name, source=name, model=wired)
+    assert workload_hash(renamed) == workload_hash(workload)
+
+
+@several
+@given(workloads(), workloads())
+def test_hash_tells_workloads_apart(one: W.Workload, other: W.Workload) -> None:
+    def meaning(workload: W.Workload) -> object:
+        model = replace(workload.model, nodes=workload.model.wired())
+        return without_defaults(replace(workload, name="", title="", source="", model=model))
+
+    assert (workload_hash(one) == workload_hash(other)) == (meaning(one) == meaning(other))
+
+
+#: Each means something else.
+CHANGES = {
+    "batch size": lambda w: replace(w, batch_size=65),
+    "epochs": lambda w: replace(w, epochs=11),
+    "data": lambda w: replace(w, data=replace(w.data, mean=(0.3,))),
+    "rate": lambda w: replace(w, optimizer=replace(w.optimizer, learning_rate=0.1)),
+    "nesterov": lambda w: replace(w, optimizer=replace(w.optimizer, nesterov=True)),
+    "optimizer": lambda w: replace(w, optimizer=W.Adam(learning_rate=0.05)),
+    "schedule": lambda w: replace(w, schedule=W.Step(milestones=(5,))),
+    "a layer's name": lambda w: replace(
+        w,
+        model=replace(w.model, nodes=(replace(w.model.nodes[0], name="conv9"), *w.model.nodes[1:])),
+    ),
+    "a layer less": lambda w: replace(
+        w, model=replace(w.model, nodes=w.model.nodes[:8] + w.model.nodes[9:])
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_hash_moves_with_the_meaning(change: object) -> None:
+    assert workload_hash(change(LENET)) != workload_hash(LENET)  # type: ignore[operator]
+
+
+def test_a_default_written_out_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "lenet5.toml"
+    files.write(LENET, path)
+    short = path.read_text()
+    assert "groups" not in short
+    path.write_text(short.replace("out_channels = 32", "out_channels = 32\ngroups = 1"))
+    assert "groups" in path.read_text()
+    assert workload_hash(files.read(path)) == GOLDEN["lenet5"]
+
+
+@given(st.binary(max_size=300))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_no_workload_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_bytes(content)
+    with pytest.raises(WorkloadError, match=r"odd\.toml: "):
+        files.read(path)
+
+
+def test_names(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'lenet5'"):
+        files.load("lenet")
+    path = tmp_path / "mine.toml"
+    files.write(LENET, path)
+    assert files.load("mine", {"mine": path}) == LENET == files.load(str(path))

@@ -1,0 +1,224 @@
+"""Shapes that layers make, and what is said of those they cannot take."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workload_strategies import models
+
+from dlb import workload as W
+from dlb.errors import ShapeError, WorkloadError
+from dlb.workload.shapes import trained_names, window_sizes
+
+Shape = tuple[int, ...]
+
+#: Layer, shape of its input, shape of its output, shapes of its parameters and states.
+SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
+    (
+        W.Conv(out_channels=6, kernel=(5, 5)),
+        (1, 28, 28),
+        (6, 24, 24),
+        {"weight": (6, 1, 5, 5), "bias": (6,)},
+    ),
+    (
+        W.Conv(out_channels=8, kernel=(3, 1), stride=(2, 1), pads=(1, 0, 0, 0), bias=False),
+        (4, 9, 7),
+        (8, 4, 7),
+        {"weight": (8, 4, 3, 1)},
+    ),
+    (
+        W.Conv(out_channels=4, kernel=(3, 3), dilation=(2, 2), groups=2),
+        (2, 8, 8),
+        (4, 4, 4),
+        {"weight": (4, 1, 3, 3), "bias": (4,)},
+    ),
+    (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (3, 7, 7), (3, 3, 3), {}),
+    (W.MaxPool(kernel=(2, 2), stride=(2, 2), ceil_mode=True), (3, 7, 7), (3, 4, 4), {}),
+    # The last window would lie in the padding alone.
+    (
+        W.AveragePool(kernel=(2, 2), stride=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True),
+        (3, 3, 3),
+        (3, 2, 2),
+        {},
+    ),
+    (W.GlobalAveragePool(), (5, 4, 3), (5, 1, 1), {}),
+    (
+        W.BatchNorm(),
+        (3, 4, 4),
+        (3, 4, 4),
+        dict.fromkeys(("scale", "bias", "mean", "variance"), (3,)),
+    ),
+    (W.BatchNorm(), (7,), (7,), dict.fromkeys(("scale", "bias", "mean", "variance"), (7,))),
+    (W.LRN(size=5), (8, 3, 3), (8, 3, 3), {}),
+    (W.Flatten(), (2, 3, 4), (24,), {}),
+    (W.Linear(out_features=10), (24,), (10,), {"weight": (10, 24), "bias": (10,)}),
+    (W.Linear(out_features=10, bias=False), (5, 24), (5, 10), {"weight": (10, 24)}),
+    (W.ReLU(), (3, 2, 2), (3, 2, 2), {}),
+    (W.Tanh(), (3,), (3,), {}),
+    (W.Sigmoid(), (3,), (3,), {}),
+    (W.Dropout(rate=0.5), (3,), (3,), {}),
+    (
+        W.LSTM(hidden=6),
+        (9, 4),
+        (9, 6),
+        {"input_weight": (24, 4), "recurrent_weight": (24, 6), "bias": (24,)},
+    ),
+]
+
+
+def model(layer: W.Layer, shape: Shape, kind: str = "real") -> W.Model:
+    source = W.Input(shape=shape, kind=kind)  # type: ignore[arg-type]
+    return W.Model(input=source, nodes=(W.Node(name="one", layer=layer),))
+
+
+@pytest.mark.parametrize(("layer", "given_shape", "made", "parameters"), SHAPES)
+def test_shapes(
+    layer: W.Layer, given_shape: Shape, made: Shape, parameters: dict[str, Shape]
+) -> None:
+    single = model(layer, given_shape)
+    assert W.infer_shapes(single) == {"input": given_shape, "one": made}
+    assert W.parameter_shapes(single) == {
+        f"one.{name}": shape for name, shape in parameters.items()
+    }
+
+
+def test_embedding() -> None:
+    single = model(W.Embedding(entries=100, features=8), (20,), "index")
+    assert W.infer_shapes(single)["one"] == (20, 8)
+    assert W.parameter_shapes(single) == {"one.weight": (100, 8)}
+
+
+def test_states_are_not_trained() -> None:
+    single = model(W.BatchNorm(), (3, 4, 4))
+    assert W.state_names(single) == ("one.mean", "one.variance")
+    assert trained_names(single) == ("one.scale", "one.bias")
+
+
+def test_concat() -> None:
+    branches = W.Model(
+        input=W.Input(shape=(2, 4, 4)),
+        nodes=(
+            W.Node(name="a", layer=W.Conv(out_channels=3, kernel=(1, 1))),
+            W.Node(name="b", layer=W.ReLU(), inputs=("input",)),
+            W.Node(name="c", layer=W.Concat(axis=1), inputs=("a", "b")),
+        ),
+    )
+    assert W.infer_shapes(branches)["c"] == (5, 4, 4)
+
+
+#: Layer, shape, and what the message must say; each names the layer, its type and the shape.
+MISFITS: list[tuple[W.Layer, Shape, str]] = [
+    (W.Conv(out_channels=6, kernel=(5, 5)), (4, 4), "needs 3 axes beside the batch, not 2"),
+    (W.Conv(out_channels=6, kernel=(5, 5)), (1, 4, 4), "kernel is larger than the padded input"),
+    (W.Conv(out_channels=6, kernel=(3, 3), groups=4), (6, 8, 8), "groups = 4 must divide 6 input"),
+    (W.Linear(out_features=10), (1, 28, 28), "put a flatten before it"),
+    (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (10,), "needs 3 axes"),
+    (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
+    (W.LSTM(hidden=4), (10,), "needs 2 axes"),
+    (W.Add(), (3,), "needs two inputs of one shape"),
+    (W.Concat(axis=1), (3,), "needs two inputs or more"),
+    (W.Embedding(entries=5, features=2), (3, 4), "needs 1 axes"),
+    (W.Linear(out_features=2**31), (3,), "no size may be above"),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape", "says"), MISFITS)
+def test_misfits_name_layer_and_shape(layer: W.Layer, shape: Shape, says: str) -> None:
+    with pytest.raises(ShapeError) as raised:
+        W.infer_shapes(model(layer, shape))
+    told = str(raised.value)
+    assert f"layer 'one' ({W.type_name(layer)})" in told
+    assert str(list(shape)) in told or "no size" in told
+    assert says in told
+
+
+#: Attributes that are out of range whatever the shape.
+ATTRIBUTES: list[tuple[W.Layer, str]] = [
+    (W.Conv(out_channels=0, kernel=(1, 1)), "out_channels = 0 must be at least 1"),
+    (W.Conv(out_channels=1, kernel=(1, 0)), "kernel = (1, 0) must be at least 1"),
+    (W.Conv(out_channels=1, kernel=(1, 1), pads=(0, 0, -1, 0)), "must not be negative"),
+    (W.MaxPool(kernel=(2, 2), stride=(2, 2), pads=(2, 0, 0, 0)), "smaller than kernel"),
+    (W.LRN(size=4), "size = 4 must be odd"),
+    (W.Dropout(rate=1.0), "rate = 1.0 must be in [0, 1)"),
+    (W.BatchNorm(momentum=1.5), "momentum = 1.5 must be in [0, 1]"),
+    (W.BatchNorm(epsilon=float("nan")), "epsilon = nan must be finite"),
+]
+
+
+@pytest.mark.parametrize(("layer", "says"), ATTRIBUTES)
+def test_attributes_out_of_range(layer: W.Layer, says: str) -> None:
+    with pytest.raises(WorkloadError, match=re.escape(says)):
+        W.infer_shapes(model(layer, (1, 8, 8)))
+
+
+#: Graphs that hang together wrongly.
+GRAPHS = {
+    "no layer": ((), "no layers"),
+    "twice": (
+        (W.Node(name="a", layer=W.ReLU()), W.Node(name="a", layer=W.ReLU())),
+        "layer 'a': a name must be there once",
+    ),
+    "the input's name": ((W.Node(name="input", layer=W.ReLU()),), "layer 'input'"),
+    "a dot": ((W.Node(name="a.b", layer=W.ReLU()),), "layer 'a.b'"),
+    "forward": (
+        (
+            W.Node(name="a", layer=W.ReLU(), inputs=("b",)),
+            W.Node(name="b", layer=W.ReLU()),
+        ),
+        "its input 'b' is not a layer before it; before it are input",
+    ),
+    "itself": ((W.Node(name="a", layer=W.ReLU(), inputs=("a",)),), "its input 'a'"),
+    "two inputs": (
+        (W.Node(name="a", layer=W.ReLU(), inputs=("input", "input")),),
+        "takes one input, not 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "says"), GRAPHS.values(), ids=list(GRAPHS))
+def test_graphs(nodes: tuple[W.Node, ...], says: str) -> None:
+    with pytest.raises(WorkloadError, match=re.escape(says)):
+        W.infer_shapes(W.Model(input=W.Input(shape=(4,)), nodes=nodes))
+
+
+def test_integers_need_an_embedding() -> None:
+    with pytest.raises(ShapeError, match="put an embedding between them"):
+        W.infer_shapes(model(W.ReLU(), (5,), "index"))
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_windows_are_those_that_can_be_counted(data: st.DataObject) -> None:
+    """The size is the number of starts whose window, and none beyond, lies in the padded input."""
+    size, kernel, stride, dilation = (data.draw(st.integers(1, n)) for n in (12, 4, 4, 3))
+    before, after = (data.draw(st.integers(0, kernel - 1)) for _ in range(2))
+    ceil = data.draw(st.booleans())
+    span = dilation * (kernel - 1) + 1
+    starts = range(0, size + before + after, stride)
+    if span > size + before + after:
+        counted = 0
+    elif ceil:
+        # Each start is either reached by a whole window, or is the one after the last such.
+        whole = [start for start in starts if start + span <= size + before + after]
+        left = size + before + after - (whole[-1] + span)
+        extra = left > 0 and whole[-1] + stride < size + before
+        counted = len(whole) + extra
+        if whole[-1] >= size + before:
+            counted -= 1
+    else:
+        counted = sum(start + span <= size + before + after for start in starts)
+    found = window_sizes(
+        (size, 1), (kernel, 1), (stride, 1), (before, 0, after, 0), (dilation, 1), ceil
+    )
+    assert found[0] == counted
+
+
+@given(models())
+@settings(max_examples=50, deadline=None)
+def test_every_layer_has_a_shape(drawn: W.Model) -> None:
+    shapes = W.infer_shapes(drawn)
+    assert list(shapes) == [drawn.input.name, *(node.name for node in drawn.nodes)]
+    assert all(size > 0 for shape in shapes.values() for size in shape)

@@ -1,0 +1,111 @@
+"""Initial weights, bit for bit and as a distribution; learning rates over time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from workload_strategies import models
+
+from dlb import workload as W
+from dlb.workload import files, learning_rate
+from dlb.workload.initial import initial_weights
+
+LENET = files.load("lenet5").model
+
+#: Of seed 0, each tensor's first two values and the start of the SHA-256 of its bytes.
+GOLDEN = {
+    "conv1.weight": (["0x1.7e86ca0000000p-5", "-0x1.4103fa0000000p-5"], "b068660dc0456920"),
+    "conv2.weight": (["-0x1.65d9a00000000p-8", "-0x1.5ee5a60000000p-5"], "3e1df9cd1b6ebd1c"),
+    "fc1.weight": (["-0x1.7c85b00000000p-6", "0x1.2eb0480000000p-10"], "0ff8af833ee7eff1"),
+    "fc2.weight": (["-0x1.e440080000000p-5", "0x1.8aff1e0000000p-6"], "0a967b509e405417"),
+}
+
+
+@pytest.mark.parametrize(("name", "golden"), GOLDEN.items())
+def test_initial_weights_never_change(name: str, golden: tuple[list[str], str]) -> None:
+    found = initial_weights(LENET, 0)[name]
+    assert [float(value).hex() for value in found.ravel()[:2]] == golden[0]
+    assert hashlib.sha256(found.astype("<f4").tobytes()).hexdigest()[:16] == golden[1]
+
+
+def test_seeds_and_names_have_streams_of_their_own() -> None:
+    one, other = initial_weights(LENET, 0), initial_weights(LENET, 1)
+    assert all((one[name] != other[name]).any() for name in GOLDEN)
+    shorter = W.Model(input=LENET.input, nodes=LENET.nodes[:4])
+    np.testing.assert_array_equal(initial_weights(shorter, 0)["conv2.weight"], one["conv2.weight"])
+
+
+@given(models())
+@settings(max_examples=30, deadline=None)
+def test_every_parameter_is_there(model: W.Model) -> None:
+    found = initial_weights(model, 3)
+    assert {name: array.shape for name, array in found.items()} == W.parameter_shapes(model)
+    assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in found.values())
+
+
+#: Scheme, and the variance it should have with 400 inputs and 300 outputs.
+SCHEMES = {
+    "glorot_uniform": 2 / 700,
+    "glorot_normal": 2 / 700,
+    "he_uniform": 2 / 400,
+    "he_normal": 2 / 400,
+    "lecun_uniform": 1 / 400,
+    "lecun_normal": 1 / 400,
+}
+
+
+@pytest.mark.parametrize(("scheme", "variance"), SCHEMES.items())
+def test_distribution(scheme: str, variance: float) -> None:
+    layer = W.Linear(out_features=300, init=scheme)  # type: ignore[arg-type]
+    model = W.Model(input=W.Input(shape=(400,)), nodes=(W.Node(name="fc", layer=layer),))
+    weights = initial_weights(model, 0)
+    drawn = weights["fc.weight"].astype(np.float64).ravel()
+    # 120 000 values: four standard errors of the mean and of the variance.
+    assert abs(drawn.mean()) < 4 * math.sqrt(variance / drawn.size)
+    assert drawn.var() == pytest.approx(variance, rel=4 * math.sqrt(2 / drawn.size))
+    limit = math.sqrt(3 * variance)
+    if scheme.endswith("uniform"):
+        assert 0.999 * limit < np.abs(drawn).max() <= limit * (1 + 1e-7)
+    else:
+        assert np.mean(np.abs(drawn) > limit) == pytest.approx(math.erfc(math.sqrt(1.5)), rel=0.05)
+    assert not weights["fc.bias"].any()
+
+
+def test_zeros_ones_and_batch_norm() -> None:
+    nodes = (
+        W.Node(name="norm", layer=W.BatchNorm()),
+        W.Node(name="zero", layer=W.Linear(out_features=2, init="zeros")),
+        W.Node(name="one", layer=W.Linear(out_features=2, init="ones")),
+    )
+    found = initial_weights(W.Model(input=W.Input(shape=(3,)), nodes=nodes), 0)
+    ones = {name for name, array in found.items() if (array == 1).all()}
+    zeros = {name for name, array in found.items() if (array == 0).all()}
+    assert ones == {"norm.scale", "norm.variance", "one.weight"}
+    assert zeros == {"norm.bias", "norm.mean", "zero.weight", "zero.bias", "one.bias"}
+
+
+#: Schedule, step, and the rate where the optimizer's is 0.5.
+RATES = [
+    (W.Constant(), 0, 0.5),
+    (W.Constant(), 10**9, 0.5),
+    (W.Step(milestones=()), 7, 0.5),
+    (W.Step(milestones=(0,)), 0, 0.05),
+    (W.Step(milestones=(10, 20)), 9, 0.5),
+    (W.Step(milestones=(10, 20)), 10, 0.05),
+    (W.Step(milestones=(10, 20)), 19, 0.05),
+    (W.Step(milestones=(10, 20)), 20, 0.005),
+    (W.Step(milestones=(10, 20), gamma=0.5), 10**6, 0.125),
+    (W.Step(milestones=(10, 10)), 10, 0.005),
+]
+
+
+@pytest.mark.parametrize(("schedule", "step", "rate"), RATES)
+@pytest.mark.parametrize("optimizer", [W.SGD(learning_rate=0.5), W.Adam(learning_rate=0.5)])
+def test_learning_rate(
+    optimizer: W.Optimizer, schedule: W.Schedule, step: int, rate: float
+) -> None:
+    assert learning_rate(optimizer, schedule, step) == pytest.approx(rate, rel=1e-12)
