@@ -29,7 +29,7 @@ for strategy in strategies:
         plan(framework={name!r}, request=PlanRequest(
             strategy=strategy.name, workers=2, host="127.0.0.1", ports=tuple(range(40000, 40008))))
 owned = [module for module, distributions in metadata.packages_distributions().items()
-         if set(distributions) & set(described.framework)]
+         if {{name.replace("_", "-") for name in distributions}} & set(described.framework)]
 named = ["torch", "tensorflow", "keras", "mxnet", "chainer", "jax", "onnx", "onnxruntime"]
 print(json.dumps([sorted(owned), sorted(set(owned + named) & set(sys.modules))]))
 """

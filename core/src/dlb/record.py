@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import os
 import re
 import secrets
@@ -296,6 +297,19 @@ def make_schema() -> bytes:
     made = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"dlb run record, format {FORMAT}",
-        **msgspec.json.schema(Record),
+        **_dedented(msgspec.json.schema(Record)),
     }
     return msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
+
+
+def _dedented(part: Any) -> Any:
+    """A schema with its descriptions, which are docstrings, less their indentation; Python 3.13
+    takes it away itself."""
+    if isinstance(part, dict):
+        return {
+            name: inspect.cleandoc(value)
+            if name == "description" and isinstance(value, str)
+            else _dedented(value)
+            for name, value in part.items()
+        }
+    return [_dedented(value) for value in part] if isinstance(part, (list, tuple)) else part

@@ -73,6 +73,12 @@ def test_a_wrong_model_deviates(dlb: Dlb, fault: str, rung: str) -> None:
     ), ended.out
 
 
+@pytest.mark.xfail(strict=True, reason="no rung compares a step's update yet")
+def test_a_wrong_optimizer_deviates(dlb: Dlb) -> None:
+    dlb.run("--on", "faulty", "--on", "example", fault="wrong-update")
+    assert dlb.records()["faulty"]["proof"] == "deviates"
+
+
 #: What an adapter can answer that no adapter should: its own run fails, the next one does not.
 NONSENSE = ["objects", "missing-layer", "wrong-shape", "missing-gradient", "extra-gradient"]
 

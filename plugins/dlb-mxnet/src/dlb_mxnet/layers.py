@@ -89,7 +89,7 @@ class DropoutInDouble(nn.Dropout):
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         mask = super().hybrid_forward(F, F.ones_like(inputs))
         kept = mask > 1
-        return inputs * (mask * (1 - kept) + kept * self.scale)
+        return inputs * (mask - mask * kept + kept * self.scale)
 
 
 class BatchNormInDouble(nn.BatchNorm):

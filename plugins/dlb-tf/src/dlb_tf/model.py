@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.errors import UnsupportedError
 from dlb_tf.layers import TABLE, Given, Place
 from dlb_tf.layout import Layout, layouts
 from dlb_tf.optimizers import make_optimizer
@@ -57,6 +58,10 @@ class TFModel(TrainableModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
 
     def __init__(self, request: BuildRequest) -> None:
+        if request.variant:
+            raise UnsupportedError(
+                f"adapter 'tf' offers no variant '{next(iter(request.variant))}'; leave it out"
+            )
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = request.dtype
@@ -159,6 +164,8 @@ class TFModel(TrainableModel):
     def set_learning_rate(self, learning_rate: float) -> None:
         if isinstance(self.workload.optimizer, W.SGD) and learning_rate != self.rate:
             # Keras' velocity is -rate * v.
+            if self.optimizer.momentums and not learning_rate:
+                raise UnsupportedError("Keras loses the velocity at a learning rate of 0; raise it")
             for velocity in self.optimizer.momentums:
                 velocity.assign(velocity.numpy() * (learning_rate / self.rate))
         self.optimizer.learning_rate = np.float64(learning_rate)

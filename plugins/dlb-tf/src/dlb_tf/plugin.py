@@ -134,7 +134,7 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
 def dlb_plan(framework: str, request: PlanRequest) -> LaunchPlan | None:
     if framework != NAME or request.strategy != STRATEGY:
         return None
-    from dlb_tf.strategy import plan
+    from dlb_tf.launch import plan
 
     return plan(request)
 

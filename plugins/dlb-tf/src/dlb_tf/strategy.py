@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from dlb.contract import LaunchPlan, PlanRequest, Process, StrategySession
-
-
-def plan(request: PlanRequest) -> LaunchPlan:
-    """One process a worker, each with a port of its own that all the others know."""
-    workers = [f"{request.host}:{port}" for port in request.ports[: request.workers]]
-    return LaunchPlan(
-        tuple(
-            Process(
-                "worker",
-                rank,
-                {
-                    "TF_CONFIG": json.dumps(
-                        {
-                            "cluster": {"worker": workers},
-                            "task": {"type": "worker", "index": rank},
-                        }
-                    ),
-                    "DLB_TF_RANK": str(rank),
-                },
-            )
-            for rank in range(request.workers)
-        )
-    )
+from dlb.contract import StrategySession
 
 
 class MultiWorkerSession(StrategySession):
@@ -37,6 +13,7 @@ class MultiWorkerSession(StrategySession):
 
     The strategy sums gradients over workers; a step divides its loss by their number, and each
     has an equal share of the global batch, so the sum is the gradient of the global mean.
+    Batch normalisation sees its own worker's samples, and keeps its own running statistics.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
