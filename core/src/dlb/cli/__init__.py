@@ -72,7 +72,12 @@ def main(arguments: list[str] | None = None) -> None:
     # A terminated command must end its workers as an interrupted one does.
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:] if arguments is None else arguments
-    status = call(words)
+    try:
+        status = call(words)
+        _ignore_interrupts()
+    except KeyboardInterrupt:  # one more, while the first was being told
+        _ignore_interrupts()
+        status = INTERRUPTED
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -96,6 +101,7 @@ def call(words: list[str]) -> int:
     except click.ClickException as error:
         return fail(error.format_message(), 2, words)
     except (KeyboardInterrupt, click.Abort):
+        _ignore_interrupts()
         return fail(
             "interrupted; finished records are kept, no process is left", INTERRUPTED, words
         )
@@ -129,3 +135,9 @@ def fail(message: str, status: int, words: list[str]) -> int:
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    """What is left to do is short; Python at its end would let one more Ctrl-C kill it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

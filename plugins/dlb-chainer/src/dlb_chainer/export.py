@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import chainer
 import numpy as np
@@ -32,7 +33,7 @@ def export(model: TrainableModel, path: Path) -> str:
     described = model.workload.model.input
     kind = model.dtype if described.kind == "real" else np.int64
     sample = model.device.send(np.zeros((model.batch_size, *described.shape), kind))
-    with warnings.catch_warnings(), _sequences_as_one():
+    with warnings.catch_warnings(), _sequences_as_one(), _Kept():
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -65,6 +66,22 @@ def _tidy(exported: onnx.ModelProto) -> None:
         del held[:]
         held.extend(kept)
     exported.ir_version = IR_VERSION
+
+
+class _Kept(chainer.LinkHook):
+    """What links return stays until the export has ended.
+
+    The exporter names a value after its Variable, or after its node once the Variable is gone: one
+    that Python's collector frees between writer and reader would have two names.
+    """
+
+    name = "kept"
+
+    def __init__(self) -> None:
+        self.returned: list[Any] = []
+
+    def forward_postprocess(self, args: Any) -> None:
+        self.returned.append(args.out)
 
 
 @contextmanager
