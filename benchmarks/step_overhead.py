@@ -1,10 +1,12 @@
 """What a training step costs through an adapter, against the same step written by hand.
 
-Run in the adapter's own environment::
+One command measures every adapter that dlb finds, each in its own environment, and prints a table::
 
-    python benchmarks/step_overhead.py --adapter torch
+    python benchmarks/step_overhead.py
 
-LeNet-5 is built twice in this process, from the same weights: through the adapter's hooks, and as
+``--adapter NAME`` measures that one in the environment it is called in.
+
+LeNet-5 is built twice in the adapter's process, from the same weights: through the adapter's hooks, and as
 ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Both train on the same batches, in
 blocks of ten steps that alternate; which of the two goes first is drawn for each pair of blocks,
 so that neither always finds the machine warmer. Steps are timed by the adapter's clock, for both.
@@ -21,7 +23,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import json
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -29,13 +34,17 @@ from typing import Any
 
 import numpy as np
 import pluggy
+from rich.console import Console
+from rich.progress import track
 
 from dlb import hookspecs
+from dlb.adapters import find_adapters
 from dlb.contract import BuildRequest, LoadRequest, StartRequest
 from dlb.data.batches import sample_order
 from dlb.data.load import load as load_split
 from dlb.data.load import normalise
 from dlb.plugins import check_hooks, load_plugins
+from dlb.provenance import machine_facts
 from dlb.workload import SGD
 from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
@@ -54,6 +63,35 @@ SEED = 0
 def main() -> int:
     """Measure, print, and tell by the exit status."""
     asked = _arguments()
+    return _one(asked) if asked.adapter else _each(asked)
+
+
+def _each(asked: argparse.Namespace) -> int:
+    """Every adapter in its own environment, one after another, and a table of all."""
+    rows, statuses = [], []
+    for home in track(find_adapters(()), "measuring", console=Console(stderr=True)):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = Path(folder) / "figures.json"
+            words = ["--adapter", home.adapter, "--figures", str(figures)]
+            words += ["--steps", str(asked.steps), "--threads", str(asked.threads)]
+            ran = subprocess.run([home.python, __file__, *words], stdout=sys.stderr)
+            statuses.append(ran.returncode)
+            if figures.exists():
+                rows.append(json.loads(figures.read_text()))
+    machine = machine_facts()
+    print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
+    print("| adapter | by the adapter | by hand | ratio | 95% interval |")
+    print("|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row['framework']} | {row['adapter']:.2f} ms | {row['native']:.2f} ms "
+            f"| {row['ratio']:.3f} | {row['low']:.3f} to {row['high']:.3f} |"
+        )
+    return max(map(abs, statuses), default=0)
+
+
+def _one(asked: argparse.Namespace) -> int:
+    """The adapter of this environment."""
     hook = _hooks(asked.adapter_plugin)
     facts = hook.dlb_start(framework=asked.adapter, request=StartRequest(threads=asked.threads))
     print(f"{asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
@@ -81,6 +119,11 @@ def main() -> int:
         f"losses   apart by {apart[0].max():.1e} in the first {BLOCK} steps, {apart.max():.1e} ever"
     )
     print(f"ratio    {ratio:.4f}, 95% interval {low:.4f} to {high:.4f}")
+    if asked.figures:
+        by_adapter, by_hand = (float(np.median(each)) * 1e3 for each in timed)
+        figures = {"framework": f"{asked.adapter} {facts.version}", "adapter": by_adapter}
+        figures |= {"native": by_hand, "ratio": ratio, "low": low, "high": high}
+        asked.figures.write_text(json.dumps(figures))
     if not apart[0].max() <= ALIKE:
         print(f"the two have not trained alike: more than {ALIKE} apart", file=sys.stderr)
         return 2
@@ -155,12 +198,13 @@ def _hooks(module: str) -> Any:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What a step costs through an adapter.")
-    parser.add_argument("--adapter", required=True, help="its name, e.g. torch")
+    parser.add_argument("--adapter", help="its name, e.g. torch; left out: every one found")
     parser.add_argument(
         "--adapter-plugin", default="", metavar="MODULE", help="where it is not installed"
     )
     parser.add_argument("--steps", type=int, default=400, help="timed steps of each")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="write them there as JSON too")
     return parser.parse_args()
 
 

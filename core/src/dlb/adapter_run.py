@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -231,11 +233,19 @@ class _Climb:
             ran.exported = record.keep_model(exported, request.out)
 
     def keep_output(self, failure: str) -> str:
-        """Keep what the workers printed where the failure can still point to it."""
-        if self.request.out is None:
+        """Keep what the workers printed where the failure can still point to it.
+
+        That is beside the records, or where there are none in a temporary folder that stays.
+        """
+        logs = sorted(self.scratch.glob("*/*.log"))
+        if not logs:
             return failure
-        for log in sorted(self.scratch.glob("*/*.log")):
-            kept = self.request.out / f"{self.ran.adapter}-{log.parent.name}-{log.name}"
+        try:
+            folder = self.request.out or Path(tempfile.mkdtemp(prefix="dlb-output-"))
+        except OSError:
+            return failure
+        for log in logs:
+            kept = folder / f"{self.ran.adapter}-{log.parent.name}-{log.name}"
             try:
                 kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
             except OSError:

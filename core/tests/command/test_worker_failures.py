@@ -45,6 +45,17 @@ def test_output_of_a_dead_worker_is_kept(dlb: Dlb) -> None:
     assert "dlb_build_model" in log.read_text()
 
 
+def test_output_of_a_dead_worker_outlives_verify(dlb: Dlb) -> None:
+    words = dlb.run_words()
+    kept = dlb.folder / "temporary"
+    kept.mkdir()
+    given = ("verify", words[1], "--on", "faulty", "--threads", 1)
+    ended = dlb(*given, fault="die-sigsegv@build", more={"TMPDIR": str(kept)})
+    assert ended.status == 1
+    (log,) = [path for path in kept.rglob("faulty-*.log") if str(path) in ended.err]
+    assert "dlb_build_model" in log.read_text()
+
+
 def test_silence_is_noticed_before_the_time_is_out(dlb: Dlb) -> None:
     ended = dlb.run("--on", "faulty", fault="hang-gil@train")
     assert ended.status == 1

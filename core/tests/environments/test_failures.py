@@ -87,6 +87,12 @@ def test_explained(output: str, making: bool, why: str, remedy: str) -> None:
     assert "\n" not in "".join(said)
 
 
+def test_the_nearest_name_is_proposed() -> None:
+    output = UNKNOWN.replace("dlb-nowhere", "dlb-trch")
+    remedy = explain(output, making=False, python=">=3.10", distribution="dlb-trch")[1]
+    assert remedy.startswith("did you mean 'torch'?")
+
+
 def test_condensed_to_one_line() -> None:
     assert condense(BUILD) == (
         "Failed to build `chainer==7.8.1`; The build backend returned an error; "

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from difflib import get_close_matches
+
+from dlb.environments.names import KNOWN
 
 __all__ = ["condense", "explain"]
 
@@ -56,9 +59,11 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
             "check the connection, or set PIP_FIND_LINKS or --from to a folder of wheels",
         )
     if _UNKNOWN.search(error) and (distribution in error or "dlb-core" in error):
+        near = get_close_matches(distribution, [f"dlb-{name}" for name in KNOWN], n=1)
+        meant = f"did you mean '{near[0].removeprefix('dlb-')}'? else " if near else ""
         return (
             condense(output),
-            "check the adapter's name, or give the place it comes from with --from",
+            f"{meant}check the adapter's name, or give the place it comes from with --from",
         )
     return condense(output), "mend that and create it again"
 
