@@ -15,7 +15,8 @@ from dlb.catalogue import data_set
 from dlb.data.batches import sample_order
 from dlb.data.load import load_described, normalise
 from dlb.errors import RequestError
-from dlb.proof.ladder import without_dropout
+from dlb.proof.certificate import LEVELS, Level
+from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Embedding, Model, Workload
@@ -26,6 +27,10 @@ __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"
 Array = npt.NDArray[Any]
 #: Samples that the forward and gradient rungs are run on.
 PROOF_BATCH = 16
+#: Samples that updates are proven on, in batches of :data:`PROOF_BATCH`.
+PRACTICE_SAMPLES = 4 * PROOF_BATCH
+#: Steps that an update is followed over, unless another number is asked for.
+TRAJECTORY_STEPS = 20
 #: What ``verify`` trains before it exports: enough that no weight is where it started.
 VERIFY_STEPS = 5
 
@@ -55,6 +60,8 @@ class Request:
         strategy, workers: "" and 1 alone.
         call_seconds: a worker that makes no progress for so long is ended.
         command: ``run`` or ``verify``, for the record.
+        levels: what of the ladder to climb.
+        trajectory_steps: how many steps the trajectory is followed over.
     """
 
     workload: Workload
@@ -72,6 +79,13 @@ class Request:
     workers: int = 1
     call_seconds: float = 300.0
     command: str = "run"
+    levels: frozenset[Level] = frozenset(LEVELS)
+    trajectory_steps: int = TRAJECTORY_STEPS
+
+    @property
+    def left_out(self) -> tuple[Level, ...]:
+        """Levels that are not climbed, in order."""
+        return tuple(level for level in LEVELS if level not in self.levels)
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,8 @@ class Prepared:
         order: int64 [steps, batch_size].
         test_inputs, test_labels: what is in ``test``.
         reference: the truth, on a small batch of noise with labels of the training data.
+        proven: the workload with every dropout at rate 0, which proofs build.
+        practice: what updates are proven on, noise too.
         canonical: the canonical graph at the seeded weights.
     """
 
@@ -96,13 +112,15 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
+    proven: Workload
+    practice: Practice
     canonical: Any
     where: str
 
 
 def check(request: Request) -> None:
     """Raises RequestError for numbers that cannot be meant."""
-    for name in ("batch_size", "steps", "threads", "workers"):
+    for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
         if getattr(request, name) < 1:
             option = f"--{name.replace('_', '-')}"
             raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
@@ -149,8 +167,17 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         raise RequestError(
             f"cannot write to {scratch}: {error.strerror or error}; set TMPDIR to a folder with space"
         ) from None
-    proven = without_dropout(workload).model
-    noise = proof_inputs(workload.model, request.seed)
+    proven = without_dropout(workload)
+    noise = proof_inputs(workload.model, request.seed, PROOF_BATCH)
+    practice = Practice(
+        path=scratch / "practice.npz",
+        inputs=as_dtype(
+            proof_inputs(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"
+        ),
+        labels=training.labels[:PRACTICE_SAMPLES],
+        order=sample_order(PRACTICE_SAMPLES, PROOF_BATCH, request.trajectory_steps, request.seed),
+    )
+    write_arrays(practice.path, {"inputs": practice.inputs, "labels": practice.labels})
     return Prepared(
         scratch=scratch,
         weights=dict(weights),
@@ -159,20 +186,22 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         order=order,
         test_inputs=normalise(test.images, mean, std, request.dtype),
         test_labels=test.labels,
-        reference=Reference(proven, weights, noise, training.labels[:PROOF_BATCH]),
+        reference=Reference(proven.model, weights, noise, training.labels[:PROOF_BATCH]),
+        proven=proven,
+        practice=practice,
         canonical=canonical_graph(workload.model, weights),
         where=str(training.folder),
     )
 
 
-def proof_inputs(model: Model, seed: int) -> Array:
-    """[PROOF_BATCH, ...] of noise, float32, or int64 below the entries of the embedding it feeds.
+def proof_inputs(model: Model, seed: int, samples: int) -> Array:
+    """[samples, ...] of noise, float32, or int64 below the entries of the embedding it feeds.
 
     Noise, not images: an even background ties in every max pooling, where the loss has no gradient
     that finite differences could agree with.
     """
     generator = np.random.default_rng(seed)
-    shape = (PROOF_BATCH, *model.input.shape)
+    shape = (samples, *model.input.shape)
     if model.input.kind == "real":
         return generator.standard_normal(shape, dtype=np.float32)
     fed = [node.layer for node in model.wired() if model.input.name in node.inputs]

@@ -12,7 +12,7 @@ import msgspec
 from dlb import __version__, record
 from dlb.adapter_run import AdapterRun, run_adapter
 from dlb.proof import rungs
-from dlb.proof.certificate import Certificate, Word
+from dlb.proof.certificate import Certificate, Rung, Word
 from dlb.provenance import git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -87,9 +87,8 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
     """What the adapters so far were held against; with ``across``, each other too."""
     found = [rung for one in runs for rung in one.rungs]
-    gradients = {one.adapter: one.gradients for one in runs if one.gradients}
-    if across and len(gradients) > 1:
-        found += rungs.agreement_rungs("gradients", gradients)
+    if across:
+        found += _across(runs)
     return Certificate(
         workload=request.workload.name,
         workload_hash=workload_hash(request.workload),
@@ -97,7 +96,25 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
         adapters={one.adapter: one.version for one in runs},
         rungs=tuple(found),
         deviations={one.adapter: one.deviations for one in runs if one.deviations},
+        left_out=request.left_out,
     )
+
+
+def _across(runs: list[AdapterRun]) -> list[Rung]:
+    """What takes several adapters, or the best of them, to judge."""
+    found: list[Rung] = []
+    gradients = {one.adapter: one.gradients for one in runs if one.gradients}
+    changes = {one.adapter: one.changes for one in runs if one.changes}
+    single = {
+        one.adapter: one.gradients32 for one in runs if one.gradients32 and one.adapter in gradients
+    }
+    if len(gradients) > 1:
+        found += rungs.agreement_rungs("gradients", "gradients", gradients)
+    if len(changes) > 1:
+        found += rungs.agreement_rungs("trajectories", "trajectory", changes)
+    if len(single) > 1:
+        found += rungs.float32_rungs(single, gradients)
+    return found
 
 
 def _word(certificate: Certificate, adapter: str, failure: str) -> Word:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-__all__ = ["Certificate", "Figure", "Rung", "Verdict", "Word"]
+__all__ = ["FORMAT", "LEVELS", "Certificate", "Figure", "Level", "Rung", "Verdict", "Word"]
+
+#: Version of the certificate's document.
+FORMAT = 1
 
 Verdict = Literal["passed", "failed", "not run"]
+#: What a rung is about; ``dlb verify --level`` asks for some of them. In the order of climbing.
+Level = Literal[
+    "weights",
+    "forward",
+    "layers",
+    "gradients",
+    "update",
+    "trajectory",
+    "float32",
+    "structure",
+    "export",
+    "distributed",
+]
+#: The levels that a workload alone on every adapter is proven by.
+LEVELS: tuple[Level, ...] = tuple(one for one in get_args(Level) if one != "distributed")
 #: What a result is called wherever it is shown.
 Word = Literal["proven", "deviates", "unproven"]
 
@@ -20,11 +38,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tensor: its canonical name, a layer's name, ``loss``, ``input``, ``logits``.
         relative_l2: see :func:`dlb.proof.distance.relative_l2`; null stands for infinity.
         largest: largest absolute difference; null stands for infinity.
+        ulp: largest difference in units of the last place of what is expected, in the type of what
+            was found; null stands for infinity, and where no numbers were compared.
     """
 
     tensor: str
     relative_l2: float | None
     largest: float | None
+    ulp: float | None = None
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +53,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         name: of the rung, e.g. ``forward float64``.
+        level: what it is about.
         adapter: whose model was compared.
         against: what it was held against.
         verdict: ``not run`` never counts as passed.
@@ -42,6 +64,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
+    level: Level
     adapter: str
     against: str
     verdict: Verdict
@@ -64,6 +87,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         adapters: framework and version, by adapter.
         rungs: every comparison.
         deviations: what adapters declare to do differently, by adapter.
+        left_out: levels that were not asked for. What is proven is proven at every level.
+        format: version of this document.
     """
 
     workload: str
@@ -72,14 +97,20 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     adapters: dict[str, str]
     rungs: tuple[Rung, ...]
     deviations: dict[str, tuple[str, ...]] = {}
+    left_out: tuple[Level, ...] = ()
+    format: int = FORMAT
 
     def of(self, adapter: str) -> tuple[Rung, ...]:
         """The rungs of one adapter, in order."""
         return tuple(rung for rung in self.rungs if rung.adapter == adapter)
 
     def word(self, adapter: str) -> Word:
-        """One failed rung makes it ``deviates``; one not run, or none at all, ``unproven``."""
-        verdicts = {rung.verdict for rung in self.of(adapter)}
-        if "failed" in verdicts:
+        """One failed rung makes it ``deviates``; one not run, none at all, or a level left out,
+        ``unproven``."""
+        if any(rung.verdict == "failed" for rung in self.of(adapter)):
             return "deviates"
-        return "proven" if verdicts == {"passed"} else "unproven"
+        return "proven" if self.holds(adapter) and not self.left_out else "unproven"
+
+    def holds(self, adapter: str) -> bool:
+        """Whether every rung that was asked for passed."""
+        return {rung.verdict for rung in self.of(adapter)} == {"passed"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,47 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import Level, Rung
 from dlb.proof.reference import Reference
+from dlb.proof.updates import Updates
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Dropout, Model, Workload, parameter_shapes
+from dlb.workload import (
+    Dropout,
+    Model,
+    Workload,
+    learning_rate,
+    parameter_shapes,
+    state_names,
+)
 from dlb.workload.shapes import trained_names
 
-__all__ = ["prove_export", "prove_float32", "prove_float64", "without_dropout"]
+__all__ = [
+    "Practice",
+    "prove_export",
+    "prove_float32",
+    "prove_float64",
+    "prove_updates",
+    "without_dropout",
+]
 
 Array = npt.NDArray[Any]
 EXPORTED = "ONNX Runtime on the exported file"
+
+
+@dataclass(frozen=True)
+class Practice:
+    """What updates are proven on.
+
+    Attributes:
+        path: .npz file of ``inputs`` and ``labels``.
+        inputs: [samples, ...] float64 or int64; labels: int64 [samples] or [samples, T].
+        order: int64 [steps, batch].
+    """
+
+    path: Path
+    inputs: Array
+    labels: Array
+    order: Array
 
 
 def without_dropout(workload: Workload) -> Workload:
@@ -43,38 +75,29 @@ def timed(make: Callable[[], Rung]) -> Rung:
 
 
 def prove_float64(
-    model: RemoteModel, reference: Reference, adapter: str, seed: int
+    model: RemoteModel, reference: Reference, adapter: str, seed: int, levels: Collection[Level]
 ) -> tuple[list[Rung], dict[str, Array]]:
-    """Weights, forward in both modes, and gradients of a model built in float64.
+    """Weights, forward in both modes, layers alone, and gradients of a model built in float64.
 
     Returns:
         its rungs, and its gradients for the comparison with other adapters.
     """
-    layers = [node.name for node in reference.model.nodes]
     inputs = as_dtype(reference.inputs, "float64")
-    found = [
-        timed(
-            lambda: rungs.weights_rung(adapter, "float64", model.weights()[0], reference.weights)
-        ),
-        timed(
-            lambda: rungs.forward_rung(
-                adapter,
-                "forward float64",
-                model.forward(inputs, layers=layers),
-                reference.layers,
-                rungs.FLOAT64_GATE,
+    found: list[Rung] = []
+    if "weights" in levels:
+        found.append(
+            timed(
+                lambda: rungs.weights_rung(
+                    adapter, "float64", model.weights()[0], reference.weights
+                )
             )
-        ),
-        timed(
-            lambda: rungs.forward_rung(
-                adapter,
-                "forward float64, training",
-                model.forward(inputs, training=True, layers=layers),
-                reference.training_layers,
-                rungs.FLOAT64_GATE,
-            )
-        ),
-    ]
+        )
+    if {"forward", "layers"} & set(levels):
+        for training in (False, True):
+            found += _forward_rungs(model, reference, adapter, training)
+    found = [rung for rung in found if rung.level in levels]
+    if "gradients" not in levels:
+        return found, {}
     gradients = model.gradients(inputs, reference.labels)
     check_gradients(gradients, reference.model)
     parameters = {name: array for name, array in gradients.items() if name not in ("loss", "input")}
@@ -86,6 +109,93 @@ def prove_float64(
         )
     )
     return found, gradients
+
+
+def _forward_rungs(
+    model: RemoteModel, reference: Reference, adapter: str, training: bool
+) -> list[Rung]:
+    """Every layer's value in one mode: as errors accumulate, and each layer by itself."""
+    mode = ", training" if training else ""
+    truth = reference.training_layers if training else reference.layers
+    values: dict[str, Array] = {}
+
+    def forward() -> Rung:
+        inputs = as_dtype(reference.inputs, "float64")
+        values.update(model.forward(inputs, training=training, layers=list(truth)))
+        name = f"forward float64{mode}"
+        return rungs.forward_rung(adapter, name, reference.model, values, truth, rungs.FLOAT64_GATE)
+
+    def alone() -> Rung:
+        name = f"layers alone{mode}"
+        missing = [
+            layer
+            for layer, value in truth.items()
+            if layer not in values or values[layer].shape != value.shape
+        ]
+        if missing:
+            reason = f"no value, or one of another shape, of {', '.join(missing)}"
+            return rungs.not_run(name, "layers", adapter, rungs.ALONE, reason)
+        found = reference.alone(values, training=training)
+        return rungs.alone_rung(adapter, name, reference.model, values, found)
+
+    return [timed(forward), timed(alone)]
+
+
+def prove_updates(
+    model: RemoteModel,
+    reference: Reference,
+    practice: Practice,
+    adapter: str,
+    *,
+    via: str,
+    levels: Collection[Level],
+) -> tuple[list[Rung], dict[str, Array]]:
+    """What the first step changes, and what all do, in a model built in float64 that has not trained.
+
+    Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
+
+    Returns:
+        its rungs, and what all steps changed, for the comparison with other adapters.
+    """
+    workload, last = model.workload, len(practice.order) - 1
+    trained, states = trained_names(reference.model), state_names(reference.model)
+    start = {name: array.astype(np.float64) for name, array in reference.weights.items()}
+    updates = Updates(workload.optimizer, {name: start[name] for name in trained})
+    found: list[Rung] = []
+    began = time.perf_counter()
+    for step, rows in enumerate(practice.order):
+        inputs, labels = practice.inputs[rows], practice.labels[rows]
+        judged = step in (0, last)
+        running: dict[str, Array] = {}
+        if judged and states:
+            before = start if step == 0 else weights_of(model)
+            running = reference.running(before, inputs)
+        gradients = model.gradients(inputs, labels)
+        check_gradients(gradients, reference.model)
+        updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
+        model.train(practice.path, rows[None], via=via, first_step=step)
+        if not judged:
+            continue
+        after = weights_of(model) | model.optimizer_state()
+        truth = {**updates.weights, **running, **updates.state}
+        levelled: list[tuple[Level, Callable[..., Rung]]] = []
+        if step == 0:
+            levelled.append(("update", rungs.update_rung))
+        if step == last:
+            levelled.append(("trajectory", rungs.trajectory_rung))
+        for level, judge in levelled:
+            if level in levels:
+                took = time.perf_counter() - began
+                rung = judge(adapter, step + 1, start, after, truth)
+                found.append(msgspec.structs.replace(rung, seconds=took))
+        if step == 0 and "trajectory" not in levels:
+            return found, {}
+    return found, {name: after[name] - start[name] for name in trained}
+
+
+def weights_of(model: RemoteModel) -> dict[str, Array]:
+    """Parameters and states of worker 0."""
+    return model.weights()[0]
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:
@@ -112,24 +222,36 @@ def check_gradients(found: Mapping[str, Array], model: Model) -> None:
             )
 
 
-def prove_float32(model: RemoteModel, reference: Reference, adapter: str) -> list[Rung]:
+def prove_float32(
+    model: RemoteModel, reference: Reference, adapter: str, levels: Collection[Level]
+) -> list[Rung]:
     """Weights and the forward pass of the float32 object that is about to be timed."""
-    inputs = as_dtype(reference.inputs, "float32")
+    found = []
     last = reference.model.nodes[-1].name
-    return [
-        timed(
-            lambda: rungs.weights_rung(adapter, "float32", model.weights()[0], reference.weights)
-        ),
-        timed(
-            lambda: rungs.forward_rung(
-                adapter,
-                "forward float32",
-                model.forward(inputs),
-                {last: reference.layers[last]},
-                reference.float32_gate,
+    if "weights" in levels:
+        found.append(
+            timed(
+                lambda: rungs.weights_rung(
+                    adapter, "float32", model.weights()[0], reference.weights
+                )
             )
-        ),
-    ]
+        )
+    if "float32" in levels:
+        inputs = as_dtype(reference.inputs, "float32")
+        found.append(
+            timed(
+                lambda: rungs.forward_rung(
+                    adapter,
+                    "forward float32",
+                    reference.model,
+                    model.forward(inputs),
+                    {last: reference.layers[last]},
+                    reference.float32_gate,
+                    "float32",
+                )
+            )
+        )
+    return found
 
 
 def prove_export(
@@ -147,8 +269,8 @@ def prove_export(
     except (UnsupportedError, WorkerRaised) as error:
         # A worker that raised is still there, and what it trained is still worth recording.
         return [
-            rungs.not_run("structure", adapter, "canonical ONNX graph", str(error)),
-            rungs.not_run("export", adapter, EXPORTED, str(error)),
+            rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", str(error)),
+            rungs.not_run("export", "export", adapter, EXPORTED, str(error)),
         ]
     given = as_dtype(inputs, model.dtype)
 
@@ -156,14 +278,15 @@ def prove_export(
         try:
             return rungs.structure_rung(adapter, canonical, exported)
         except DlbError as error:
-            return rungs.not_run("structure", adapter, "canonical ONNX graph", str(error))
+            reason = str(error)
+            return rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", reason)
 
     def run() -> Rung:
         own = model.forward(given)[model.last]
         try:
             logits = run_exported(exported, given)
         except DlbError as error:
-            return rungs.not_run("export", adapter, EXPORTED, str(error))
+            return rungs.not_run("export", "export", adapter, EXPORTED, str(error))
         return rungs.export_rung(adapter, model.dtype, logits, own)
 
     return [timed(compare), timed(run)]

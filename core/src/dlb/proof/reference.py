@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.distance import relative_l2
-from dlb.proof.rungs import FLOAT32_MULTIPLE
-from dlb.workload import Model
+from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE
+from dlb.workload import Model, state_names
 
 __all__ = ["Reference"]
 
 Array = npt.NDArray[Any]
-#: Rounding of float32 itself; no result is asked to be nearer than some of it.
-FLOAT32_LEAST = 1e-6
 #: Relative step of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
 #: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
 #: and 1e-9 err by 1e-9 (or 1e-3 across a kink), 5e-8, 4e-7 and 4e-6 of a typical slope.
@@ -63,6 +61,35 @@ class Reference:
         )
         values = evaluate(graph, {self.model.input.name: self.inputs})
         return {node.name: values[node.name] for node in self.model.nodes}
+
+    def alone(self, values: Mapping[str, Array], *, training: bool = False) -> dict[str, Array]:
+        """Every layer's value in float64, each given the values that its readers would have had.
+
+        Args:
+            values: every layer's, as an adapter computed them.
+        """
+        from dlb.graph.canonical import GIVEN, layers_graph
+        from dlb.graph.evaluate import evaluate
+
+        graph = layers_graph(self.model, self.weights, dtype="float64", training=training)
+        given = {**values, self.model.input.name: self.inputs}
+        read = {value.name: given[value.name.removeprefix(GIVEN)] for value in graph.graph.input}
+        found = evaluate(graph, read)
+        return {node.name: found[node.name] for node in self.model.nodes}
+
+    def running(self, weights: Mapping[str, Array], inputs: Array) -> dict[str, Array]:
+        """Running statistics after one step in training mode, float64, by ``layer.parameter``.
+
+        Args:
+            weights: every parameter and state before the step.
+            inputs: its batch.
+        """
+        from dlb.graph.canonical import canonical_graph
+        from dlb.graph.evaluate import evaluate
+
+        graph = canonical_graph(self.model, weights, dtype="float64", training=True)
+        found = evaluate(graph, {self.model.input.name: inputs})
+        return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
     @cached_property
     def float32_gate(self) -> float:
