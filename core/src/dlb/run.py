@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from dlb import __version__, record
 from dlb.adapter_run import AdapterRun, run_adapter
 from dlb.proof import rungs
-from dlb.proof.certificate import Certificate, Rung, Word
+from dlb.proof.certificate import Certificate, Level, Rung, Word
 from dlb.provenance import git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -36,6 +37,13 @@ class Outcome:
         """Whether every adapter finished and was proven."""
         return bool(self.records) and all(
             one.proof == "proven" and not one.failure for one in self.records
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether every adapter finished, and every rung that was asked for passed."""
+        return bool(self.records) and all(
+            self.certificate.holds(one.adapter) and not one.failure for one in self.records
         )
 
 
@@ -88,7 +96,7 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
     """What the adapters so far were held against; with ``across``, each other too."""
     found = [rung for one in runs for rung in one.rungs]
     if across:
-        found += _across(runs)
+        found += _across(runs, request.levels)
     return Certificate(
         workload=request.workload.name,
         workload_hash=workload_hash(request.workload),
@@ -100,7 +108,7 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
     )
 
 
-def _across(runs: list[AdapterRun]) -> list[Rung]:
+def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     """What takes several adapters, or the best of them, to judge."""
     found: list[Rung] = []
     gradients = {one.adapter: one.gradients for one in runs if one.gradients}
@@ -108,13 +116,24 @@ def _across(runs: list[AdapterRun]) -> list[Rung]:
     single = {
         one.adapter: one.gradients32 for one in runs if one.gradients32 and one.adapter in gradients
     }
-    if len(gradients) > 1:
-        found += rungs.agreement_rungs("gradients", "gradients", gradients)
-    if len(changes) > 1:
-        found += rungs.agreement_rungs("trajectories", "trajectory", changes)
+    if "gradients" in levels:
+        sound = _sound(runs, "weights", "layers", "forward", "gradients")
+        found += rungs.agreement_rungs("gradients", "gradients", gradients, sound)
+    if "trajectory" in levels:
+        sound = _sound(runs, "weights", "update", "trajectory")
+        found += rungs.agreement_rungs("trajectories", "trajectory", changes, sound)
     if len(single) > 1:
         found += rungs.float32_rungs(single, gradients)
     return found
+
+
+def _sound(runs: list[AdapterRun], *levels: Level) -> set[str]:
+    """Adapters that failed nothing at these levels, and so can bear witness for others."""
+    return {
+        one.adapter
+        for one in runs
+        if not any(rung.verdict == "failed" and rung.level in levels for rung in one.rungs)
+    }
 
 
 def _word(certificate: Certificate, adapter: str, failure: str) -> Word:

@@ -25,6 +25,7 @@ COMMANDS = {
     "data": ("data", "Data sets: list, fetch, find."),
     "export": ("export", "Write a workload's ONNX graph."),
     "show": ("show", "Show a record or a workload."),
+    "explain": ("explain", "What a certificate's differences probably are."),
 }
 INTERRUPTED = 130
 

@@ -10,6 +10,7 @@ import click
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings
+from dlb.proof.certificate import LEVELS
 
 __all__ = ["run_command", "verify_command"]
 
@@ -137,11 +138,45 @@ def run_command(**options: Any) -> int:
 
 @click.command("verify")
 @shared_options
-def verify_command(**options: Any) -> int:
-    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record."""
-    from dlb.request import VERIFY_STEPS
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    type=click.Choice(["all", *LEVELS]),
+    help="Climb this level alone; repeat for several. Default: all.",
+)
+@click.option(
+    "--steps",
+    "trajectory_steps",
+    type=int,
+    metavar="N",
+    help="Training steps that the trajectory is followed over. Default: 20.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the certificate, a JSON document (see: dlb explain).",
+)
+def verify_command(levels: tuple[str, ...], trajectory_steps: int | None, **options: Any) -> int:
+    """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
-    return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)
+    Exit status 0: every rung that was asked for passed. Only all levels together prove.
+    """
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
+
+    chosen = LEVELS if "all" in levels or not levels else levels
+    return execute(
+        "verify",
+        VERIFY_STEPS,
+        None,
+        warmup=0,
+        via="pipeline",
+        out=None,
+        levels=frozenset(chosen),
+        trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
+        **options,
+    )
 
 
 def execute(
@@ -157,6 +192,7 @@ def execute(
     threads: int | None,
     warmup: int | None,
     as_json: bool,
+    certificate: Path | None = None,
     **rest: Any,
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
@@ -164,6 +200,7 @@ def execute(
     from dlb.catalogue import data_set, load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
+    from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check
     from dlb.run import run
@@ -193,6 +230,7 @@ def execute(
         **rest,
     )
     check(request)
+    check_certificate(certificate)
     if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
@@ -200,6 +238,8 @@ def execute(
         check_strategy(request.strategy, homes)
     with make_reporter([home.adapter for home in homes]) as reporter:
         outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
+    if certificate is not None:
+        write_certificate(outcome.certificate, certificate)
     if as_json:
         print_json(outcome_document(outcome))
     else:
@@ -207,4 +247,12 @@ def execute(
     if outcome.interrupted:
         note("dlb: interrupted; finished records are kept, no process is left")
         return INTERRUPTED
-    return 0 if outcome.proven else 1
+    return 0 if outcome.passed else 1
+
+
+def check_certificate(path: Path | None) -> None:
+    """Raises RequestError, before any work, for a certificate that could not be written."""
+    from dlb.errors import RequestError
+
+    if path is not None and not path.absolute().parent.is_dir():
+        raise RequestError(f"--certificate {path}: there is no folder {path.parent}; make it first")

@@ -1,12 +1,32 @@
-"""The certificate: what was compared with what, how far apart they were, and what follows."""
+"""The certificate: what was compared with what, how far apart they were, and what follows.
+
+One JSON document, by itself (``dlb verify --certificate``) or in a run's record.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
-__all__ = ["FORMAT", "LEVELS", "Certificate", "Figure", "Level", "Rung", "Verdict", "Word"]
+from dlb import documents
+from dlb.errors import RecordError
+
+__all__ = [
+    "FORMAT",
+    "LEVELS",
+    "Certificate",
+    "Figure",
+    "Level",
+    "Rung",
+    "Verdict",
+    "Word",
+    "make_schema",
+    "read",
+    "schema",
+    "write",
+]
 
 #: Version of the certificate's document.
 FORMAT = 1
@@ -114,3 +134,36 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def holds(self, adapter: str) -> bool:
         """Whether every rung that was asked for passed."""
         return {rung.verdict for rung in self.of(adapter)} == {"passed"}
+
+
+def write(certificate: Certificate, path: Path) -> None:
+    """Write a certificate, whole or not at all.
+
+    Raises:
+        RecordError: it cannot be written; what was there before is as it was.
+    """
+    try:
+        documents.write_atomically(path, documents.encode(certificate))
+    except OSError as error:
+        raise RecordError(
+            f"cannot write {path}: {error.strerror or error}; give another path"
+        ) from None
+
+
+def read(path: Path) -> Certificate:
+    """Read a certificate and check it against its form.
+
+    Raises:
+        RecordError: it cannot be read, is not a certificate, or is of a later format.
+    """
+    return documents.read(path, Certificate, "certificate", FORMAT)
+
+
+def schema() -> bytes:
+    """JSON Schema (2020-12) of a certificate, as shipped."""
+    return documents.shipped_schema("certificate", FORMAT)
+
+
+def make_schema() -> bytes:
+    """The schema that follows from :class:`Certificate`; the shipped one is made from it."""
+    return documents.make_schema(Certificate, f"dlb certificate, format {FORMAT}")

@@ -96,10 +96,12 @@ def prove_float64(
         for training in (False, True):
             found += _forward_rungs(model, reference, adapter, training)
     found = [rung for rung in found if rung.level in levels]
-    if "gradients" not in levels:
+    if not {"gradients", "float32"} & set(levels):
         return found, {}
     gradients = model.gradients(inputs, reference.labels)
     check_gradients(gradients, reference.model)
+    if "gradients" not in levels:
+        return found, gradients
     parameters = {name: array for name, array in gradients.items() if name not in ("loss", "input")}
     found.append(
         timed(
@@ -190,7 +192,12 @@ def prove_updates(
                 found.append(msgspec.structs.replace(rung, seconds=took))
         if step == 0 and "trajectory" not in levels:
             return found, {}
-    return found, {name: after[name] - start[name] for name in trained}
+    changes = {
+        name: after[name] - start[name]
+        for name in trained
+        if name in after and after[name].shape == start[name].shape
+    }
+    return found, changes
 
 
 def weights_of(model: RemoteModel) -> dict[str, Array]:

@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 #: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
 #: and 1e-9 err by 1e-9 (or 1e-3 across a kink), 5e-8, 4e-7 and 4e-6 of a typical slope.
 STEP = 1e-8
+#: No float32 forward pass of a model worth comparing is further from the truth by rounding.
+FLOAT32_MOST = 1e-3
 #: Directions tried; their median is free of the one that crosses a kink even so.
 DIRECTIONS = 3
 
@@ -94,14 +96,19 @@ class Reference:
     @cached_property
     def float32_gate(self) -> float:
         """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
-        is, on the same graph."""
+        is, on the same graph.
+
+        Where that is further than rounding explains, ONNX Runtime computes something else (before
+        1.31 the last window of an average pooling in ceil mode), and is no witness.
+        """
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.runtime import run_model
 
         graph = canonical_graph(self.model, self.weights, dtype="float32")
         logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
         truth = self.layers[self.model.nodes[-1].name]
-        return FLOAT32_MULTIPLE * max(relative_l2(logits, truth), FLOAT32_LEAST)
+        error = relative_l2(logits, truth)
+        return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)
 
     def slopes(
         self, gradients: Mapping[str, Array], inputs: Array | None, seed: int

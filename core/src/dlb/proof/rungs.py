@@ -6,7 +6,7 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,18 +222,29 @@ def _change_rung(
     )
 
 
-def agreement_rungs(name: str, level: Level, found: Mapping[str, Tensors]) -> list[Rung]:
+def agreement_rungs(
+    name: str, level: Level, found: Mapping[str, Tensors], sound: Collection[str]
+) -> list[Rung]:
     """Tensors of every adapter against the other adapters', in float64.
 
     An adapter's figure for a tensor is its median distance to the others, so that one that is
-    wrong among three or more does not make the others look wrong.
+    wrong among three or more does not make the others look wrong. An adapter with no others to be
+    held against gets no rung.
 
     Args:
         found: ``loss``, ``input`` and parameter gradients, by adapter.
+        sound: adapters that the others are held against: what already differs from the neutral
+            truth is no witness.
     """
     rungs = []
     for adapter, own in found.items():
-        others = {other: tensors for other, tensors in found.items() if other != adapter}
+        others = {
+            other: tensors
+            for other, tensors in found.items()
+            if other != adapter and other in sound
+        }
+        if not others:
+            continue
         collected: list[Figure] = []
         for tensor, array in own.items():
             distances = [
