@@ -13,7 +13,7 @@ import msgspec
 from dlb import __version__, record
 from dlb.adapter_run import AdapterRun, run_adapter
 from dlb.proof import rungs
-from dlb.proof.certificate import Certificate, Level, Rung, Word
+from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -35,15 +35,13 @@ class Outcome:
     @property
     def proven(self) -> bool:
         """Whether every adapter finished and was proven."""
-        return bool(self.records) and all(
-            one.proof == "proven" and not one.failure for one in self.records
-        )
+        return bool(self.records) and all(one.proof == "proven" for one in self.records)
 
     @property
     def passed(self) -> bool:
         """Whether every adapter finished, and every rung that was asked for passed."""
         return bool(self.records) and all(
-            self.certificate.holds(one.adapter) and not one.failure for one in self.records
+            self.certificate.holds(one.adapter) for one in self.records
         )
 
 
@@ -83,9 +81,7 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
         _write(records[-1], request)
     certificate = _certify(request, runs, across=True)
     final = [
-        msgspec.structs.replace(
-            one, certificate=certificate, proof=_word(certificate, one.adapter, one.failure)
-        )
+        msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))
         for one in records
     ]
     paths = [path for one in final if (path := _write(one, request)) is not None]
@@ -104,6 +100,7 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
         adapters={one.adapter: one.version for one in runs},
         rungs=tuple(found),
         deviations={one.adapter: one.deviations for one in runs if one.deviations},
+        failures={one.adapter: one.failure for one in runs if one.failure},
         left_out=request.left_out,
     )
 
@@ -116,30 +113,19 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     single = {
         one.adapter: one.gradients32 for one in runs if one.gradients32 and one.adapter in gradients
     }
+    sound = _sound(runs)
     if "gradients" in levels:
-        sound = _sound(runs, "weights", "layers", "forward", "gradients")
         found += rungs.agreement_rungs("gradients", "gradients", gradients, sound)
     if "trajectory" in levels:
-        sound = _sound(runs, "weights", "update", "trajectory")
         found += rungs.agreement_rungs("trajectories", "trajectory", changes, sound)
     if len(single) > 1:
         found += rungs.float32_rungs(single, gradients)
     return found
 
 
-def _sound(runs: list[AdapterRun], *levels: Level) -> set[str]:
-    """Adapters that failed nothing at these levels, and so can bear witness for others."""
-    return {
-        one.adapter
-        for one in runs
-        if not any(rung.verdict == "failed" and rung.level in levels for rung in one.rungs)
-    }
-
-
-def _word(certificate: Certificate, adapter: str, failure: str) -> Word:
-    """A run that failed half-way is not proven by the half that passed."""
-    word = certificate.word(adapter)
-    return "unproven" if word == "proven" and failure else word
+def _sound(runs: list[AdapterRun]) -> set[str]:
+    """Adapters that failed nothing by themselves, and so can bear witness for others."""
+    return {one.adapter for one in runs if not any(rung.verdict == "failed" for rung in one.rungs)}
 
 
 def _write(one: Record, request: Request) -> Path | None:

@@ -37,8 +37,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             raise RequestError(f"{certificate}: a record without a certificate") from None
         held = within
     found = explain(held)
-    adapters = list(dict.fromkeys([*held.adapters, *(rung.adapter for rung in held.rungs)]))
-    words = {adapter: held.word(adapter) for adapter in adapters}
+    words = {adapter: held.word(adapter) for adapter in held.adapters}
     if as_json:
         print_json(
             {"words": words, "left_out": held.left_out, "explanations": msgspec.to_builtins(found)}
@@ -53,5 +52,6 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             click.echo(f"  failed too, and mostly follows: {', '.join(one.others)}")
     for adapter, word in words.items():
         if word != "deviates":
-            click.echo(f"{adapter}: {word}")
+            failed = held.failures.get(adapter, "")
+            click.echo(f"{adapter}: {word}" + (f"; its run failed: {failed}" if failed else ""))
     return 0

@@ -107,6 +107,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         adapters: framework and version, by adapter.
         rungs: every comparison.
         deviations: what adapters declare to do differently, by adapter.
+        failures: what ended an adapter's run before its rungs were all climbed, by adapter.
         left_out: levels that were not asked for. What is proven is proven at every level.
         format: version of this document.
     """
@@ -117,6 +118,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     adapters: dict[str, str]
     rungs: tuple[Rung, ...]
     deviations: dict[str, tuple[str, ...]] = {}
+    failures: dict[str, str] = {}
     left_out: tuple[Level, ...] = ()
     format: int = FORMAT
 
@@ -125,14 +127,16 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return tuple(rung for rung in self.rungs if rung.adapter == adapter)
 
     def word(self, adapter: str) -> Word:
-        """One failed rung makes it ``deviates``; one not run, none at all, or a level left out,
-        ``unproven``."""
+        """One failed rung makes it ``deviates``; one not run, none at all, a level left out, or a
+        run that failed, ``unproven``."""
         if any(rung.verdict == "failed" for rung in self.of(adapter)):
             return "deviates"
         return "proven" if self.holds(adapter) and not self.left_out else "unproven"
 
     def holds(self, adapter: str) -> bool:
-        """Whether every rung that was asked for passed."""
+        """Whether every rung that was asked for was climbed, and passed."""
+        if adapter in self.failures:
+            return False
         return {rung.verdict for rung in self.of(adapter)} == {"passed"}
 
 
