@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home
-from dlb.catalogue import data_set
 from dlb.data.batches import sample_order
-from dlb.data.load import load_described, normalise
 from dlb.errors import RequestError
 from dlb.proof.certificate import LEVELS, Level
 from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
+from dlb.samples import load_samples, noise, random_labels
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Embedding, Model, Workload
+from dlb.workload import Workload
 from dlb.workload.initial import initial_weights
 
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
@@ -149,61 +147,35 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     from dlb.graph.canonical import canonical_graph
 
     workload = request.workload
-    described = data_set(workload.data.name)
-    training, test = load_described(described, "train"), load_described(described, "test")
-    if training.images.shape[1:] != workload.model.input.shape:
-        raise RequestError(
-            f"workload '{workload.name}' reads samples of shape {list(workload.model.input.shape)}; "
-            f"data set '{workload.data.name}' has {list(training.images.shape[1:])}"
-        )
-    order = sample_order(len(training.images), request.batch_size, request.steps, request.seed)
+    training = load_samples(workload, "train", request.dtype)
+    test = load_samples(workload, "test", request.dtype)
+    order = sample_order(len(training.inputs), request.batch_size, request.steps, request.seed)
     weights = initial_weights(workload.model, request.seed)
-    mean, std = workload.data.mean, workload.data.std
-    try:
-        for split, name in ((training, "train"), (test, "test")):
-            inputs = normalise(split.images, mean, std, request.dtype)
-            write_arrays(scratch / f"{name}.npz", {"inputs": inputs, "labels": split.labels})
-    except OSError as error:
-        raise RequestError(
-            f"cannot write to {scratch}: {error.strerror or error}; set TMPDIR to a folder with space"
-        ) from None
     proven = without_dropout(workload)
-    noise = proof_inputs(workload.model, request.seed, PROOF_BATCH)
+    # Noise, not images: an even background ties in every max pooling, where the loss has no
+    # gradient that finite differences could agree with.
+    inputs = noise(workload.model, request.seed, PROOF_BATCH)
     practice = Practice(
         path=scratch / "practice.npz",
-        inputs=as_dtype(
-            proof_inputs(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"
-        ),
-        labels=training.labels[:PRACTICE_SAMPLES],
+        inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
+        labels=random_labels(workload.model, request.seed + 1, PRACTICE_SAMPLES),
         order=sample_order(PRACTICE_SAMPLES, PROOF_BATCH, request.trajectory_steps, request.seed),
     )
-    write_arrays(practice.path, {"inputs": practice.inputs, "labels": practice.labels})
+    for name, some in (("train", training), ("test", test), ("practice", practice)):
+        write_arrays(scratch / f"{name}.npz", {"inputs": some.inputs, "labels": some.labels})
     return Prepared(
         scratch=scratch,
         weights=dict(weights),
         train=scratch / "train.npz",
         test=scratch / "test.npz",
         order=order,
-        test_inputs=normalise(test.images, mean, std, request.dtype),
+        test_inputs=test.inputs,
         test_labels=test.labels,
-        reference=Reference(proven.model, weights, noise, training.labels[:PROOF_BATCH]),
+        reference=Reference(
+            proven.model, weights, inputs, random_labels(workload.model, request.seed, PROOF_BATCH)
+        ),
         proven=proven,
         practice=practice,
         canonical=canonical_graph(workload.model, weights),
-        where=str(training.folder),
+        where=training.where,
     )
-
-
-def proof_inputs(model: Model, seed: int, samples: int) -> Array:
-    """[samples, ...] of noise, float32, or int64 below the entries of the embedding it feeds.
-
-    Noise, not images: an even background ties in every max pooling, where the loss has no gradient
-    that finite differences could agree with.
-    """
-    generator = np.random.default_rng(seed)
-    shape = (samples, *model.input.shape)
-    if model.input.kind == "real":
-        return generator.standard_normal(shape, dtype=np.float32)
-    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
-    entries = min(layer.entries for layer in fed if isinstance(layer, Embedding))
-    return generator.integers(0, entries, shape, dtype=np.int64)

@@ -197,19 +197,20 @@ def execute(
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import check_strategy, find_adapters
-    from dlb.catalogue import data_set, load_workload
+    from dlb.catalogue import load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check
     from dlb.run import run
+    from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
 
     print_warnings()
     read = load_workload(workload)
     size = read.batch_size if batch_size is None else batch_size
-    samples = data_set(read.data.name).split("train").n_samples
+    samples = count_samples(read)
     if epochs is not None and epochs < 1:
         raise RequestError(f"--epochs is {epochs}; it must be 1 or more")
     if not 1 <= size <= samples:
