@@ -30,7 +30,6 @@ from dlb.record import Exported, Quality, Timing
 from dlb.request import PROOF_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, start, write_arrays
-from dlb.workload import Workload
 
 __all__ = ["AdapterRun", "run_adapter"]
 
@@ -141,6 +140,11 @@ class _Climb:
                     self.compare_alone(group, spread)
                 self.prove_alone(group)
 
+    def keep(self, rung: Rung) -> None:
+        """Keep a rung, if its level is asked for."""
+        if rung.level in self.request.levels:
+            self.ran.rungs.append(rung)
+
     def launch(self, name: str, *, alone: bool = False) -> Launch:
         """What to start, with a folder of its own."""
         folder = self.scratch / name
@@ -178,25 +182,25 @@ class _Climb:
         )
         return False
 
-    def build(
-        self, group: Group, workload: Workload, dtype: str, batch_size: int = 0
-    ) -> RemoteModel:
-        """Build a model from the seeded weights, for the run's batch size unless told another."""
-        size = batch_size or self.request.batch_size
-        return RemoteModel(group, workload, self.prepared.weights, dtype=dtype, batch_size=size)
+    def build_for_proof(self, group: Group, dtype: str, batch_size: int) -> RemoteModel:
+        """Build a model without dropout, from weights of which none is constant."""
+        prepared = self.prepared
+        return RemoteModel(
+            group, prepared.proven, prepared.reference.weights, dtype=dtype, batch_size=batch_size
+        )
 
     def prove(self, group: Group) -> RemoteModel:
         """Climb in float64 with a model built for it, dropout at rate 0."""
         self.reporter.phase(self.ran.adapter, "proving in float64")
-        model = self.build(group, self.prepared.proven, "float64")
-        found, self.ran.gradients = prove_float64(
+        model = self.build_for_proof(group, "float64", self.request.batch_size)
+        self.ran.gradients = prove_float64(
             model,
             self.prepared.reference,
             self.ran.adapter,
             self.request.seed,
             self.request.levels,
+            self.keep,
         )
-        self.ran.rungs += found
         return model
 
     def prove_alone(self, group: Group) -> None:
@@ -204,19 +208,19 @@ class _Climb:
         request, prepared, ran = self.request, self.prepared, self.ran
         if request.levels & {"update", "trajectory"}:
             self.reporter.phase(ran.adapter, "proving updates")
-            model = self.build(group, prepared.proven, "float64", PROOF_BATCH)
-            found, ran.changes = prove_updates(
+            model = self.build_for_proof(group, "float64", PROOF_BATCH)
+            ran.changes = prove_updates(
                 model,
                 prepared.reference,
                 prepared.practice,
                 ran.adapter,
                 via=request.via,
                 levels=request.levels,
+                keep=self.keep,
             )
-            ran.rungs += found
             model.drop()
         if request.dtype == "float32" and "float32" in request.levels:
-            model = self.build(group, prepared.proven, "float32", PROOF_BATCH)
+            model = self.build_for_proof(group, "float32", PROOF_BATCH)
             reference = prepared.reference
             inputs = as_dtype(reference.inputs, "float32")
             ran.gradients32 = model.gradients(inputs, reference.labels)
@@ -236,7 +240,7 @@ class _Climb:
     def compare_alone(self, group: Group, spread: list[dict[str, Array]]) -> None:
         """The distributed rung: the same steps by one worker."""
         self.reporter.phase(self.ran.adapter, "comparing with one worker")
-        model = self.build(group, self.prepared.proven, "float64")
+        model = self.build_for_proof(group, "float64", self.request.batch_size)
         (alone,) = self.some_steps(model)
         model.drop()
         workers, steps = self.request.workers, len(self.prepared.order[:DISTRIBUTED_STEPS])
@@ -249,10 +253,16 @@ class _Climb:
         request, prepared, ran = self.request, self.prepared, self.ran
         self.reporter.phase(ran.adapter, "building")
         began = time.perf_counter()
-        model = self.build(group, request.workload, request.dtype)
+        model = RemoteModel(
+            group,
+            request.workload,
+            prepared.weights,
+            dtype=request.dtype,
+            batch_size=request.batch_size,
+        )
         built = time.perf_counter() - began
         if request.dtype == "float32":
-            ran.rungs += prove_float32(model, prepared.reference, ran.adapter, request.levels)
+            prove_float32(model, prepared.seeded, ran.adapter, self.keep)
 
         self.reporter.phase(ran.adapter, "training")
         trained = model.train(
@@ -279,8 +289,7 @@ class _Climb:
         self.reporter.phase(ran.adapter, "exporting and verifying")
         exported = self.scratch / "exported.onnx"
         inputs = np.resize(prepared.test_inputs, (model.share, *prepared.test_inputs.shape[1:]))
-        found = prove_export(model, prepared.canonical, ran.adapter, inputs, exported)
-        ran.rungs += [rung for rung in found if rung.level in request.levels]
+        prove_export(model, prepared.canonical, ran.adapter, inputs, exported, self.keep)
         if request.out is not None and exported.exists():
             ran.exported = record.keep_model(exported, request.out)
 

@@ -18,7 +18,7 @@ from dlb.proof.reference import Reference
 from dlb.samples import load_samples, noise, random_labels
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Workload
-from dlb.workload.initial import initial_weights
+from dlb.workload.initial import initial_weights, proof_weights
 
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
 
@@ -96,7 +96,8 @@ class Prepared:
         train, test: .npz files of the run's dtype with ``inputs`` and ``labels``.
         order: int64 [steps, batch_size].
         test_inputs, test_labels: what is in ``test``.
-        reference: the truth, on a small batch of noise with labels of the training data.
+        reference: the truth, at weights for proofs, on a small batch of noise.
+        seeded: the truth at the weights that the timed model starts from.
         proven: the workload with every dropout at rate 0, which proofs build.
         practice: what updates are proven on, noise too.
         canonical: the canonical graph at the seeded weights.
@@ -110,6 +111,7 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
+    seeded: Reference
     proven: Workload
     practice: Practice
     canonical: Any
@@ -155,6 +157,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
     inputs = noise(workload.model, request.seed, PROOF_BATCH)
+    labels = random_labels(workload.model, request.seed, PROOF_BATCH)
     practice = Practice(
         path=scratch / "practice.npz",
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
@@ -172,8 +175,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         test_inputs=test.inputs,
         test_labels=test.labels,
         reference=Reference(
-            proven.model, weights, inputs, random_labels(workload.model, request.seed, PROOF_BATCH)
+            proven.model, proof_weights(workload.model, request.seed), inputs, labels
         ),
+        seeded=Reference(proven.model, weights, inputs, labels),
         proven=proven,
         practice=practice,
         canonical=canonical_graph(workload.model, weights),

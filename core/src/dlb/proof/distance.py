@@ -47,11 +47,13 @@ def figure(tensor: str, found: Array, expected: Array, floor: float = 0.0) -> Fi
     kind = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
     # Of a subnormal number the last place says nothing about a relative error.
     place = np.spacing(np.maximum(np.abs(expected), np.finfo(kind).tiny).astype(kind))
+    with np.errstate(over="ignore"):
+        ulp = float((apart / place).max(initial=0.0))
     return Figure(
         tensor=tensor,
         relative_l2=relative,
         largest=float(apart.max(initial=0.0)),
-        ulp=float((apart / place).max(initial=0.0)),
+        ulp=ulp if math.isfinite(ulp) else None,
     )
 
 

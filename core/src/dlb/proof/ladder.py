@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+#: Takes each rung as it is climbed, so that none is lost to what comes after it.
+Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
 
 
@@ -75,17 +77,20 @@ def timed(make: Callable[[], Rung]) -> Rung:
 
 
 def prove_float64(
-    model: RemoteModel, reference: Reference, adapter: str, seed: int, levels: Collection[Level]
-) -> tuple[list[Rung], dict[str, Array]]:
+    model: RemoteModel,
+    reference: Reference,
+    adapter: str,
+    seed: int,
+    levels: Collection[Level],
+    keep: Keep,
+) -> dict[str, Array]:
     """Weights, forward in both modes, layers alone, and gradients of a model built in float64.
 
     Returns:
-        its rungs, and its gradients for the comparison with other adapters.
+        its gradients, for the comparison with other adapters; none where no level asks for them.
     """
-    inputs = as_dtype(reference.inputs, "float64")
-    found: list[Rung] = []
     if "weights" in levels:
-        found.append(
+        keep(
             timed(
                 lambda: rungs.weights_rung(
                     adapter, "float64", model.weights()[0], reference.weights
@@ -94,28 +99,23 @@ def prove_float64(
         )
     if {"forward", "layers"} & set(levels):
         for training in (False, True):
-            found += _forward_rungs(model, reference, adapter, training)
-    found = [rung for rung in found if rung.level in levels]
+            _prove_layers(model, reference, adapter, training, keep)
     if not {"gradients", "float32"} & set(levels):
-        return found, {}
-    gradients = model.gradients(inputs, reference.labels)
+        return {}
+    gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
     check_gradients(gradients, reference.model)
-    if "gradients" not in levels:
-        return found, gradients
-    parameters = {name: array for name, array in gradients.items() if name not in ("loss", "input")}
-    found.append(
-        timed(
-            lambda: rungs.slope_rung(
-                adapter, reference.slopes(parameters, gradients.get("input"), seed)
-            )
+    if "gradients" in levels:
+        moved = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
+        slopes = timed(
+            lambda: rungs.slope_rung(adapter, reference.slopes(moved, gradients.get("input"), seed))
         )
-    )
-    return found, gradients
+        keep(slopes)
+    return gradients
 
 
-def _forward_rungs(
-    model: RemoteModel, reference: Reference, adapter: str, training: bool
-) -> list[Rung]:
+def _prove_layers(
+    model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
+) -> None:
     """Every layer's value in one mode: as errors accumulate, and each layer by itself."""
     mode = ", training" if training else ""
     truth = reference.training_layers if training else reference.layers
@@ -140,7 +140,8 @@ def _forward_rungs(
         found = reference.alone(values, training=training)
         return rungs.alone_rung(adapter, name, reference.model, values, found)
 
-    return [timed(forward), timed(alone)]
+    keep(timed(forward))
+    keep(timed(alone))
 
 
 def prove_updates(
@@ -151,26 +152,29 @@ def prove_updates(
     *,
     via: str,
     levels: Collection[Level],
-) -> tuple[list[Rung], dict[str, Array]]:
+    keep: Keep,
+) -> dict[str, Array]:
     """What the first step changes, and what all do, in a model built in float64 that has not trained.
 
     Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
 
     Returns:
-        its rungs, and what all steps changed, for the comparison with other adapters.
+        what all steps changed, for the comparison with other adapters; nothing where only the
+        first was asked for.
     """
-    workload, last = model.workload, len(practice.order) - 1
+    workload = model.workload
+    last = len(practice.order) - 1 if "trajectory" in levels else 0
     trained, states = trained_names(reference.model), state_names(reference.model)
     start = {name: array.astype(np.float64) for name, array in reference.weights.items()}
     updates = Updates(workload.optimizer, {name: start[name] for name in trained})
-    found: list[Rung] = []
+    after: dict[str, Array] = {}
     began = time.perf_counter()
-    for step, rows in enumerate(practice.order):
+    for step, rows in enumerate(practice.order[: last + 1]):
         inputs, labels = practice.inputs[rows], practice.labels[rows]
         judged = step in (0, last)
         running: dict[str, Array] = {}
         if judged and states:
-            before = start if step == 0 else weights_of(model)
+            before = start if step == 0 else model.weights()[0]
             running = reference.running(before, inputs)
         gradients = model.gradients(inputs, labels)
         check_gradients(gradients, reference.model)
@@ -178,31 +182,20 @@ def prove_updates(
         model.train(practice.path, rows[None], via=via, first_step=step)
         if not judged:
             continue
-        after = weights_of(model) | model.optimizer_state()
+        after = model.weights()[0] | model.optimizer_state()
         truth = {**updates.weights, **running, **updates.state}
-        levelled: list[tuple[Level, Callable[..., Rung]]] = []
-        if step == 0:
-            levelled.append(("update", rungs.update_rung))
-        if step == last:
-            levelled.append(("trajectory", rungs.trajectory_rung))
-        for level, judge in levelled:
-            if level in levels:
+        for at, judge in ((0, rungs.update_rung), (last, rungs.trajectory_rung)):
+            if step == at:
                 took = time.perf_counter() - began
                 rung = judge(adapter, step + 1, start, after, truth)
-                found.append(msgspec.structs.replace(rung, seconds=took))
-        if step == 0 and "trajectory" not in levels:
-            return found, {}
-    changes = {
+                keep(msgspec.structs.replace(rung, seconds=took))
+    if "trajectory" not in levels:
+        return {}
+    return {
         name: after[name] - start[name]
         for name in trained
         if name in after and after[name].shape == start[name].shape
     }
-    return found, changes
-
-
-def weights_of(model: RemoteModel) -> dict[str, Array]:
-    """Parameters and states of worker 0."""
-    return model.weights()[0]
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:
@@ -229,41 +222,29 @@ def check_gradients(found: Mapping[str, Array], model: Model) -> None:
             )
 
 
-def prove_float32(
-    model: RemoteModel, reference: Reference, adapter: str, levels: Collection[Level]
-) -> list[Rung]:
+def prove_float32(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
     """Weights and the forward pass of the float32 object that is about to be timed."""
-    found = []
-    last = reference.model.nodes[-1].name
-    if "weights" in levels:
-        found.append(
-            timed(
-                lambda: rungs.weights_rung(
-                    adapter, "float32", model.weights()[0], reference.weights
-                )
+    last = seeded.model.nodes[-1].name
+    inputs = as_dtype(seeded.inputs, "float32")
+    keep(timed(lambda: rungs.weights_rung(adapter, "float32", model.weights()[0], seeded.weights)))
+    keep(
+        timed(
+            lambda: rungs.forward_rung(
+                adapter,
+                "forward float32",
+                seeded.model,
+                model.forward(inputs),
+                {last: seeded.layers[last]},
+                seeded.float32_gate,
+                "float32",
             )
         )
-    if "float32" in levels:
-        inputs = as_dtype(reference.inputs, "float32")
-        found.append(
-            timed(
-                lambda: rungs.forward_rung(
-                    adapter,
-                    "forward float32",
-                    reference.model,
-                    model.forward(inputs),
-                    {last: reference.layers[last]},
-                    reference.float32_gate,
-                    "float32",
-                )
-            )
-        )
-    return found
+    )
 
 
 def prove_export(
-    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path
-) -> list[Rung]:
+    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path, keep: Keep
+) -> None:
     """Export the object as it now is, compare its structure, and run it against the object.
 
     Args:
@@ -275,10 +256,10 @@ def prove_export(
         check_exported(exported)
     except (UnsupportedError, WorkerRaised) as error:
         # A worker that raised is still there, and what it trained is still worth recording.
-        return [
-            rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", str(error)),
-            rungs.not_run("export", "export", adapter, EXPORTED, str(error)),
-        ]
+        reason = str(error)
+        keep(rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", reason))
+        keep(rungs.not_run("export", "export", adapter, EXPORTED, reason))
+        return
     given = as_dtype(inputs, model.dtype)
 
     def compare() -> Rung:
@@ -296,7 +277,8 @@ def prove_export(
             return rungs.not_run("export", "export", adapter, EXPORTED, str(error))
         return rungs.export_rung(adapter, model.dtype, logits, own)
 
-    return [timed(compare), timed(run)]
+    keep(timed(compare))
+    keep(timed(run))
 
 
 def check_exported(exported: Path) -> None:

@@ -79,7 +79,7 @@ def weights_rung(adapter: str, dtype: str, found: Tensors, seeded: Tensors) -> R
         name=f"weights {dtype}",
         level="weights",
         adapter=adapter,
-        against="the workload's seeded weights, bit for bit",
+        against="the weights it was given, bit for bit",
         verdict=verdict(not wrong),
         figures=figures(found, expected),
         detail=f"not the same bits: {', '.join(wrong)}" if wrong else "",
