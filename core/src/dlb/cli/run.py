@@ -137,8 +137,24 @@ def run_command(**options: Any) -> int:
 
 @click.command("verify")
 @shared_options
-def verify_command(**options: Any) -> int:
-    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record."""
+@click.argument("other", required=False)
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of two .onnx files: an .npz file with their inputs, instead of seeded noise.",
+)
+def verify_command(other: str | None, inputs: Path | None, **options: Any) -> int:
+    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record.
+
+    WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
+    """
+    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
+        from dlb.cli.verify_files import verify_two_files
+
+        seed, as_json = options["seed"], options["as_json"]
+        return verify_two_files(options["workload"], other, inputs, seed, as_json)
     from dlb.request import VERIFY_STEPS
 
     return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)
