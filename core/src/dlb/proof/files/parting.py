@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2
 
-__all__ = ["Parting", "called", "first_parting", "same_values"]
+__all__ = ["Parting", "called", "first_parting", "same_values", "transposed"]
 
 Array = npt.NDArray[Any]
 
@@ -39,6 +40,14 @@ class Parting:
     second: str
     figure: Figure
     differs: str
+
+
+def transposed(array: Array, other: Array) -> Iterator[Array]:
+    """An array without axes of size 1, in every order of axes that gives the other's shape."""
+    bare, wanted = array.squeeze(), other.squeeze().shape
+    for order in permutations(range(bare.ndim)) if bare.ndim <= 4 else [tuple(range(bare.ndim))]:
+        if tuple(bare.shape[axis] for axis in order) == wanted:
+            yield bare.transpose(order)
 
 
 def first_parting(
@@ -95,7 +104,7 @@ def same_values(first: Trace, second: Trace, gate: float) -> dict[str, list[str]
             other
             for other, norm in by_size.get(value.size, [])
             if abs(norm - size) <= max(gate, 1e-9) * max(norm, size)
-            and _equal(first, name, second, other, gate)
+            and _equal(first, name, second, other, gate, same)
         ]
         if alike:
             same[name] = alike
@@ -111,15 +120,25 @@ def _norm(value: Array) -> float:
     return float(np.linalg.norm(value.astype(np.float64).ravel()))
 
 
-def _equal(first: Trace, name: str, second: Trace, other: str, gate: float) -> bool:
+def _equal(
+    first: Trace, name: str, second: Trace, other: str, gate: float, same: Mapping[str, list[str]]
+) -> bool:
+    """Whether two values hold the same numbers in the same order, or in another by layout alone."""
     ours, theirs = first.values[name], second.values[other]
-    if ours.shape == theirs.shape and relative_l2(theirs, ours) <= gate:
+    if any(relative_l2(theirs.squeeze(), each) <= gate for each in transposed(ours, theirs)):
         return True
-    arranged = ours.shape != theirs.shape or all(
-        name in traced.producers and traced.producers[name].op_type in LAYOUT
-        for traced, name in ((first, name), (second, other))
-    )
-    return arranged and relative_l2(np.sort(theirs, axis=None), np.sort(ours, axis=None)) <= gate
+    roots = _root(first, name), _root(second, other)
+    return roots != (name, other) and roots[1] in same.get(roots[0], [])
+
+
+def _root(traced: Trace, name: str) -> str:
+    """The value of which another is an arrangement."""
+    while name in traced.producers and traced.producers[name].op_type in LAYOUT:
+        before = traced.producers[name].input[0]
+        if before not in traced.live:
+            break
+        name = before
+    return name
 
 
 def _apart(traced: Trace, outputs: list[str], same: Iterable[str]) -> list[str]:

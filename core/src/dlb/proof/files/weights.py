@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
+from dlb.proof.files.parting import called, transposed
 
 __all__ = ["FOLDED_GATE", "Matched", "Weight", "match_weights", "weights_of"]
 
@@ -39,12 +39,14 @@ class Weight:
     Attributes:
         name: of the initialiser that it comes from, or of the value.
         values: in the model's own layout; real numbers in float64.
+        reader: operator and name of the node that reads it first.
         table: rows are looked up in it, so that not every number matters to every input.
         initialiser: the name of the one initialiser that it is made of; empty if there is none.
     """
 
     name: str
     values: Array
+    reader: str
     table: bool = False
     initialiser: str = ""
 
@@ -83,7 +85,11 @@ def weights_of(traced: Trace) -> list[Weight]:
             before = held.get(name)
             source = _source(traced, name)
             held[name] = Weight(
-                source or name, array, looked_up or (before is not None and before.table), source
+                name=source or name,
+                values=array,
+                reader=before.reader if before else f"{node.op_type} '{called(node)}'",
+                table=looked_up or (before is not None and before.table),
+                initialiser=source,
             )
     return list(held.values())
 
@@ -126,19 +132,23 @@ def match_weights(first: Trace, second: Trace, *, folding: bool) -> Matched:
             if any(_same_layout(weight, each) for each in shared[1]):
                 continue
             found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-            unmatched.append(f"'{weight.name}' {list(weight.values.shape)} is in the first only")
+            unmatched.append(f"{_told(weight)} is in the first file only")
             continue
         theirs.remove(nearest)
         one = _figure(weight, nearest)
         found.append(one)
         by = "are not finite" if one.largest is None else f"differ by up to {one.largest:.1e}"
-        unmatched.append(f"'{weight.name}' and '{nearest.name}' {by}")
+        unmatched.append(f"{_told(weight)} and {_told(nearest)} {by}")
     for weight in theirs:
         if any(_same_layout(weight, each) for each in shared[0]):
             continue
         found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-        unmatched.append(f"'{weight.name}' {list(weight.values.shape)} is in the second only")
+        unmatched.append(f"{_told(weight)} is in the second file only")
     return Matched(worst_first(found), tuple(unmatched), folded)
+
+
+def _told(weight: Weight) -> str:
+    return f"'{weight.name}' {list(weight.values.shape)} of {weight.reader}"
 
 
 def _source(traced: Trace, name: str) -> str:
@@ -159,7 +169,7 @@ def _source(traced: Trace, name: str) -> str:
 
 def _same_layout(a: Weight, b: Weight) -> bool:
     return bool(a.values.size == b.values.size) and any(
-        np.array_equal(one, b.values.squeeze()) for one in _transposed(a.values, b.values)
+        np.array_equal(one, b.values.squeeze()) for one in transposed(a.values, b.values)
     )
 
 
@@ -177,14 +187,6 @@ def _pooled(ours: list[Weight], theirs: list[Weight]) -> bool:
     return np.array_equal(_sorted(pools[0]), _sorted(pools[1]))
 
 
-def _transposed(array: Array, other: Array) -> Iterator[Array]:
-    """An array without axes of size 1, in every order of axes that gives the other's shape."""
-    bare, wanted = array.squeeze(), other.squeeze().shape
-    for order in permutations(range(bare.ndim)) if bare.ndim <= 4 else [tuple(range(bare.ndim))]:
-        if tuple(bare.shape[axis] for axis in order) == wanted:
-            yield bare.transpose(order)
-
-
 def _sorted(array: Array) -> Array:
     return np.sort(array, axis=None)
 
@@ -195,7 +197,7 @@ def _apart(a: Weight, b: Weight) -> float:
         return math.inf
     return min(
         [
-            *(relative_l2(b.values.squeeze(), one) for one in _transposed(a.values, b.values)),
+            *(relative_l2(b.values.squeeze(), one) for one in transposed(a.values, b.values)),
             relative_l2(_sorted(b.values), _sorted(a.values)),
         ]
     )
@@ -203,7 +205,7 @@ def _apart(a: Weight, b: Weight) -> float:
 
 def _figure(a: Weight, b: Weight) -> Figure:
     name = a.name if a.name == b.name else f"{a.name} / {b.name}"
-    layouts = list(_transposed(a.values, b.values))
+    layouts = list(transposed(a.values, b.values))
     if layouts:
         nearest = min(layouts, key=lambda one: relative_l2(b.values.squeeze(), one))
         return figure(name, b.values.squeeze(), nearest)
