@@ -361,6 +361,32 @@ def test_a_bound_that_no_input_reached_leaves_the_files_unproven(compare):
     assert certificate.word("b.onnx") == "deviates"
 
 
+@pytest.mark.parametrize("by", [1e-7, 1e-3])
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_bound_that_no_input_reached_is_compared(by, size, compare):
+    text = "h = MatMul (x, w) y = Min (h, t)"
+    bounds = np.linspace(1e6, 2e6, size).astype(np.float32)
+    other = bounds.copy()
+    other[-1] *= np.float32(1 + by)
+    assert other[-1] != bounds[-1]
+    certificate = compare(of(text, {"w": W, "t": bounds}), of(text, {"w": W, "t": other}))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert certificate.word("b.onnx") != "proven"
+    # Not as a set either: each is of a channel.
+    if size > 1:
+        certificate = compare(
+            of(text, {"w": W, "t": bounds}), of(text, {"w": W, "t": bounds[::-1]})
+        )
+        assert certificate.word("b.onnx") != "proven"
+
+
+def test_a_bound_that_is_an_attribute_is_compared(compare):
+    text = "y = ThresholdedRelu <alpha = {}> (x)"
+    certificate = compare(of(text.format("-1e6")), of(text.format("-1000000.1")))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert verdicts(certificate)["weights"] == "failed"
+
+
 def test_a_branch_that_depends_on_the_input_is_not_compared(compare):
     text = (
         "m = ReduceMax <keepdims = 0> (x) t = Constant <value_float = 1e6> () c = Greater (m, t) "

@@ -250,13 +250,20 @@ def test_a_model_that_cannot_be_read(kind, verify):
     refused(verify(model(), bad), "b.onnx: ", message)
 
 
-def test_a_function_of_its_own_is_read(verify):
+def with_function(*operators):
     made = with_node(op_type="Own", name="mine", domain="ai.example")
-    body = [helper.make_node("MatMul", ["a", "b"], ["c"])]
+    body = [helper.make_node("MatMul", ["a", "b"], ["m0"])]
+    body += [helper.make_node(kind, [f"m{k}"], [f"m{k + 1}"]) for k, kind in enumerate(operators)]
+    end = f"m{len(operators)}"
     made.functions.append(
-        helper.make_function("ai.example", "Own", ["a", "b"], ["c"], body, made.opset_import)
+        helper.make_function("ai.example", "Own", ["a", "b"], [end], body, made.opset_import)
     )
-    assert verify(model(), made)[0] == 0
+    return made
+
+
+def test_functions_of_its_own_are_read(verify):
+    assert verify(model(), with_function())[0] == 0
+    assert verify(with_function(), with_function("Relu"))[0] == 1
 
 
 def test_a_label_that_does_not_fit_is_read_as_what_does(verify):

@@ -17,7 +17,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import called, same_values
 
-__all__ = ["not_decided"]
+__all__ = ["is_analytic", "not_decided"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -62,17 +62,20 @@ def not_decided(first: Trace, second: Trace, gate: float) -> tuple[str, ...]:
     return tuple(f"{node.op_type} '{called(node)}'" for node in (*ours, *theirs))
 
 
+def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
+    """Whether what a node makes of its inputs has no kink, no jump, no bound and no choice."""
+    if node.op_type == "Cast":
+        return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
+    if node.op_type == "Gather":
+        return node.input[1] not in traced.live
+    return node.op_type in _ANALYTIC
+
+
 def _pieces(traced: Trace) -> Iterator[onnx.NodeProto]:
     """Nodes on the way from the inputs that are not analytic."""
     for node in traced.nodes:
-        if traced.live.isdisjoint(node.output) or node.op_type in _ANALYTIC:
-            continue
-        value, before = traced.values[node.output[0]], traced.values.get(node.input[0])
-        if node.op_type == "Cast" and before is not None and value.dtype == before.dtype:
-            continue
-        if node.op_type == "Gather" and node.input[1] not in traced.live:
-            continue
-        yield node
+        if not traced.live.isdisjoint(node.output) and not is_analytic(traced, node):
+            yield node
 
 
 def _alike(first: Trace, a: str, second: Trace, b: str, same: dict[str, list[str]]) -> bool:

@@ -31,8 +31,8 @@ from dlb.proof.certificate import Certificate, Figure, Rung
 from dlb.proof.distance import figure, passes, relative_l2, worst_first
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import Fed, feed, paired
-from dlb.proof.files.parting import first_parting
-from dlb.proof.files.read import ModelFile, read_model_file
+from dlb.proof.files.parting import called, first_parting
+from dlb.proof.files.read import ModelFile, nodes_within, read_model_file
 from dlb.proof.files.weights import FOLDED_GATE, Matched, match_weights
 from dlb.proof.reference import FLOAT32_LEAST
 from dlb.proof.rungs import FLOAT32_MULTIPLE, FLOAT64_GATE, not_run
@@ -48,8 +48,15 @@ RUNGS = ("structure", "weights", "forward float64", "layers", "forward float32")
 _LISTED = 6
 #: Half a unit in the last place of float32: what rounding may do to a weight, relatively.
 _ROUNDING = 2.0**-24
-#: They hold graphs of their own, which structures do not compare.
-_CONTAIN = frozenset(("If", "Loop", "Scan", "SequenceMap"))
+#: Types of attribute that structures do not compare.
+_HELD = {
+    onnx.AttributeProto.GRAPH,
+    onnx.AttributeProto.GRAPHS,
+    onnx.AttributeProto.TENSOR,
+    onnx.AttributeProto.TENSORS,
+    onnx.AttributeProto.SPARSE_TENSOR,
+    onnx.AttributeProto.SPARSE_TENSORS,
+}
 
 
 def verify_files(
@@ -214,17 +221,17 @@ def _settled(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelPr
 
 
 def _structure(pair: _Pair, runs: _Runs) -> _Structure:
-    ours, theirs = pair.first.model.graph, pair.second.model.graph
-    if pair.first.opset == pair.second.opset and ours == theirs:
+    if pair.first.opset == pair.second.opset and pair.first.wide.graph == pair.second.wide.graph:
         return _Structure(True, "")
     for file, traced in zip((pair.first, pair.second), runs.traces):
-        inner = [node for node in file.wide.graph.node if node.op_type in _CONTAIN]
-        for node in inner:
-            if traced.live & {*node.output, *(node.input if node.op_type == "If" else ())}:
+        for node in nodes_within(file.wide.graph.node):
+            # A branch that is taken whatever goes in is compared as if it stood alone.
+            reads = node.input if node.op_type == "If" else node.output
+            if _holds(node) and not traced.live.isdisjoint(reads):
                 return _Structure(
                     False,
-                    f"{file.label}: {node.op_type} '{node.name or node.output[0]}' depends on the "
-                    "input and holds a graph of its own, which is not compared",
+                    f"{file.label}: {node.op_type} '{called(node)}' depends on the input and holds "
+                    "a graph or a tensor of its own, which is not compared",
                     compared=False,
                 )
     settled = [
@@ -249,6 +256,10 @@ def _structure(pair: _Pair, runs: _Runs) -> _Structure:
     listed = [str(each) for each in found.differences]
     more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     return _Structure(found.equal, "; ".join(listed[:_LISTED]) + more)
+
+
+def _holds(node: onnx.NodeProto) -> bool:
+    return node.op_type != "Constant" and any(each.type in _HELD for each in node.attribute)
 
 
 def _structure_rung(pair: _Pair, runs: _Runs, found: _Structure, agree: bool) -> Rung:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +11,14 @@ from pathlib import Path
 import onnx
 import psutil
 from onnx import TensorProto, defs, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
 
 from dlb.errors import DataError, UnsupportedError
 from dlb.graph.exported import Exported, check_exported, with_opset
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
 
-__all__ = ["ModelFile", "Port", "read_model_file"]
+__all__ = ["ModelFile", "Port", "nodes_within", "read_model_file"]
 
 #: Of the file and what it keeps beside it: what protobuf can hold.
 LARGEST_BYTES = 2**31 - 1
@@ -181,7 +182,7 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
     """Bring in weights kept in other files; where they may be, load_model has seen to."""
     if any(
         each.t.data_location == TensorProto.EXTERNAL
-        for node in _nodes(_bodies(model))
+        for node in nodes_within(_bodies(model))
         for each in node.attribute
     ):
         raise DataError(f"{path}: a function of its own keeps numbers in another file")
@@ -203,7 +204,7 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
     _check_bytes(total, path)
     if outside:
         try:
-            onnx.load_external_data_for_model(model, str(path.resolve().parent))
+            load_external_data_for_model(model, str(path.resolve().parent))
         except Exception as error:  # its own checks raise what they like
             raise DataError(f"{path}: weights in other files: {_one_line(error)}") from None
 
@@ -221,7 +222,7 @@ def _check_opset(model: onnx.ModelProto, path: Path) -> None:
 
 def _check_operators(model: onnx.ModelProto, path: Path) -> None:
     own = {(each.domain, each.name) for each in model.functions}
-    for node in _nodes([*model.graph.node, *_bodies(model)]):
+    for node in nodes_within([*model.graph.node, *_bodies(model)]):
         name = f"node '{node.name or ', '.join(node.output)}'"
         domain = "" if node.domain == "ai.onnx" else node.domain
         if (node.domain, node.op_type) in own:
@@ -243,18 +244,18 @@ def _bodies(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return [node for each in model.functions for node in each.node]
 
 
-def _nodes(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Every node, those of graphs within nodes too."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(list(inner.node))
+                yield from nodes_within(inner.node)
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor that the model holds."""
-    nodes = list(_nodes([*model.graph.node, *_bodies(model)]))
+    nodes = list(nodes_within([*model.graph.node, *_bodies(model)]))
     attributes = [attribute for node in nodes for attribute in node.attribute]
     graphs = [graph for each in attributes for graph in (each.g, *each.graphs)]
     for graph in (model.graph, *graphs):

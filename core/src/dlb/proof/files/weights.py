@@ -1,8 +1,8 @@
 """Which numbers two models hold, whatever the layout: the same, or which only one has.
 
 What counts is the constant that an operator reads beside what depends on the input, whatever chain
-of operators made it. Single numbers and zeros are left to the comparison of values: whether they
-are there at all is a matter of how the operators are written.
+of operators made it. Zeros, and single numbers of analytic operators, are left to the comparison of
+values: whether they are there at all is a matter of how the operators are written.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
+from dlb.proof.files.analytic import is_analytic
 from dlb.proof.files.parting import called, transposed
 
 __all__ = ["FOLDED_GATE", "Matched", "Weight", "match_weights", "weights_of"]
@@ -30,6 +31,8 @@ Array = npt.NDArray[Any]
 FOLDED_GATE = 1e-6
 #: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
+#: A bound this far out is none in float32.
+_UNBOUNDED = 3e38
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +43,14 @@ class Weight:
         name: of the initialiser that it comes from, or of the value.
         values: in the model's own layout; real numbers in float64.
         reader: operator and name of the node that reads it first.
-        table: rows are looked up in it, so that not every number matters to every input.
+        exact: not every number matters to every input: rows that are looked up, and bounds.
         initialiser: the name of the one initialiser that it is made of; empty if there is none.
     """
 
     name: str
     values: Array
     reader: str
-    table: bool = False
+    exact: bool = False
     initialiser: str = ""
 
 
@@ -69,26 +72,41 @@ class Matched:
 
 
 def weights_of(traced: Trace) -> list[Weight]:
-    """Every weight of a model that was run, once each, in the order in which they are used."""
+    """Every weight of a model that was run, once each, in the order in which they are used.
+
+    Real attributes of operators that are not analytic, which may be bounds, are among them.
+    """
     held: dict[str, Weight] = {}
     for node in traced.nodes:
-        if not traced.live & set(node.input):
+        if traced.live.isdisjoint(node.input):
             continue
-        for index, name in enumerate(node.input):
-            array = traced.constant(node, index)
-            if array is None or (node.op_type in LAYOUT and index):
+        exact = not is_analytic(traced, node)
+        given = {name: (traced.constant(node, k), name) for k, name in enumerate(node.input)}
+        if node.op_type in LAYOUT:
+            given = {}
+        if exact:
+            given |= {
+                f"{called(node)}.{name}": (np.asarray(value), "")
+                for name, value in attributes_of(node).items()
+                if isinstance(value, float)
+            }
+        for name, (array, value) in given.items():
+            if array is None or not np.any(array) or array.dtype.kind not in "fiub":
                 continue
-            few = 1 if array.dtype.kind == "f" else _FEW_INTEGERS
-            if array.size <= few or not np.any(array):
+            if array.dtype.kind == "f":
+                # What only has to be larger than any number is written in many ways.
+                small = not exact or bool(np.all(np.abs(array) >= _UNBOUNDED))
+                if array.size == 1 and small:
+                    continue
+            elif array.size <= _FEW_INTEGERS:
                 continue
-            looked_up = node.op_type.startswith("Gather") and index == 0
             before = held.get(name)
-            source = _source(traced, name)
+            source = _source(traced, value) if value else ""
             held[name] = Weight(
                 name=source or name,
                 values=array,
                 reader=before.reader if before else f"{node.op_type} '{called(node)}'",
-                table=looked_up or (before is not None and before.table),
+                exact=exact or (before is not None and before.exact),
                 initialiser=source,
             )
     return list(held.values())
@@ -98,7 +116,7 @@ def match_weights(first: Trace, second: Trace, *, folding: bool) -> Matched:
     """Match by content: first in the same or a transposed layout, then in any order of the numbers.
 
     That an order is right, the comparison of values tells, since every number takes part in it;
-    but for tables, which therefore are only matched as they are.
+    but for those marked exact, which therefore are only matched as they are.
 
     Args:
         folding: batch normalisation of one model may be folded into weights of the other.
@@ -174,14 +192,14 @@ def _same_layout(a: Weight, b: Weight) -> bool:
 
 
 def _same_numbers(a: Weight, b: Weight) -> bool:
-    if a.values.size != b.values.size or a.table or b.table:
+    if a.values.size != b.values.size or a.exact or b.exact:
         return False
     return np.array_equal(_sorted(a.values), _sorted(b.values))
 
 
 def _pooled(ours: list[Weight], theirs: list[Weight]) -> bool:
     """Whether one splits what the other holds in one piece, such as the weights of three layers."""
-    if any(each.table for each in (*ours, *theirs)):
+    if any(each.exact for each in (*ours, *theirs)):
         return False
     pools = [np.concatenate([each.values.ravel() for each in side]) for side in (ours, theirs)]
     return np.array_equal(_sorted(pools[0]), _sorted(pools[1]))
@@ -226,7 +244,7 @@ def _derived(
         near = [
             (relative_l2(_sorted(weight.values), _sorted(values)), sources)
             for values, sources in made
-            if values.size == weight.values.size and not weight.table
+            if values.size == weight.values.size and not weight.exact
         ]
         distance, sources = min(near, key=lambda each: each[0], default=(math.inf, set()))
         if distance <= FOLDED_GATE:
