@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import onnx
@@ -231,6 +233,48 @@ def test_inputs_that_are_given(compare, tmp_path):
     assert "x.npz" in rung(certificate, "forward float64").detail
     other = of(SWISH.replace("(x,", "(z,"), {"w": W}, inputs=[("z", 1, ("N", 4))])
     assert compare(other, of(SWISH, {"w": W}), tmp_path / "x.npz").word("b.onnx") == "proven"
+
+
+def test_indices_that_one_reads_as_real_numbers(compare):
+    """As MXNet has them."""
+    table = np.arange(20, dtype=np.float32).reshape(5, 4)
+    real = of("k = Cast <to = 6> (i) y = Gather (t, k)", {"t": table}, inputs=[("i", 1, ("N",))])
+    whole = of("y = Gather (t, i)", {"t": table}, inputs=[("i", TensorProto.INT64, ("N",))])
+    for pair in ((real, real), (real, whole), (whole, real)):
+        assert compare(*pair).word("b.onnx") == "proven"
+
+
+EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
+def test_what_frameworks_export_is_proven_the_same_as_itself(path, compare):
+    assert compare(onnx.load(str(path)), onnx.load(str(path))).word("b.onnx") == "proven"
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "branches"])
+def test_two_exporters_of_one_framework_are_proven_the_same(name, compare):
+    pair = [onnx.load(str(EXPORTED[0].parent / f"{each}-{name}.onnx")) for each in TORCH]
+    certificate = compare(*pair)
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    set_weight(pair[1], "fc.bias" if name != "lenet" else "9.bias", lambda array: array * 1.000001)
+    assert compare(*pair).word("b.onnx") == "deviates"
+
+
+TORCH = ("torch", "torch-script")
+
+
+def test_padding_on_its_own_is_held_against_the_layer_that_pads(compare):
+    conv = "y = Conv <kernel_shape = [3, 3], pads = [0, 0, {}, 1]> (x, w)"
+    apart = "p = Pad (x, n) y = Conv <kernel_shape = [3, 3]> (p, w)"
+    kernel = np.random.default_rng(0).normal(size=(2, 1, 3, 3)).astype(np.float32)
+    around = {"w": kernel, "n": np.array([0, 0, 0, 0, 0, 0, 1, 1])}
+    padded = of(apart, around, shape=("N", 1, 5, 5))
+    for after, word in ((1, "proven"), (0, "deviates")):
+        within = of(conv.format(after), {"w": kernel}, shape=("N", 1, 5, 5))
+        certificate = compare(within, padded)
+        assert certificate.word("b.onnx") == word, certificate.rungs
+    assert "Conv 'y' (kernel_shape=[3, 3]) of b.onnx" in rung(certificate, "layers").detail
 
 
 def test_two_inputs_of_which_one_is_an_index(compare):

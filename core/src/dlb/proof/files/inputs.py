@@ -92,8 +92,6 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
         DataError: the file is no .npz file of plain numbers.
     """
     pairs, told = paired("inputs", first, second)
-    for ours, theirs in pairs:
-        _check_types(first, ours, second, theirs)
     bounds = {ours.name: _bound(first, ours, second, theirs) for ours, theirs in pairs}
     if given is not None:
         arrays = _read(given, pairs, bounds)
@@ -111,21 +109,36 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
             for scale in SCALES
         ]
         where = f"{len(SCALES)} batches of noise, standard deviation 1 and {SCALES[1]:.0f}"
-    kept = [
+    batches = [
         {ours.name: _narrowed(batch[ours.name], ours, theirs) for ours, theirs in pairs}
         for batch in batches
     ]
-    renamed = [{theirs.name: batch[ours.name] for ours, theirs in pairs} for batch in kept]
-    return Fed(tuple(kept), tuple(renamed), f"{where}; {told}" if told else where)
+    fed = [
+        tuple(
+            {pair[side].name: _typed(batch[pair[0].name], pair[side]) for pair in pairs}
+            for batch in batches
+        )
+        for side in (0, 1)
+    ]
+    return Fed(fed[0], fed[1], f"{where}; {told}" if told else where)
 
 
-def _check_types(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> None:
+def _bound(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> int | None:
+    """How many values an input of indices may take; None where nothing is indexed.
+
+    Raises:
+        RequestError: the types differ, and not only in precision. Indices may come as real numbers
+            in one model: MXNet reads them so.
+    """
+    found = [_index_bound(first.wide, ours.name), _index_bound(second.wide, theirs.name)]
     a, b = _dtype(ours), _dtype(theirs)
-    if (a != b) and not (_is_real(ours) and _is_real(theirs)) and (a.kind + b.kind) != "ii":
+    alike = a == b or (_is_real(ours) and _is_real(theirs)) or a.kind + b.kind == "ii"
+    if not alike and not all(found):
         raise RequestError(
             f"input '{ours.name}' is of {a} in {first.label} and '{theirs.name}' of {b} in "
             f"{second.label}; only models that read the same are compared"
         )
+    return min((bound for bound in found if bound), default=None)
 
 
 def _settle(
@@ -204,19 +217,15 @@ def _noise(
     bound: int | None,
     scale: float,
 ) -> Array:
-    if _is_real(port):
+    if _is_real(port) and not bound:
         return draw.standard_normal(shape) * scale
     kind = _dtype(port)
     if kind.kind == "b":
         return draw.integers(0, 2, shape).astype(bool)
     top = bound or (256 if kind == np.uint8 else 2)
-    return draw.integers(0, min(top, np.iinfo(kind).max + 1), shape).astype(kind)
-
-
-def _bound(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> int | None:
-    """How many values an input of indices may take; None where nothing is indexed."""
-    found = [_index_bound(first.wide, ours.name), _index_bound(second.wide, theirs.name)]
-    return min((bound for bound in found if bound), default=None)
+    if kind.kind in "iu":
+        top = min(top, int(np.iinfo(kind).max) + 1)
+    return draw.integers(0, top, shape).astype(kind)
 
 
 def _index_bound(model: onnx.ModelProto, name: str) -> int | None:
@@ -260,7 +269,7 @@ def _read(
         if not array.size:
             raise RequestError(f"{name} has shape {list(array.shape)}: no numbers")
         bound = bounds[ours.name]
-        if bound and array.dtype.kind in "iu" and not -bound <= array.min() <= array.max() < bound:
+        if bound and not -bound <= array.min() <= array.max() < bound:
             raise RequestError(
                 f"{name} holds {array.min()} to {array.max()}; the models look up 0 to {bound - 1}"
             )
@@ -295,12 +304,16 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _narrowed(array: Array, ours: Port, theirs: Port) -> Array:
-    """Real numbers in float64 that every model's own type can hold; others in the model's type."""
-    if not _is_real(ours):
-        return array
+    """Real numbers with no more digits than both models' own types have."""
     for port in (ours, theirs):
-        array = array.astype(_dtype(port))
-    return array.astype(np.float64)
+        if _is_real(port) and array.dtype.kind == "f":
+            array = array.astype(_dtype(port))
+    return array
+
+
+def _typed(array: Array, port: Port) -> Array:
+    """In float64 for real inputs, else in the input's own type."""
+    return array.astype(np.float64 if _is_real(port) else _dtype(port))
 
 
 def _is_real(port: Port) -> bool:

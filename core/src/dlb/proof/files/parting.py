@@ -78,6 +78,12 @@ def first_parting(
         return None
     name = apart[0]
     other = _counterpart(first, second, name, others, same)
+    pads = [traced.producers[n].op_type == "Pad" for traced, n in ((first, name), (second, other))]
+    if pads[0] != pads[1]:
+        # One pads within the operator that follows.
+        name = next((n for n in apart if first.producers[n].op_type != "Pad"), name)
+        rest = [n for n in others if second.producers[n].op_type != "Pad"]
+        other = _counterpart(first, second, name, rest or others, same)
     value, found = first.values[name], second.values[other]
     a, b = first.producers[name], second.producers[other]
     if value.size == found.size and value.shape != found.shape:
