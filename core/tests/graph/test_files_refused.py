@@ -120,6 +120,7 @@ NO_MODELS = {
     "a zip": (b"PK\x03\x04" * 100, "not an ONNX model"),
     "a pickle": (pickle.dumps({"a": 1}), "not an ONNX model"),
     **{f"truncated at {at}": (GOOD[: int(len(GOOD) * at)], "b.onnx") for at in (0.2, 0.5, 0.9)},
+    "names that are no text": (GOOD.replace(b"product", b"produ\xfc\xfc"), "is no text"),
     "nothing but a header": (onnx.ModelProto(ir_version=8).SerializeToString(), "not an ONNX"),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
@@ -116,6 +117,8 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     """
     _check_size(path)
     model = load_model(path)
+    if not _is_text(model):
+        raise DataError(f"{path}: not an ONNX model: a name in it is no text")
     _load_external(model, path)
     for each in _tensors(model):
         try:
@@ -176,6 +179,18 @@ def _check_bytes(size: int, path: Path) -> None:
             f"{path}: {size} bytes with its weights would need {MEMORY_MULTIPLE} times as much "
             f"memory, and {free} bytes are free"
         )
+
+
+def _is_text(message: Any) -> bool:
+    """Whether every text of a message can be read, which parsing does not see to."""
+    for described, value in message.ListFields():
+        if described.type not in (described.TYPE_STRING, described.TYPE_MESSAGE):
+            continue
+        single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+        for each in [value] if single else value:
+            if isinstance(each, bytes) or (hasattr(each, "ListFields") and not _is_text(each)):
+                return False
+    return True
 
 
 def _load_external(model: onnx.ModelProto, path: Path) -> None:
