@@ -22,6 +22,7 @@ from dlb import workload as W
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
+from dlb.proof.files.certificate import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
@@ -380,6 +381,10 @@ def test_every_rung_is_told() -> None:
     named |= set(re.findall(r'agreement_rungs\("([^"]+)"', sources))
     named |= set(re.findall(r'"(forward float[^"]*)"', sources))
     assert named and named <= set(told)
+
+
+def test_the_rungs_of_two_files_are_told() -> None:
+    assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
 
 
 def test_the_gates_are_told() -> None:

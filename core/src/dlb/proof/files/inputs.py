@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +12,10 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dlb.errors import DataError, RequestError
+from dlb.errors import RequestError
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import attributes_of
+from dlb.proof.files.arrays import read_arrays
 from dlb.proof.files.read import ModelFile, Port
 
 __all__ = ["Fed", "feed", "paired"]
@@ -29,8 +28,6 @@ BATCH = 3
 SCALES = (1.0, 8.0)
 #: Numbers of one input; what a graph asks for may be anything.
 LARGEST_INPUT = 1 << 28
-#: Bytes of the arrays that are given.
-LARGEST_GIVEN = 1 << 30
 #: Through these an index is still the index, or nearly.
 # fmt: off
 _CARRIES = {
@@ -250,7 +247,7 @@ def _index_bound(model: onnx.ModelProto, name: str) -> int | None:
 def _read(
     path: Path, pairs: list[tuple[Port, Port]], bounds: Mapping[str, int | None]
 ) -> dict[str, Array]:
-    stored = _arrays(path)
+    stored = read_arrays(path)
     named = [{port.name for port in side} for side in zip(*pairs)]
     if set(stored) not in named:
         wanted = " or ".join(dict.fromkeys(", ".join(sorted(some)) for some in named))
@@ -275,32 +272,6 @@ def _read(
             )
         arrays[ours.name] = array
     return arrays
-
-
-def _arrays(path: Path) -> dict[str, Array]:
-    """Every array of an .npz file.
-
-    Raises:
-        DataError: it is none, or holds Python objects.
-    """
-    try:
-        if not path.is_file() or not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: not an .npz file; write one with numpy.savez")
-        with zipfile.ZipFile(path) as archive:
-            total = sum(member.file_size for member in archive.infolist())
-        if total > LARGEST_GIVEN:
-            raise DataError(f"{path}: {total} bytes of arrays; at most {LARGEST_GIVEN} are read")
-        with np.load(path, allow_pickle=False) as stored:
-            found = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, MemoryError, SyntaxError) as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: not an .npz file of plain numbers: {text}") from None
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{path}: a damaged .npz file: {error}") from None
-    for name, array in found.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise DataError(f"{path}: '{name}' is no array of numbers")
-    return found
 
 
 def _narrowed(array: Array, ours: Port, theirs: Port) -> Array:
