@@ -372,6 +372,15 @@ def test_one_bit_of_one_weight_among_thousands_is_found(compare):
     assert detail.count("'conv2.weight' [64, 32, 5, 5] of Conv 'conv2'") == 2, detail
 
 
+def test_an_attribute_that_is_written_at_its_default_is_no_difference(compare):
+    text = "y = Conv <{}kernel_shape = [1]> (x, w)"
+    kernel = np.ones((4, 4, 1), np.float32)
+    written = of(text.format('auto_pad = "NOTSET", group = 1, '), {"w": 2 * kernel}, ("N", 4, 4))
+    certificate = compare(of(text.format(""), {"w": kernel}, ("N", 4, 4)), written)
+    assert "attributes" not in rung(certificate, "layers").detail
+    assert "constants: 'w' and 'w'" in rung(certificate, "layers").detail
+
+
 def test_a_row_that_is_never_looked_up_counts(compare):
     """A table has more rows than two batches reach."""
     table = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import defs, helper
 
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import LAYOUT
@@ -214,9 +215,20 @@ def _differs(
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes as they are shown, those at their default left out."""
+    known = defs.get_schema(node.op_type, node.domain).attributes
+    defaults = {name: known[name].default_value for name in known}
+    plain = {
+        each.name
+        for each in node.attribute
+        if each.name in defaults
+        and defaults[each.name].type == each.type
+        and helper.get_attribute_value(defaults[each.name]) == helper.get_attribute_value(each)
+    }
     return {
         name: six_digits(value) if isinstance(value, float) else value
         for name, value in attributes_of(node).items()
+        if name not in plain
     }
 
 
