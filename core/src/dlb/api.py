@@ -84,7 +84,7 @@ def assert_proven(
     from dlb.proof.explain import explain
 
     certificate = verify(workload, on, levels=levels, steps=steps, seed=seed)
-    wrong = [adapter for adapter in certificate.adapters if not certificate.holds(adapter)]
+    wrong = [adapter for adapter in certificate.judged if not certificate.holds(adapter)]
     lines = [
         f"{one.adapter} differs first in {one.rung}: {one.where}"
         + ("" if one.size is None else f", {one.size:.1e} apart")

@@ -22,6 +22,7 @@ from dlb import workload as W
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
+from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
@@ -390,6 +391,10 @@ def test_every_level_is_told_with_its_rungs() -> None:
     rungs_told = set(rows(section(page("proof.md"), "The rungs")))
     levels = section(page("proof.md"), "Levels")
     assert all(f"`{name}`" in levels for name in rungs_told)
+
+
+def test_the_rungs_of_two_files_are_told() -> None:
+    assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
 
 
 def test_the_gates_are_told() -> None:

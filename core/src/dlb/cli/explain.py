@@ -37,7 +37,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             raise RequestError(f"{certificate}: a record without a certificate") from None
         held = within
     found = explain(held)
-    words = {adapter: held.word(adapter) for adapter in held.adapters}
+    words = {adapter: held.word(adapter) for adapter in held.judged}
     if as_json:
         print_json(
             {"words": words, "left_out": held.left_out, "explanations": msgspec.to_builtins(found)}

@@ -138,6 +138,7 @@ def run_command(**options: Any) -> int:
 
 @click.command("verify")
 @shared_options
+@click.argument("other", required=False)
 @click.option(
     "--level",
     "levels",
@@ -158,11 +159,31 @@ def run_command(**options: Any) -> int:
     metavar="FILE",
     help="Write the certificate, a JSON document (see: dlb explain).",
 )
-def verify_command(levels: tuple[str, ...], trajectory_steps: int | None, **options: Any) -> int:
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of two .onnx files: an .npz file with their inputs, instead of seeded noise.",
+)
+def verify_command(
+    other: str | None,
+    inputs: Path | None,
+    levels: tuple[str, ...],
+    trajectory_steps: int | None,
+    **options: Any,
+) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
     Exit status 0: every rung that was asked for passed. Only all levels together prove.
+
+    WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
     """
+    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
+        from dlb.cli.verify_files import verify_two_files
+
+        given = (inputs, options["certificate"], options["seed"], options["as_json"])
+        return verify_two_files(options["workload"], other, *given)
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
     chosen = LEVELS if "all" in levels or not levels else levels
@@ -200,6 +221,7 @@ def execute(
     from dlb.catalogue import load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
+    from dlb.proof.certificate import check_destination
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check
@@ -231,7 +253,7 @@ def execute(
         **rest,
     )
     check(request)
-    check_certificate(certificate)
+    check_destination(certificate)
     if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
@@ -249,11 +271,3 @@ def execute(
         note("dlb: interrupted; finished records are kept, no process is left")
         return INTERRUPTED
     return 0 if outcome.passed else 1
-
-
-def check_certificate(path: Path | None) -> None:
-    """Raises RequestError, before any work, for a certificate that could not be written."""
-    from dlb.errors import RequestError
-
-    if path is not None and not path.absolute().parent.is_dir():
-        raise RequestError(f"--certificate {path}: there is no folder {path.parent}; make it first")

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import msgspec
 
 from dlb import documents
-from dlb.errors import RecordError
+from dlb.errors import RecordError, RequestError
 
 __all__ = [
     "FORMAT",
@@ -22,6 +22,7 @@ __all__ = [
     "Rung",
     "Verdict",
     "Word",
+    "check_destination",
     "make_schema",
     "read",
     "schema",
@@ -126,6 +127,12 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The rungs of one adapter, in order."""
         return tuple(rung for rung in self.rungs if rung.adapter == adapter)
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Adapters that there are rungs of, or whose runs failed, in order."""
+        climbed = {rung.adapter for rung in self.rungs}
+        return tuple(one for one in self.adapters if one in climbed or one in self.failures)
+
     def word(self, adapter: str) -> Word:
         """One failed rung makes it ``deviates``; one not run, none at all, a level left out, or a
         run that failed, ``unproven``."""
@@ -138,6 +145,12 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if adapter in self.failures:
             return False
         return {rung.verdict for rung in self.of(adapter)} == {"passed"}
+
+
+def check_destination(path: Path | None) -> None:
+    """Raises RequestError, before any work, for a path that no certificate could be written to."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise RequestError(f"--certificate {path}: there is no folder {path.parent}; make it first")
 
 
 def write(certificate: Certificate, path: Path) -> None:
