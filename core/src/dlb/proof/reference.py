@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from dlb.proof.distance import relative_l2
 from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE
 from dlb.workload import Model, state_names
+
+if TYPE_CHECKING:
+    from dlb.graph.evaluate import Evaluator
 
 __all__ = ["Reference"]
 
@@ -43,6 +46,8 @@ class Reference:
         self.weights = weights
         self.inputs = inputs
         self.labels = labels
+        #: Differences do not depend on the adapter: by what is moved, seed, and direction.
+        self._differences: dict[tuple[str, int, int], float] = {}
 
     @cached_property
     def layers(self) -> dict[str, Array]:
@@ -123,42 +128,54 @@ class Reference:
             gradients: of every trained parameter, float64.
             inputs: gradient of the input, or None for integers.
         """
+        name = self.model.input.name
+        found = {"all parameters": self._middle("parameters", gradients, seed)}
+        if inputs is not None:
+            found["input"] = self._middle("input", {name: inputs}, seed)
+        return found
+
+    def _middle(
+        self, what: str, gradients: Mapping[str, Array], seed: int
+    ) -> tuple[float, float, float]:
+        """The slope of median error of several directions."""
+        at = self.weights if what == "parameters" else {self.model.input.name: self.inputs}
+        # In the model's order: every adapter must be asked along the same directions.
+        gradients = {key: gradients[key] for key in at if key in gradients}
+        total = np.sqrt(sum(float(np.sum(array**2)) for array in gradients.values()))
+        typical = float(total / np.sqrt(sum(array.size for array in gradients.values())))
+        tried = []
+        for number in range(DIRECTIONS):
+            # Drawn anew for each adapter: to keep them would take several times the model.
+            generator = np.random.default_rng((seed, number))
+            direction = {
+                key: generator.standard_normal(array.shape) for key, array in gradients.items()
+            }
+            norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
+            own = sum(float(np.sum(gradients[key] * direction[key])) for key in gradients) / norm
+            if (what, seed, number) not in self._differences:
+                start = {key: at[key].astype(np.float64) for key in gradients}
+                unit = {key: array / norm for key, array in direction.items()}
+                self._differences[what, seed, number] = self._difference(start, unit)
+            tried.append((own, self._differences[what, seed, number], typical))
+        # A NaN sorts last, so that it cannot hide behind the others.
+        ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
+        return ordered[DIRECTIONS // 2]
+
+    def _difference(self, start: Mapping[str, Array], unit: Mapping[str, Array]) -> float:
+        """The loss's central difference along a unit direction."""
+        # A step that is small beside the numbers it moves, whatever their scale.
+        scale = np.sqrt(sum(float(np.sum(array**2)) for array in start.values()))
+        step = STEP * max(float(scale), 1.0)
+        base: dict[str, Array] = {self.model.input.name: self.inputs, "labels": self.labels}
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = {key: array + sign * step * unit[key] for key, array in start.items()}
+            ends.append(float(self._loss.run({**base, **moved}, ["loss"])["loss"]))
+        return (ends[0] - ends[1]) / (2 * step)
+
+    @cached_property
+    def _loss(self) -> Evaluator:
         from dlb.graph.canonical import loss_graph
         from dlb.graph.evaluate import Evaluator
 
-        evaluator = Evaluator(loss_graph(self.model, self.weights, dtype="float64", training=True))
-        generator = np.random.default_rng(seed)
-        name = self.model.input.name
-        base: dict[str, Array] = {name: self.inputs, "labels": self.labels}
-
-        def loss(moved: Mapping[str, Array]) -> float:
-            return float(evaluator.run({**base, **moved}, ["loss"])["loss"])
-
-        def slope(at: Mapping[str, Array], by: Mapping[str, Array]) -> tuple[float, float, float]:
-            direction = {key: generator.standard_normal(array.shape) for key, array in at.items()}
-            norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
-            # A step that is small beside the numbers it moves, whatever their scale.
-            scale = np.sqrt(
-                sum(float(np.sum(array.astype(np.float64) ** 2)) for array in at.values())
-            )
-            step = STEP * max(float(scale), 1.0)
-            ends = [
-                loss({key: at[key] + sign * step / norm * direction[key] for key in at})
-                for sign in (1.0, -1.0)
-            ]
-            own = sum(float(np.sum(by[key] * direction[key])) for key in at) / norm
-            total = np.sqrt(sum(float(np.sum(array**2)) for array in by.values()))
-            typical = float(total / np.sqrt(sum(array.size for array in by.values())))
-            return own, (ends[0] - ends[1]) / (2 * step), typical
-
-        def middle(at: Mapping[str, Array], by: Mapping[str, Array]) -> tuple[float, float, float]:
-            tried = [slope(at, by) for _ in range(DIRECTIONS)]
-            # A NaN sorts last, so that it cannot hide behind the others.
-            ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
-            return ordered[DIRECTIONS // 2]
-
-        trained = {key: self.weights[key].astype(np.float64) for key in gradients}
-        found = {"all parameters": middle(trained, gradients)}
-        if inputs is not None:
-            found["input"] = middle({name: self.inputs.astype(np.float64)}, {name: inputs})
-        return found
+        return Evaluator(loss_graph(self.model, self.weights, dtype="float64", training=True))
