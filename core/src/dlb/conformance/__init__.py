@@ -1,10 +1,11 @@
-"""What every adapter must do, whichever framework it is for.
+"""The conformance kit: what every adapter must do, whichever framework it is for.
 
-Run in the adapter's own environment::
+In the adapter's own environment, from any folder::
 
-    pytest core/src/dlb/conformance --adapter torch
+    pip install "dlb-core[conformance]"
+    pytest --pyargs dlb.conformance --adapter torch
 
 The truth is the canonical ONNX graph of each model, evaluated in NumPy (``dlb.graph``); no other
 framework is needed. A test is skipped only where the adapter's own description says that it has
-no such layer, optimizer, dtype or device.
+no such layer, optimizer, dtype or device. ``docs/contract.md`` has the rest.
 """

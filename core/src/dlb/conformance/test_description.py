@@ -11,7 +11,7 @@ from dlb.plugins import check_description
 from dlb.workload.training import SGD, Adam
 
 from .closeness import VALUES, assert_near
-from .layer_cases import CASES
+from .layer_cases import BY_LAYER
 from .models import CLASSES, chain, random_batch, random_weights
 from .processes import run_python
 from .subject import Adapter, workload
@@ -33,14 +33,6 @@ owned = [module for module, distributions in metadata.packages_distributions().i
 named = ["torch", "tensorflow", "keras", "mxnet", "chainer", "jax", "onnx", "onnxruntime"]
 print(json.dumps([sorted(owned), sorted(set(owned + named) & set(sys.modules))]))
 """
-
-#: A model with a layer of each type, from the table of cases.
-BY_TYPE = {
-    kind: next(
-        model for model in CASES.values() if any(W.type_name(n.layer) == kind for n in model.nodes)
-    )
-    for kind in W.layer_types()
-}
 
 
 def test_it_is_of_this_contract(adapter: Adapter) -> None:
@@ -66,9 +58,11 @@ def test_loading_describing_and_planning_import_no_framework(adapter: Adapter) -
     assert imported == []
 
 
-@pytest.mark.parametrize("kind", W.layer_types())
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.layer(type=kind)) for kind in BY_LAYER]
+)
 def test_layers_are_built_if_and_only_if_described(adapter: Adapter, kind: str) -> None:
-    model = BY_TYPE[kind]
+    model = next(iter(BY_LAYER[kind].values()))
     others = {W.type_name(node.layer) for node in model.nodes} - {kind}
     if others - set(adapter.described.layers):
         pytest.skip(f"adapter '{adapter.name}' does not describe {sorted(others)}")
