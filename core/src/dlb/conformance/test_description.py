@@ -58,9 +58,7 @@ def test_loading_describing_and_planning_import_no_framework(adapter: Adapter) -
     assert imported == []
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.layer(type=kind)) for kind in BY_LAYER]
-)
+@pytest.mark.parametrize("kind", BY_LAYER)
 def test_layers_are_built_if_and_only_if_described(adapter: Adapter, kind: str) -> None:
     model = next(iter(BY_LAYER[kind].values()))
     others = {W.type_name(node.layer) for node in model.nodes} - {kind}
