@@ -37,7 +37,8 @@ def lines(stats: Mapping[str, Iterable[Any]]) -> Iterator[str]:
     if not ended:
         return
     counts = Counter(ended.values())
-    rows = [*W.layer_types(), OTHER]
+    met = {row for row, _ in counts}
+    rows = [row for row in (*W.layer_types(), OTHER) if row in met]
     width = max(map(len, rows))
     yield "  ".join([" " * width, *_SHOWN])
     for row in rows:
