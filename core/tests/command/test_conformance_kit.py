@@ -11,12 +11,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from dlb_process import TESTS
 
 from dlb import workload as W
 from dlb.conformance.expected_failures import read
 from dlb.conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
 from dlb.errors import RequestError
 
+#: Where the environment with the test adapters has it from.
+FOLDER = TESTS.parent / "src" / "dlb" / "conformance"
 Ended = subprocess.CompletedProcess[str]
 Pytest = Callable[..., Ended]
 EXAMPLE = ("--pyargs", "dlb.conformance", "--adapter", "example")
@@ -254,6 +257,27 @@ def test_other_projects_do_not_notice_it(run_pytest: Pytest, tmp_path: Path) -> 
     ended = run_pytest("--adapter", "mine", "--strict-markers", "-W", "error")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "adapter '" not in ended.stdout
+
+
+LOSS = "test_the_loss_is_the_mean_over_the_batch"
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (("--pyargs", "dlb.conformance.test_layers"), 14),
+        (("--pyargs", f"dlb.conformance.test_layers::{LOSS}"), 2),
+        ((str(FOLDER),), 14),
+        (("--long", "--pyargs", "dlb.conformance"), 14),
+        ((f"{FOLDER}/test_layers.py::{LOSS}[linear-without-bias-float64]",), 1),
+    ],
+)
+def test_a_part_is_asked_for_by_name_or_by_path(
+    run_pytest: Pytest, words: tuple[str, ...], count: int
+) -> None:
+    ended = run_pytest("--adapter", "example", *words, *FEW)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert table(ended) == {"linear": [count, 0, 0, 0]}
 
 
 def test_settings_of_the_project_around_it_do_not_hide_its_tests(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlb.errors import DlbError
+from dlb.errors import DlbError, RequestError
 from dlb.plugins import load_plugins
 
 from . import coverage, expected_failures
@@ -23,7 +23,6 @@ THREADS = 2
 
 FOLDER = Path(__file__).resolve().parent
 _ADAPTER = pytest.StashKey[Adapter]()
-_ENTRIES = pytest.StashKey[tuple[expected_failures.Entry, ...]]()
 _ENTRY = pytest.StashKey[expected_failures.Entry]()
 
 
@@ -52,41 +51,39 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("python_functions", "test_")
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Bad options end the session here, before anything is imported that takes long."""
-    config = session.config
-    try:
-        config.stash[_ADAPTER] = _find(
-            config.getoption("--adapter"), config.getoption("--adapter-plugin")
-        )
-        given = config.getoption("--expected-failures")
-        path = config.invocation_params.dir / given
-        config.stash[_ENTRIES] = expected_failures.read(path) if given else ()
-    except DlbError as error:
-        raise pytest.UsageError(str(error)) from None
+def _subject(config: pytest.Config) -> Adapter:
+    """The adapter that the options name, or the only one installed, not yet started.
+
+    Raises:
+        DlbError: there is none.
+    """
+    if _ADAPTER not in config.stash:
+        name, module = config.getoption("--adapter"), config.getoption("--adapter-plugin")
+        if not name and not module:
+            installed = sorted(load_plugins().adapters)
+            if len(installed) != 1:
+                known = ", ".join(installed) or "none"
+                raise RequestError(f"name the adapter with --adapter; installed here: {known}")
+            name = installed[0]
+        config.stash[_ADAPTER] = find(name, module)
+    return config.stash[_ADAPTER]
 
 
-def _find(name: str, module: str) -> Adapter:
-    if name or module:
-        return find(name, module)
-    installed = sorted(load_plugins().adapters)
-    if len(installed) != 1:
-        raise pytest.UsageError(
-            f"name the adapter with --adapter; installed here: {', '.join(installed) or 'none'}"
-        )
-    return find(installed[0])
+def _entries(config: pytest.Config) -> tuple[expected_failures.Entry, ...]:
+    given = config.getoption("--expected-failures")
+    return expected_failures.read(config.invocation_params.dir / given) if given else ()
 
 
 @pytest.fixture(scope="session")
 def adapter_names(pytestconfig: pytest.Config) -> tuple[str, str]:
     """Name of the adapter, and its plugin module where it is not installed."""
-    return pytestconfig.stash[_ADAPTER].name, pytestconfig.getoption("--adapter-plugin")
+    return _subject(pytestconfig).name, pytestconfig.getoption("--adapter-plugin")
 
 
 @pytest.fixture(scope="session")
 def adapter(pytestconfig: pytest.Config) -> Adapter:
     """The adapter, with its framework brought up."""
-    found = pytestconfig.stash[_ADAPTER]
+    found = _subject(pytestconfig)
     found.start(THREADS)
     return found
 
@@ -95,7 +92,15 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     own = {_id(item): item for item in items if _is_own(item)}
-    entries = config.stash[_ENTRIES]
+    if not own:
+        return
+    try:
+        _subject(config)
+        entries = _entries(config)
+        if _is_whole(config, own):
+            expected_failures.refuse_stale(entries, list(own))
+    except DlbError as error:
+        raise pytest.UsageError(str(error)) from None
     for name, item in own.items():
         about = item.get_closest_marker("layer")
         row = about.kwargs["type"] if about else coverage.OTHER
@@ -104,11 +109,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if entry:
             item.stash[_ENTRY] = entry
             item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=True))
-    if _is_whole(config, own):
-        try:
-            expected_failures.refuse_stale(entries, list(own))
-        except DlbError as error:
-            raise pytest.UsageError(str(error)) from None
 
 
 def _id(item: pytest.Item) -> str:
@@ -145,6 +145,6 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     told = list(coverage.lines(terminalreporter.stats))
     if told:
-        terminalreporter.section(f"adapter '{config.stash[_ADAPTER].name}'")
+        terminalreporter.section(f"adapter '{_subject(config).name}'")
         for line in told:
             terminalreporter.write_line(line)
