@@ -17,7 +17,7 @@ from .processes import run_python
 from .subject import Adapter, workload
 
 _IMPORTED = """
-import importlib, json, sys
+import contextlib, importlib, json, sys
 from importlib import metadata
 plugin = importlib.import_module({module!r})
 described = plugin.dlb_describe()
@@ -28,10 +28,15 @@ for strategy in strategies:
         plan = getattr(plugin, "dlb_plan", lambda **_: None)
         plan(framework={name!r}, request=PlanRequest(
             strategy=strategy.name, workers=2, host="127.0.0.1", ports=tuple(range(40000, 40008))))
-owned = [module for module, distributions in metadata.packages_distributions().items()
-         if {{name.replace("_", "-") for name in distributions}} & set(described.framework)]
+owned = []
+for name in described.framework:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found = metadata.distribution(name)
+        owned += (found.read_text("top_level.txt") or "").split()
+        tops = {{path.parts[0].removesuffix(".py") for path in found.files or () if path.suffix == ".py"}}
+        owned += filter(str.isidentifier, tops)
 named = ["torch", "tensorflow", "keras", "mxnet", "chainer", "jax", "onnx", "onnxruntime"]
-print(json.dumps([sorted(owned), sorted(set(owned + named) & set(sys.modules))]))
+print(json.dumps([sorted(set(owned)), sorted(set(owned + named) & set(sys.modules))]))
 """
 
 
