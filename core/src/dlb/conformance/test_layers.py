@@ -15,11 +15,13 @@ from dlb.workload.shapes import trained_names
 from . import truth
 from .closeness import VALUES, assert_near
 from .gradient_checks import assert_gradients
-from .layer_cases import CASES, EVERY_LAYER
+from .layer_cases import BY_LAYER, CASES, EVERY_LAYER
 from .models import random_batch, random_weights
 from .subject import Adapter
 
-MODELS = {**CASES, **{f"every layer: {name}": model for name, model in EVERY_LAYER.items()}}
+MODELS = {**CASES, **{f"every-layer-{name}": model for name, model in EVERY_LAYER.items()}}
+#: What each is about, beside the models that are about no one layer.
+ABOUT = {name: pytest.mark.layer(type=kind) for kind, models in BY_LAYER.items() for name in models}
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=[(name, dtype) for name in MODELS for dtype in ("float64", "float32")],
-    ids=lambda param: f"{param[0]}-{param[1]}",
+    params=[
+        pytest.param((name, dtype), id=f"{name}-{dtype}", marks=ABOUT.get(name, ()))
+        for name in MODELS
+        for dtype in ("float64", "float32")
+    ],
 )
 def case(adapter: Adapter, request: pytest.FixtureRequest) -> Case:
     name, dtype = request.param

@@ -13,6 +13,8 @@ from .models import CLASSES, chain, classifier, graph, random_batch, random_weig
 from .subject import PLAIN, Adapter
 from .training import row_order, steps_of
 
+pytestmark = pytest.mark.layer(type="batch_norm")
+
 _TWO = graph(
     (3, 5, 4),
     ("conv", W.Conv(out_channels=4, kernel=(2, 2)), ("input",)),
@@ -26,15 +28,15 @@ _TWO = graph(
 
 MODELS = {
     "maps": classifier((3, 5, 4), W.BatchNorm()),
-    "maps, momentum 0.73": classifier((3, 5, 4), W.BatchNorm(momentum=0.73)),
-    "maps of one pixel": classifier((3, 1, 1), W.BatchNorm(momentum=0.6)),
+    "maps-momentum-0.73": classifier((3, 5, 4), W.BatchNorm(momentum=0.73)),
+    "maps-of-one-pixel": classifier((3, 1, 1), W.BatchNorm(momentum=0.6)),
     "features": chain((6,), W.BatchNorm(), W.Linear(out_features=CLASSES)),
-    "features, momentum 0.25": chain(
+    "features-momentum-0.25": chain(
         (6,), W.BatchNorm(momentum=0.25, epsilon=0.3), W.Linear(out_features=CLASSES)
     ),
-    "only the last batch counts": classifier((3, 5, 4), W.BatchNorm(momentum=0.0)),
-    "statistics never move": classifier((3, 5, 4), W.BatchNorm(momentum=1.0)),
-    "one after the other": _TWO,
+    "only-the-last-batch-counts": classifier((3, 5, 4), W.BatchNorm(momentum=0.0)),
+    "statistics-never-move": classifier((3, 5, 4), W.BatchNorm(momentum=1.0)),
+    "one-after-the-other": _TWO,
 }
 
 
@@ -56,7 +58,7 @@ def test_training_steps_move_running_statistics_as_defined(adapter: Adapter, nam
         assert_near(found[state], true[state], UPDATE, "float64", state)
 
 
-@pytest.mark.parametrize("name", ["maps, momentum 0.73", "features, momentum 0.25"])
+@pytest.mark.parametrize("name", ["maps-momentum-0.73", "features-momentum-0.25"])
 def test_the_running_variance_is_of_the_biased_one(adapter: Adapter, name: str) -> None:
     """The definition, written out: dividing by n, where the unbiased variance divides by n - 1."""
     model = MODELS[name]

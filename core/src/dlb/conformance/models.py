@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -38,6 +39,15 @@ def graph(shape: Shape, *nodes: tuple[str, W.Layer, tuple[str, ...]]) -> W.Model
         input=W.Input(shape=shape),
         nodes=tuple(W.Node(name=name, layer=layer, inputs=reads) for name, layer, reads in nodes),
     )
+
+
+def busy_model(types: Collection[str]) -> W.Model:
+    """A model of these layer types whose steps take long: convolutions, or else linear layers."""
+    logits = W.Linear(out_features=64)
+    if {"conv", "relu", "flatten"} <= set(types):
+        conv = W.Conv(out_channels=32, kernel=(5, 5))
+        return chain((8, 32, 32), conv, W.ReLU(), W.Flatten(), logits)
+    return chain((1024,), W.Linear(out_features=2048), logits)
 
 
 def random_weights(model: W.Model, seed: int = 0) -> dict[str, np.ndarray]:

@@ -20,13 +20,13 @@ MODELS = {
     **{
         name: CASES[name]
         for name in (
-            "two LSTMs",
-            "conv, depthwise with multiplier",
-            "conv without bias",
-            "linear of a sequence",
-            "flatten, ReLU, linear",
-            "two flattens joined",
-            "two readers of one flatten",
+            "two-lstms",
+            "conv-depthwise-with-multiplier",
+            "conv-without-bias",
+            "linear-of-a-sequence",
+            "flatten-relu-linear",
+            "two-flattens-joined",
+            "two-readers-of-one-flatten",
         )
     },
 }
@@ -67,8 +67,9 @@ def test_load_weights_replaces_every_one(adapter: Adapter, name: str, dtype: str
     )
 
 
-def test_load_weights_keeps_the_optimizer_state(adapter: Adapter) -> None:
-    model = EVERY_LAYER["maps"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_load_weights_keeps_the_optimizer_state(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
     adapter.require(model, "float64")
     built = adapter.build(model, random_weights(model), optimizer=MOMENTUM)
     inputs, labels = random_batch(model)
@@ -81,8 +82,9 @@ def test_load_weights_keeps_the_optimizer_state(adapter: Adapter) -> None:
         assert_same_bits(after[key], value, key)
 
 
-def test_what_was_handed_out_does_not_change_by_training(adapter: Adapter) -> None:
-    model = EVERY_LAYER["maps"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_what_was_handed_out_does_not_change_by_training(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
     adapter.require(model, "float64")
     built = adapter.build(model, random_weights(model), optimizer=MOMENTUM)
     inputs, labels = random_batch(model)
@@ -98,8 +100,9 @@ def test_what_was_handed_out_does_not_change_by_training(adapter: Adapter) -> No
         assert_same_bits(handed[key], value, key)
 
 
-def test_weights_given_may_be_read_only(adapter: Adapter) -> None:
-    model = EVERY_LAYER["maps"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_weights_given_may_be_read_only(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
     adapter.require(model, "float32")
     weights = random_weights(model)
     copies = {key: value.copy() for key, value in weights.items()}

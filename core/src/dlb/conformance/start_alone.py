@@ -1,6 +1,6 @@
 """A process of its own that brings the framework up, trains, and prints what it saw as JSON.
 
-Run by ``test_start.py``: ``python -m adapter.start_alone NAME MODULE THREADS``.
+Run by ``test_start.py``: ``python -m dlb.conformance.start_alone NAME MODULE THREADS``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import json
 import sys
 import time
 
-from dlb import workload as W
-
-from .models import chain, random_batch, random_weights
+from .models import busy_model, random_batch, random_weights
 from .subject import Adapter, find
 
 SECONDS = 2.0
@@ -35,16 +33,9 @@ def main(name: str, module: str, threads: int) -> None:
 
 def _cores_used(adapter: Adapter) -> float:
     """CPU seconds of the process for each second of training large layers."""
-    model = chain(
-        (8, 32, 32),
-        W.Conv(out_channels=32, kernel=(5, 5)),
-        W.ReLU(),
-        W.Flatten(),
-        W.Linear(out_features=64),
-    )
-    adapter.require(model, "float32")
-    inputs, labels = random_batch(model, "float32", samples=32)
-    built = adapter.build(model, random_weights(model), "float32", batch_size=32)
+    model, dtype = busy_model(adapter.described.layers), adapter.described.dtypes[0]
+    inputs, labels = random_batch(model, dtype, samples=32)
+    built = adapter.build(model, random_weights(model), dtype, batch_size=32)
     batch = adapter.native(inputs, labels)
     for _ in range(3):
         float(built.train_step(*batch))

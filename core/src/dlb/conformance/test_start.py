@@ -11,7 +11,7 @@ from dlb import workload as W
 from dlb.contract import TrainableModel
 from dlb.errors import UnsupportedError
 
-from .models import chain, random_batch, random_weights
+from .models import busy_model, chain, random_batch, random_weights
 from .processes import run_python
 from .subject import Adapter
 
@@ -30,9 +30,10 @@ except UnsupportedError as error:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_framework_uses_as_many_threads_as_it_is_asked_to(
-    adapter_names: tuple[str, str], threads: int
+    adapter: Adapter, adapter_names: tuple[str, str], threads: int
 ) -> None:
     """In processes of their own, since most frameworks take the number only once."""
+    adapter.require(busy_model(adapter.described.layers))
     facts = run_python(["-m", f"{__package__}.start_alone", *adapter_names, str(threads)])
     assert facts["threads"] == threads
     assert facts["version"] and facts["device"]
@@ -60,21 +61,16 @@ def _start_on_cuda(adapter_names: tuple[str, str]) -> str:
 
 def test_a_variant_that_it_does_not_offer_is_refused_by_name(adapter: Adapter) -> None:
     model = chain((6,), W.Linear(out_features=3))
+    adapter.require(model, "float64")
     with pytest.raises(UnsupportedError, match="no-such-variant"):
         adapter.build(model, random_weights(model), variant={"no-such-variant": "on"})
 
 
 def _busy(adapter: Adapter) -> tuple[TrainableModel, tuple[Any, Any]]:
-    model = chain(
-        (8, 32, 32),
-        W.Conv(out_channels=32, kernel=(5, 5)),
-        W.ReLU(),
-        W.Flatten(),
-        W.Linear(out_features=64),
-    )
-    adapter.require(model, "float32")
-    inputs, labels = random_batch(model, "float32", samples=64)
-    built = adapter.build(model, random_weights(model), "float32", batch_size=64)
+    model, dtype = busy_model(adapter.described.layers), adapter.described.dtypes[0]
+    adapter.require(model)
+    inputs, labels = random_batch(model, dtype, samples=64)
+    built = adapter.build(model, random_weights(model), dtype, batch_size=64)
     batch = adapter.native(inputs, labels)
     for _ in range(3):
         float(built.train_step(*batch))

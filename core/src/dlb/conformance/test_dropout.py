@@ -13,6 +13,8 @@ from .closeness import FLOAT32, FLOAT64, assert_same_bits, distance
 from .models import CLASSES, chain, random_weights
 from .subject import Adapter
 
+pytestmark = pytest.mark.layer(type="dropout")
+
 SAMPLES, FEATURES = 64, 600
 RATES = (0.5, 0.3, 0.9)
 BOUND = {"float64": FLOAT64, "float32": FLOAT32}

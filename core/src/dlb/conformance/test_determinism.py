@@ -20,30 +20,12 @@ LENET = load("lenet5")
 
 #: Names that some framework has for something of its own, or cannot spell.
 NAMES = (
-    "double",
-    "forward",
-    "train",
-    "call",
-    "weight",
-    "values",
-    "children",
-    "name",
-    "params",
-    "self",
-    "class",
-    "None",
-    "1",
-    "conv-1",
-    "two words",
-    "größe",
-    "a_b",
-    "_",
-    "_private",
-    "x" * 80,
-    "Conv",
-    "conv:0",
-    "data",
-    "output",
+    *("double", "forward", "train", "call", "weight", "values", "children", "name", "params"),
+    *("self", "class", "None", "1", "conv-1", "a_b", "_", "_private", "Conv", "conv:0"),
+    *("data", "output"),
+    pytest.param("two words", id="two-words"),
+    pytest.param("größe", id="not-ascii"),
+    pytest.param("x" * 80, id="80-letters"),
 )
 
 
@@ -66,8 +48,9 @@ def test_two_builds_of_equal_weights_lose_the_same(adapter: Adapter, name: str, 
     assert losses[0] == losses[1]
 
 
-def test_models_of_both_dtypes_live_side_by_side(adapter: Adapter) -> None:
-    model = EVERY_LAYER["maps"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_models_of_both_dtypes_live_side_by_side(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
     adapter.require(model, "float32")
     adapter.require(model, "float64")
     weights, last = random_weights(model), model.nodes[-1].name
@@ -112,7 +95,7 @@ def test_a_layer_may_be_called(adapter: Adapter, name: str) -> None:
     _check(adapter, model)
 
 
-@pytest.mark.parametrize("name", ["x", "double", "two words", "data"])
+@pytest.mark.parametrize("name", ["x", "double", pytest.param("two words", id="two-words"), "data"])
 def test_the_input_may_be_called(adapter: Adapter, name: str) -> None:
     model = W.Model(
         input=W.Input(shape=(6,), name=name),

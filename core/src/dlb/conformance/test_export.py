@@ -19,6 +19,7 @@ from dlb.graph.structure import compare_structure
 from dlb.workload.files import load
 
 from .closeness import assert_same_bits, distance
+from .layer_cases import EVERY_LAYER
 from .models import CLASSES, chain, graph, random_batch, random_weights
 from .subject import BATCH, Adapter
 
@@ -48,7 +49,7 @@ RESIDUAL = graph(
 MODELS: dict[str, W.Model] = {
     "lenet5": load("lenet5").model,
     "residual": RESIDUAL,
-    "of AlexNet's layers": chain(
+    "layers-of-alexnet": chain(
         (3, 15, 15),
         W.Conv(out_channels=6, kernel=(5, 5), stride=(2, 2), pads=(2, 2, 2, 2)),
         W.ReLU(),
@@ -62,7 +63,7 @@ MODELS: dict[str, W.Model] = {
         W.Dropout(rate=0.5),
         W.Linear(out_features=CLASSES),
     ),
-    "uneven windows": graph(
+    "uneven-windows": graph(
         (3, 9, 8),
         (
             "conv",
@@ -77,21 +78,22 @@ MODELS: dict[str, W.Model] = {
         ("sigmoid", W.Sigmoid(), ("both",)),
         ("logits", W.Linear(out_features=CLASSES), ("sigmoid",)),
     ),
-    "average of uneven windows": chain(
+    "average-of-uneven-windows": chain(
         (3, 9, 8),
         W.AveragePool(kernel=(2, 2), stride=(2, 2), pads=(0, 1, 0, 0)),
         W.Flatten(),
         W.Linear(out_features=CLASSES),
     ),
-    "features with batch norm": chain(
+    "features-with-batch_norm": chain(
         (6,),
         W.Linear(out_features=7),
         W.BatchNorm(epsilon=1e-3),
         W.ReLU(),
         W.Linear(out_features=CLASSES, bias=False),
     ),
+    "features": EVERY_LAYER["features"],
     "sequence": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
-    "language model": chain(
+    "language-model": chain(
         (5,),
         W.Embedding(entries=9, features=4),
         W.LSTM(hidden=6),
@@ -101,7 +103,7 @@ MODELS: dict[str, W.Model] = {
     ),
 }
 #: Layers that no framework has as such: what they are composed of is exported.
-COMPOSED = ("average of uneven windows",)
+COMPOSED = ("average-of-uneven-windows",)
 
 
 def _export(adapter: Adapter, built: TrainableModel, model: W.Model, path: Path) -> str:

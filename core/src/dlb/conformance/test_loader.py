@@ -18,17 +18,17 @@ SAMPLES, STEPS = 23, 15
 #: So small that no weight moves: the loss of every step is that of its rows alone.
 STILL = W.SGD(learning_rate=1e-40)
 MODELS = {
-    "maps, labels [N]": EVERY_LAYER["maps"],
-    "features, labels [N]": chain((6,), W.Linear(out_features=CLASSES)),
-    "sequences, labels [N, T]": chain((4, 3), W.LSTM(hidden=CLASSES)),
-    "indices, labels [N, T]": EVERY_LAYER["sequence"],
+    "maps": EVERY_LAYER["maps"],
+    "features": chain((6,), W.Linear(out_features=CLASSES)),
+    "sequences": chain((4, 3), W.LSTM(hidden=CLASSES)),
+    "indices": EVERY_LAYER["sequence"],
 }
 ORDERS = {
-    "no order, some rows twice": row_order(SAMPLES, STEPS),
-    "each row once": np.random.default_rng(3).permutation(SAMPLES)[:21].reshape(7, BATCH),
-    "the rows as they lie": np.arange(21).reshape(7, BATCH),
-    "one row over and over": np.full((2, BATCH), SAMPLES - 1),
-    "a single step": np.array([[4, 0, 22]]),
+    "no-order-some-rows-twice": row_order(SAMPLES, STEPS),
+    "each-row-once": np.random.default_rng(3).permutation(SAMPLES)[:21].reshape(7, BATCH),
+    "the-rows-as-they-lie": np.arange(21).reshape(7, BATCH),
+    "one-row-over-and-over": np.full((2, BATCH), SAMPLES - 1),
+    "a-single-step": np.array([[4, 0, 22]]),
 }
 VIAS = ("pipeline", "memory")
 
@@ -74,7 +74,7 @@ def test_pipeline_and_memory_train_alike_bit_for_bit(
     runs = {}
     for via in VIAS:
         built = adapter.build(model, random_weights(model), dtype)
-        batches = adapter.load(inputs, labels, ORDERS["no order, some rows twice"], via)
+        batches = adapter.load(inputs, labels, ORDERS["no-order-some-rows-twice"], via)
         losses = np.array([float(built.train_step(*each)) for each in batches])
         runs[via] = {"losses": losses, **built.weights()}
     assert len(runs["memory"]["losses"]) == STEPS
@@ -83,25 +83,26 @@ def test_pipeline_and_memory_train_alike_bit_for_bit(
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_the_arrays_given_may_be_read_only(adapter: Adapter, via: str) -> None:
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_the_arrays_given_may_be_read_only(adapter: Adapter, name: str, via: str) -> None:
     """As those of a data set are, which every framework is given."""
-    model = MODELS["maps, labels [N]"]
+    model = MODELS[name]
     adapter.require(model, "float32")
     inputs, labels = random_batch(model, "float32", samples=SAMPLES)
     copies = inputs.copy(), labels.copy()
     for array in (inputs, labels):
         array.setflags(write=False)
-    _losses(adapter, model, inputs, labels, ORDERS["each row once"], via, "float32")
+    _losses(adapter, model, inputs, labels, ORDERS["each-row-once"], via, "float32")
     assert_same_bits(inputs, copies[0], "inputs")
     assert_same_bits(labels, copies[1], "labels")
 
 
 @pytest.mark.parametrize("via", VIAS)
 def test_two_iterations_at_once_do_not_disturb_each_other(adapter: Adapter, via: str) -> None:
-    model = MODELS["features, labels [N]"]
+    model = MODELS["features"]
     adapter.require(model, "float64")
     inputs, labels = random_batch(model, samples=SAMPLES)
-    order = ORDERS["each row once"]
+    order = ORDERS["each-row-once"]
     built = adapter.build(model, random_weights(model), optimizer=STILL)
     turned = np.ascontiguousarray(order[::-1])
     forth, back = (adapter.load(inputs, labels, each, via) for each in (order, turned))
@@ -113,11 +114,12 @@ def test_two_iterations_at_once_do_not_disturb_each_other(adapter: Adapter, via:
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_an_iteration_can_be_given_up(adapter: Adapter, via: str) -> None:
-    model = MODELS["maps, labels [N]"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_an_iteration_can_be_given_up(adapter: Adapter, name: str, via: str) -> None:
+    model = MODELS[name]
     adapter.require(model, "float32")
     inputs, labels = random_batch(model, "float32", samples=SAMPLES)
     for _ in range(3):
-        batches = adapter.load(inputs, labels, ORDERS["no order, some rows twice"], via)
+        batches = adapter.load(inputs, labels, ORDERS["no-order-some-rows-twice"], via)
         next(batches)
         del batches

@@ -23,6 +23,7 @@ from dlb.contract import (
     StartRequest,
     TrainableModel,
 )
+from dlb.errors import PluginError
 from dlb.plugins import check_description, check_hooks, load_plugins
 
 Arrays = Mapping[str, np.ndarray]
@@ -150,9 +151,11 @@ class Adapter:
 def find(name: str, module: str = "") -> Adapter:
     """The adapter of that name: of the installed plugins, or of the module when one is given.
 
+    A module may go without the name, which it tells.
+
     Raises:
         UnknownNameError: no installed plugin describes it.
-        PluginError: the module breaks the hook contract.
+        PluginError: the module cannot be imported, breaks the hook contract, or is another adapter.
     """
     if not module:
         plugins = load_plugins()
@@ -163,13 +166,17 @@ def find(name: str, module: str = "") -> Adapter:
             if hasattr(plugin, "dlb_describe") and plugin.dlb_describe().name == name
         ]
         return Adapter(name, holder.__name__, described, plugins.hook)
-    loaded = importlib.import_module(module)
+    try:
+        loaded = importlib.import_module(module)
+    # Someone else's code, which may raise anything.
+    except Exception as error:
+        raise PluginError(f"module {module}: {type(error).__name__}: {error}") from error
     check_hooks(loaded)
     manager = pluggy.PluginManager("dlb")
     manager.add_hookspecs(hookspecs)
     manager.register(loaded)
     described = loaded.dlb_describe()
     check_description(described)
-    if described.name != name:
-        raise pytest.UsageError(f"{module} is adapter '{described.name}', not '{name}'")
-    return Adapter(name, module, described, manager.hook)
+    if name and described.name != name:
+        raise PluginError(f"module {module} is adapter '{described.name}', not '{name}'")
+    return Adapter(described.name, module, described, manager.hook)

@@ -22,26 +22,24 @@ STEPS = 5
 #: 0.05 and 0.9 are not numbers of float32: a framework that keeps them in it is 1e-8 off.
 OPTIMIZERS: dict[str, W.Optimizer] = {
     "sgd": W.SGD(learning_rate=0.05),
-    "sgd with decay": W.SGD(learning_rate=0.05, weight_decay=0.03),
+    "sgd-with-decay": W.SGD(learning_rate=0.05, weight_decay=0.03),
     "momentum": W.SGD(learning_rate=0.05, momentum=0.9),
-    "momentum with decay": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03),
+    "momentum-with-decay": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03),
     "nesterov": W.SGD(learning_rate=0.05, momentum=0.9, nesterov=True),
-    "nesterov with decay": W.SGD(
+    "nesterov-with-decay": W.SGD(
         learning_rate=0.05, momentum=0.7, nesterov=True, weight_decay=0.03
     ),
     "adam": W.Adam(learning_rate=0.01),
-    "adam, other betas, large epsilon": W.Adam(
-        learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1
-    ),
-    "adam with decay": W.Adam(learning_rate=0.01, weight_decay=0.03),
+    "adam-other-betas-large-epsilon": W.Adam(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
+    "adam-with-decay": W.Adam(learning_rate=0.01, weight_decay=0.03),
 }
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),
-    "rate falls twice": W.Step(milestones=(2, 4), gamma=0.3),
+    "rate-falls-twice": W.Step(milestones=(2, 4), gamma=0.3),
 }
 MODELS = {
     **EVERY_LAYER,
-    "embedding with unread entries": chain(
+    "embedding-with-unread-entries": chain(
         (2,), W.Embedding(entries=40, features=3), W.Linear(out_features=CLASSES), kind="index"
     ),
 }
@@ -81,24 +79,28 @@ def _assert_computes_with(built: TrainableModel, model: W.Model, inputs: np.ndar
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_before_the_first_step_the_state_is_empty_or_zero(adapter: Adapter, optimizer: str) -> None:
-    model, by = MODELS["maps"], OPTIMIZERS[optimizer]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_before_the_first_step_the_state_is_empty_or_zero(
+    adapter: Adapter, name: str, optimizer: str
+) -> None:
+    model, by = MODELS[name], OPTIMIZERS[optimizer]
     adapter.require(model, "float64", by)
     built = adapter.build(model, random_weights(model), optimizer=by)
-    for name, value in built.optimizer_state().items():
-        assert not value.any(), name
+    for key, value in built.optimizer_state().items():
+        assert not value.any(), key
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("model", ["sequence", "features"])
 def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(
-    adapter: Adapter, optimizer: str
+    adapter: Adapter, model: str, optimizer: str
 ) -> None:
-    model, by = EVERY_LAYER["sequence"], OPTIMIZERS[optimizer]
-    adapter.require(model, "float32", by)
-    weights = random_weights(model)
-    built = adapter.build(model, weights, "float32", optimizer=by)
-    formula = Formula(by, {name: weights[name] for name in trained_names(model)})
-    inputs, labels = random_batch(model, "float32", samples=8)
+    described, by = EVERY_LAYER[model], OPTIMIZERS[optimizer]
+    adapter.require(described, "float32", by)
+    weights = random_weights(described)
+    built = adapter.build(described, weights, "float32", optimizer=by)
+    formula = Formula(by, {name: weights[name] for name in trained_names(described)})
+    inputs, labels = random_batch(described, "float32", samples=8)
     order = row_order(8, STEPS)
     for step, rate in steps_of(adapter, built, by, W.Constant(), inputs, labels, order):
         rows = order[step]
@@ -123,8 +125,9 @@ def test_a_step_gives_the_loss_before_the_update(adapter: Adapter, name: str, vi
         assert abs(found - true) <= FLOAT64 * abs(true)
 
 
-def test_a_rate_set_before_a_step_acts_in_that_step(adapter: Adapter) -> None:
-    model = EVERY_LAYER["maps"]
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_a_rate_set_before_a_step_acts_in_that_step(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
     adapter.require(model, "float64")
     weights = random_weights(model)
     inputs, labels = random_batch(model)
