@@ -448,29 +448,32 @@ def _(model: Any) -> None:
             weight[0, 0] = torch.nextafter(weight[0, 0], weight[0, 0] + 1)
 
 
-@plant("exported with another epsilon", "structure", "")
+@plant("exported with another epsilon", "export", "logits")
 def _(model: Any) -> None:
-    norm, evaluate = layer(model, "norm"), model.network.eval
+    norm, train = layer(model, "norm"), model.network.train
 
     def altered() -> Any:
         norm.eps = 1e-3
-        return evaluate()
+        return train(False)
 
-    model.network.eval = altered
+    def restored(mode: bool = True) -> Any:
+        norm.eps = 1e-5
+        return train(mode)
+
+    # Only the export calls eval; the adapter predicts after train(False).
+    model.network.eval, model.network.train = altered, restored
 
 
-@plant("exported before it was trained", "export", "logits")
+@plant("exported before it was trained", "structure", "conv")
 def _(model: Any) -> None:
-    evaluate = model.network.eval
+    train = model.network.train
     kept = {name: value.clone() for name, value in model.network.state_dict().items()}
     trained: dict[str, Tensor] = {}
 
     def earlier() -> Any:
         trained.update({name: v.clone() for name, v in model.network.state_dict().items()})
         model.network.load_state_dict(kept)
-        return evaluate()
-
-    train = model.network.train
+        return train(False)
 
     def later(mode: bool = True) -> Any:
         if trained and mode:
