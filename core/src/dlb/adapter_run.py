@@ -18,8 +18,8 @@ from dlb.errors import DlbError, RecordError
 from dlb.proof import rungs
 from dlb.proof.certificate import Rung
 from dlb.proof.ladder import (
-    as_dtype,
-    check_gradients,
+    FEW_SAMPLES,
+    batch_gradients,
     prove_export,
     prove_float32,
     prove_float64,
@@ -50,8 +50,9 @@ class AdapterRun:
         facts: what the framework and its worker say of themselves.
         version: framework and version; deviations: what the adapter declares.
         rungs: what it was held against.
-        gradients, changes, gradients32: its float64 gradients, what its float64 steps changed, and
-            its float32 gradients, to be compared across adapters.
+        gradients, changes: its float64 gradients, and what its float64 steps changed, to be
+            compared across adapters.
+        exact, rounded: its gradients of a few batches, in float64 and in float32.
         failure: what ended it early, one line.
     """
 
@@ -62,7 +63,8 @@ class AdapterRun:
     rungs: list[Rung] = field(default_factory=list)
     gradients: dict[str, Array] = field(default_factory=dict)
     changes: dict[str, Array] = field(default_factory=dict)
-    gradients32: dict[str, Array] = field(default_factory=dict)
+    exact: list[dict[str, Array]] = field(default_factory=list)
+    rounded: list[dict[str, Array]] = field(default_factory=list)
     timing: Timing | None = None
     quality: Quality | None = None
     exported: Exported | None = None
@@ -220,12 +222,10 @@ class _Climb:
             )
             model.drop()
         if request.dtype == "float32" and "float32" in request.levels:
-            model = self.build_for_proof(group, "float32", PROOF_BATCH)
-            reference = prepared.reference
-            inputs = as_dtype(reference.inputs, "float32")
-            ran.gradients32 = model.gradients(inputs, reference.labels)
-            check_gradients(ran.gradients32, reference.model)
-            model.drop()
+            for dtype, found in (("float64", ran.exact), ("float32", ran.rounded)):
+                model = self.build_for_proof(group, dtype, FEW_SAMPLES)
+                found += batch_gradients(model, prepared.reference)
+                model.drop()
 
     def some_steps(self, model: RemoteModel) -> list[dict[str, Array]]:
         """Every worker's weights after some steps in float64."""

@@ -110,16 +110,15 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     found: list[Rung] = []
     gradients = {one.adapter: one.gradients for one in runs if one.gradients}
     changes = {one.adapter: one.changes for one in runs if one.changes}
-    single = {
-        one.adapter: one.gradients32 for one in runs if one.gradients32 and one.adapter in gradients
-    }
+    rounded = {one.adapter: one.rounded for one in runs if one.rounded}
     sound = _sound(runs)
     if "gradients" in levels:
         found += rungs.agreement_rungs("gradients", "gradients", gradients, sound)
     if "trajectory" in levels:
         found += rungs.agreement_rungs("trajectories", "trajectory", changes, sound)
-    if len(single) > 1:
-        found += rungs.float32_rungs(single, gradients)
+    if len(rounded) > 1:
+        exact = {one.adapter: one.exact for one in runs}
+        found += rungs.float32_rungs(rounded, exact)
     return found
 
 

@@ -29,7 +29,9 @@ from dlb.workload import (
 from dlb.workload.shapes import trained_names
 
 __all__ = [
+    "FEW_SAMPLES",
     "Practice",
+    "batch_gradients",
     "prove_export",
     "prove_float32",
     "prove_float64",
@@ -41,6 +43,8 @@ Array = npt.NDArray[Any]
 #: Takes each rung as it is climbed, so that none is lost to what comes after it.
 Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
+#: Batches that float32 gradients are compared on. Small, so that few of them meet a kink.
+FEW_BATCHES, FEW_SAMPLES = 3, 4
 
 
 @dataclass(frozen=True)
@@ -100,17 +104,25 @@ def prove_float64(
     if {"forward", "layers"} & set(levels):
         for training in (False, True):
             _prove_layers(model, reference, adapter, training, keep)
-    if not {"gradients", "float32"} & set(levels):
+    if "gradients" not in levels:
         return {}
     gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
     check_gradients(gradients, reference.model)
-    if "gradients" in levels:
-        moved = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
-        slopes = timed(
-            lambda: rungs.slope_rung(adapter, reference.slopes(moved, gradients.get("input"), seed))
-        )
-        keep(slopes)
+    moved = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
+    along = gradients.get("input")
+    keep(timed(lambda: rungs.slope_rung(adapter, reference.slopes(moved, along, seed))))
     return gradients
+
+
+def batch_gradients(model: RemoteModel, reference: Reference) -> list[dict[str, Array]]:
+    """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
+    found = []
+    inputs = as_dtype(reference.inputs, model.dtype)
+    for start in range(0, FEW_BATCHES * FEW_SAMPLES, FEW_SAMPLES):
+        few = slice(start, start + FEW_SAMPLES)
+        found.append(model.gradients(inputs[few], reference.labels[few]))
+        check_gradients(found[-1], reference.model)
+    return found
 
 
 def _prove_layers(

@@ -273,18 +273,27 @@ def agreement_rungs(
     return rungs
 
 
-def float32_rungs(found: Mapping[str, Tensors], truth: Mapping[str, Tensors]) -> list[Rung]:
+def float32_rungs(
+    found: Mapping[str, Sequence[Tensors]], truth: Mapping[str, Sequence[Tensors]]
+) -> list[Rung]:
     """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
 
-    Never adapter against adapter: two that round alike would prove each other.
+    Never adapter against adapter: two that round alike would prove each other. Of several batches,
+    each tensor's figure is the one of median error: where rounding takes a value across the kink
+    of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong.
 
     Args:
-        found: loss and gradients in float32, by adapter.
+        found: loss and gradients of several batches in float32, by adapter.
         truth: the same adapter's in float64, which other rungs prove.
     """
     every = {
-        adapter: figures(own, truth[adapter], floor(truth[adapter]))
-        for adapter, own in found.items()
+        adapter: _middle(
+            [
+                figures(own, true, floor(true))
+                for own, true in zip(batches, truth[adapter], strict=True)
+            ]
+        )
+        for adapter, batches in found.items()
     }
     best: dict[str, float] = {}
     for some in every.values():
@@ -313,6 +322,15 @@ def float32_rungs(found: Mapping[str, Tensors], truth: Mapping[str, Tensors]) ->
             )
         )
     return rungs
+
+
+def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
+    """For each tensor the figure of the batch with the median error."""
+    by: dict[str, list[Figure]] = {}
+    for some in batches:
+        for one in some:
+            by.setdefault(one.tensor, []).append(one)
+    return worst_first(worst_first(ones)[len(ones) // 2] for ones in by.values())
 
 
 def floor(tensors: Tensors) -> float:
