@@ -27,7 +27,7 @@ from dlb.proof.ladder import (
     timed,
 )
 from dlb.record import Exported, Quality, Timing
-from dlb.request import PROOF_BATCH, Prepared, Reporter, Request
+from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, start, write_arrays
 
@@ -210,7 +210,7 @@ class _Climb:
         request, prepared, ran = self.request, self.prepared, self.ran
         if request.levels & {"update", "trajectory"}:
             self.reporter.phase(ran.adapter, "proving updates")
-            model = self.build_for_proof(group, "float64", PROOF_BATCH)
+            model = self.build_for_proof(group, "float64", PRACTICE_BATCH)
             ran.changes = prove_updates(
                 model,
                 prepared.reference,

@@ -25,8 +25,9 @@ __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"
 Array = npt.NDArray[Any]
 #: Samples that the forward and gradient rungs are run on.
 PROOF_BATCH = 16
-#: Samples that updates are proven on, in batches of :data:`PROOF_BATCH`.
-PRACTICE_SAMPLES = 4 * PROOF_BATCH
+#: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
+#: since every step costs a backward pass in float64 more.
+PRACTICE_BATCH, PRACTICE_SAMPLES = 4, 32
 #: Steps that an update is followed over, unless another number is asked for.
 TRAJECTORY_STEPS = 20
 #: What ``verify`` trains before it exports: enough that no weight is where it started.
@@ -162,7 +163,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         path=scratch / "practice.npz",
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
         labels=random_labels(workload.model, request.seed + 1, PRACTICE_SAMPLES),
-        order=sample_order(PRACTICE_SAMPLES, PROOF_BATCH, request.trajectory_steps, request.seed),
+        order=sample_order(
+            PRACTICE_SAMPLES, PRACTICE_BATCH, request.trajectory_steps, request.seed
+        ),
     )
     for name, some in (("train", training), ("test", test), ("practice", practice)):
         write_arrays(scratch / f"{name}.npz", {"inputs": some.inputs, "labels": some.labels})
