@@ -10,6 +10,7 @@ import click
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings
+from dlb.cli.verify_models import model_options, verify_models
 
 __all__ = ["run_command", "verify_command"]
 
@@ -136,9 +137,17 @@ def run_command(**options: Any) -> int:
 
 
 @click.command("verify")
+@model_options
 @shared_options
 def verify_command(**options: Any) -> int:
-    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record."""
+    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record.
+
+    With --model, twice or more: prove that models of your own, written by hand in several
+    frameworks, are the same model.
+    """
+    status = verify_models(options)
+    if status is not None:
+        return status
     from dlb.request import VERIFY_STEPS
 
     return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)

@@ -1,0 +1,241 @@
+"""A module that somebody wrote, taken in as it is: its parameters, its layers' values, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dlb import workload as W
+from dlb.adoption import Held, NativeModel, Way, plain, summed, tensors, words
+from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
+from dlb.errors import UnsupportedError
+from dlb_torch.layers import TABLE, Place
+
+_AS_IT_IS = {"scale": plain(Place("weight")), "bias": plain(Place("bias"))}
+
+
+def _of(layer: type) -> Callable[[nn.Module], Mapping[str, Way]]:
+    """Where the parameters of a layer type are, as its table has it."""
+    ways = {role: plain(place) for role, place in TABLE[layer].places.items()}
+    return lambda module: ways
+
+
+def _lstm_ways(lstm: nn.Module) -> Mapping[str, Way]:
+    """Of every layer and direction; the two biases, which are added, as one."""
+    assert isinstance(lstm, nn.LSTM)
+    places, found = TABLE[W.LSTM].places, {}
+    for layer in range(lstm.num_layers):
+        for backward in range(1 + lstm.bidirectional):
+            end = f"_l{layer}" + "_reverse" * backward
+            start = f"layer {layer} " * (layer > 0) + "backward " * backward
+            for role, word in (("input_weight", "ih"), ("recurrent_weight", "hh")):
+                found[start + role] = plain(places[role], f"weight_{word}{end}")
+            if lstm.bias:
+                found[f"{start}bias"] = summed(places["bias"], f"bias_ih{end}", f"bias_hh{end}")
+    return found
+
+
+#: By the type of a module: the layer type that it is, and where its parameters are.
+KNOWN: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mapping[str, Way]]]] = {
+    nn.Linear: ("linear", _of(W.Linear)),
+    nn.Conv1d: ("conv", _of(W.Conv)),
+    nn.Conv2d: ("conv", _of(W.Conv)),
+    nn.Conv3d: ("conv", _of(W.Conv)),
+    nn.BatchNorm1d: ("batch_norm", _of(W.BatchNorm)),
+    nn.BatchNorm2d: ("batch_norm", _of(W.BatchNorm)),
+    nn.BatchNorm3d: ("batch_norm", _of(W.BatchNorm)),
+    nn.LayerNorm: ("layer_norm", lambda module: _AS_IT_IS),
+    nn.Embedding: ("embedding", _of(W.Embedding)),
+    nn.LSTM: ("lstm", _lstm_ways),
+}
+
+
+def known(module: nn.Module) -> tuple[str, Mapping[str, Way]]:
+    """The layer type that a module is, and where its parameters are; "" and none if not known."""
+    for kind, (name, ways) in KNOWN.items():
+        if isinstance(module, kind):
+            return name, ways(module)
+    return "", {}
+
+
+class AdoptedModule(NativeModel):
+    """A ``torch.nn.Module``, in float64."""
+
+    def __init__(self, request: AdoptRequest) -> None:
+        self.dtype = request.dtype
+        self.type = getattr(torch, request.dtype)
+        self.device = torch.device(request.device)
+        # For good, since a forward pass may make tensors of its own.
+        torch.set_default_dtype(self.type)
+        model = request.make()
+        if not isinstance(model, nn.Module):
+            raise UnsupportedError(
+                f"its factory gave a {type(model).__name__}; it must give a torch.nn.Module"
+            )
+        self.model = model.to(self.device, self.type)
+        self._shape(request.inputs)
+        self.names = {module: name for name, module in model.named_modules()}
+        self.held = list(self._held())
+
+    def _shape(self, inputs: np.ndarray | None) -> None:
+        """Let lazy layers see an input."""
+        lazy = [
+            name
+            for name, parameter in self.model.named_parameters()
+            if nn.parameter.is_lazy(parameter)
+        ]
+        if not lazy:
+            return
+        if inputs is None:
+            raise UnsupportedError(
+                f"'{lazy[0]}' has no shape before the model has seen an input; give --input or "
+                "--input-shape"
+            )
+        self.model.eval()
+        with torch.no_grad():
+            self.model(self._native(inputs))
+        self.model.to(self.device, self.type)
+
+    def _held(self) -> Iterator[Held]:
+        seen: set[int] = set()
+        for name, module in self.model.named_modules():
+            own = {
+                attribute: tensor
+                for attribute, tensor in [
+                    *module.named_parameters(recurse=False),
+                    *module.named_buffers(recurse=False),
+                ]
+                if tensor.is_floating_point() and id(tensor) not in seen
+            }
+            seen |= {id(tensor) for tensor in own.values()}
+            ways = {
+                role: way
+                for role, way in known(module)[1].items()
+                if all(attribute in own for attribute in way.attributes)
+            }
+            for role, way in ways.items():
+                natives = tuple(own.pop(attribute) for attribute in way.attributes)
+                yield self._holder(name, role, way.attributes, natives, way)
+            for attribute, tensor in own.items():
+                yield self._holder(name, "", (attribute,), (tensor,))
+
+    @staticmethod
+    def _holder(
+        layer: str,
+        role: str,
+        attributes: Sequence[str],
+        natives: tuple[Tensor, ...],
+        way: Way | None = None,
+    ) -> Held:
+        name = " + ".join(f"{layer}.{attribute}".lstrip(".") for attribute in attributes)
+        return Held(name, layer, role, natives[0].requires_grad, natives, way)
+
+    def read(self, native: Tensor) -> np.ndarray:
+        return native.detach().cpu().numpy().copy()
+
+    def write(self, native: Tensor, array: np.ndarray) -> None:
+        with torch.no_grad():
+            native.copy_(torch.from_numpy(array))
+
+    def layers(self) -> list[AdoptedLayer]:
+        return [
+            AdoptedLayer(name, type(module).__name__, _attributes(module), known(module)[0])
+            for module, name in self.names.items()
+        ]
+
+    def input_shape(self) -> None:
+        return None
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Trace:
+        calls: list[LayerCall] = []
+        arrays: dict[int, tuple[Tensor, np.ndarray]] = {}
+        wanted = set(layers)
+
+        def value(tensor: Any) -> np.ndarray | None:
+            if not isinstance(tensor, Tensor):
+                return None
+            if id(tensor) not in arrays:  # the tensor is kept, so that its id stays its own
+                arrays[id(tensor)] = tensor, tensor.detach().cpu().numpy().copy()
+            return arrays[id(tensor)][1]
+
+        def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            name = self.names.get(module)
+            if name is None:
+                return
+            first, result = value(given[0] if given else None), value(_first(output))
+            if isinstance(module, nn.LSTM) and not module.batch_first:
+                first, result = _batch_first(first), _batch_first(result)
+            if name not in wanted:
+                first = result = None
+            calls.append(LayerCall(name, first, result))
+
+        hooks = [module.register_forward_hook(note) for module in self.names]
+        states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
+        try:
+            self.model.train(training)
+            with torch.no_grad():
+                outputs = list(tensors(self.model(self._native(inputs)), torch.is_tensor))
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self._restore(states)
+        return Trace(tuple(one.detach().cpu().numpy().copy() for one in outputs), tuple(calls))
+
+    def gradients(
+        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+    ) -> Gradients:
+        states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
+        given = self._native(inputs)
+        given.requires_grad_(given.is_floating_point())
+        self.model.train(training)
+        outputs = tensors(self.model(given), torch.is_tensor)
+        total = sum(
+            torch.sum(output * torch.from_numpy(cotangent).to(self.device))
+            for output, cotangent in zip(outputs, cotangents)
+        )
+        natives = [native for one in self.held if one.trained for native in one.natives]
+        sources = [*natives, *([given] if given.requires_grad else [])]
+        found = torch.autograd.grad(total, sources, allow_unused=True)
+        self._restore(states)
+        by = {
+            id(source): np.zeros(source.shape) if one is None else one.cpu().numpy()
+            for source, one in zip(sources, found)
+        }
+        return Gradients(
+            loss=total.detach().cpu().numpy(),
+            parameters=self.gathered(lambda native: by[id(native)]),
+            inputs=by[id(given)] if given.requires_grad else None,
+        )
+
+    def _native(self, inputs: np.ndarray) -> Tensor:
+        given = torch.from_numpy(np.array(inputs)).to(self.device)
+        return given.to(self.type) if given.is_floating_point() else given
+
+    @staticmethod
+    def _restore(states: list[tuple[Tensor, Tensor]]) -> None:
+        with torch.no_grad():
+            for tensor, kept in states:
+                tensor.copy_(kept)
+
+
+def _first(output: Any) -> Any:
+    """The one tensor that is taken for a layer's output: an LSTM's sequence, not its states."""
+    while isinstance(output, (list, tuple)) and output:
+        output = output[0]
+    return output
+
+
+def _batch_first(array: np.ndarray | None) -> np.ndarray | None:
+    return array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array
+
+
+def _attributes(module: nn.Module) -> dict[str, str]:
+    """What a module was made with, as it keeps it."""
+    own = vars(module).items()
+    return words((name, value) for name, value in own if name[0] != "_" and name != "training")
