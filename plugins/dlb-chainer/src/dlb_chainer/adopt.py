@@ -123,11 +123,10 @@ class AdoptedLink(NativeModel):
                 yield self._holder(name, role, way.attributes, natives, way)
             for attribute in sorted({*link._params, *link._persistent}):
                 native = getattr(link, attribute)
-                array = native.array if isinstance(native, chainer.Parameter) else native
-                if getattr(array, "dtype", self.type).kind == "f" and id(native) not in seen:
-                    if isinstance(native, (chainer.Parameter, *chainer.get_array_types())):
-                        seen.add(id(native))
-                        yield self._holder(name, "", (attribute,), (native,))
+                # Other states are counts.
+                if _is_array(native) and native.dtype.kind == "f" and id(native) not in seen:
+                    seen.add(id(native))
+                    yield self._holder(name, "", (attribute,), (native,))
 
     @staticmethod
     def _holder(
@@ -160,7 +159,8 @@ class AdoptedLink(NativeModel):
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> Trace:
         watch = _Watch(self.names, set(layers))
-        with self._pass(training), chainer.no_backprop_mode(), watch:
+        functions = _Functions(watch)
+        with self._pass(training), chainer.no_backprop_mode(), watch, functions:
             outputs = list(tensors(self.model(self._native(inputs)), _is_array))
         return Trace(tuple(_host(_plain(one)) for one in outputs), tuple(watch.calls))
 
@@ -211,14 +211,21 @@ class _Watch(chainer.LinkHook):
     def __init__(self, names: Mapping[chainer.Link, str], wanted: set[str]) -> None:
         self.names, self.wanted = names, wanted
         self.calls: list[LayerCall] = []
+        self.active: list[chainer.Link] = []
         self._kept: dict[int, tuple[Any, np.ndarray]] = {}
 
+    def forward_preprocess(self, args: Any) -> None:
+        self.active.append(args.link)
+
     def forward_postprocess(self, args: Any) -> None:
+        self.active.pop()
         name = self.names.get(args.link)
         if name is None:
             return
         given, output = _values(args.link, [*args.args, *args.kwargs.values()], args.out)
-        one, other = (self._array(value) if name in self.wanted else None for value in (given, output))
+        one, other = (
+            self._array(value) if name in self.wanted else None for value in (given, output)
+        )
         self.calls.append(LayerCall(name, one, other))
 
     def _array(self, value: Any) -> np.ndarray | None:
@@ -232,6 +239,23 @@ class _Watch(chainer.LinkHook):
         if id(array) not in self._kept:  # the array is kept, so that its id stays its own
             self._kept[id(array)] = array, _host(array)
         return self._kept[id(array)][1]
+
+
+class _Functions(chainer.FunctionHook):
+    """While it lasts, notes functions in the code of links that hold others: ``ReLU()`` in a
+    ``forward`` that somebody wrote. Chainer does not tell what they give."""
+
+    name = "dlb functions"
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        inner = self.watch.active[-1] if self.watch.active else None
+        name = self.watch.names.get(inner)
+        if name is not None and next(inner.children(), None) is not None and not known(inner)[0]:
+            called = f"{name}.{function.label}()".lstrip(".")
+            self.watch.calls.append(LayerCall(called, None, None))
 
 
 def _values(link: chainer.Link, given: Sequence[Any], output: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from dlb import workload as W
 from dlb.adoption import Held, NativeModel, Way, plain, summed, tensors, words
@@ -153,39 +154,16 @@ class AdoptedModule(NativeModel):
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> Trace:
-        calls: list[LayerCall] = []
-        arrays: dict[int, tuple[Tensor, np.ndarray]] = {}
-        wanted = set(layers)
-
-        def value(tensor: Any) -> np.ndarray | None:
-            if not isinstance(tensor, Tensor):
-                return None
-            if id(tensor) not in arrays:  # the tensor is kept, so that its id stays its own
-                arrays[id(tensor)] = tensor, tensor.detach().cpu().numpy().copy()
-            return arrays[id(tensor)][1]
-
-        def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            name = self.names.get(module)
-            if name is None:
-                return
-            first, result = value(given[0] if given else None), value(_first(output))
-            if isinstance(module, nn.LSTM) and not module.batch_first:
-                first, result = _batch_first(first), _batch_first(result)
-            if name not in wanted:
-                first = result = None
-            calls.append(LayerCall(name, first, result))
-
-        hooks = [module.register_forward_hook(note) for module in self.names]
         states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
+        watch = _Watch(self.names, set(layers))
         try:
             self.model.train(training)
-            with torch.no_grad():
+            with torch.no_grad(), watch:
                 outputs = list(tensors(self.model(self._native(inputs)), torch.is_tensor))
         finally:
-            for hook in hooks:
-                hook.remove()
+            watch.remove()
             self._restore(states)
-        return Trace(tuple(one.detach().cpu().numpy().copy() for one in outputs), tuple(calls))
+        return Trace(tuple(one.detach().cpu().numpy().copy() for one in outputs), watch.found())
 
     def gradients(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
@@ -224,15 +202,83 @@ class AdoptedModule(NativeModel):
                 tensor.copy_(kept)
 
 
+class _Watch(TorchFunctionMode):
+    """While it lasts, notes every call of the modules, and of functions in the code of those that
+    hold others: ``relu()`` in a ``forward`` that somebody wrote."""
+
+    def __init__(self, names: Mapping[nn.Module, str], wanted: set[str]) -> None:
+        super().__init__()
+        self.names, self.wanted = names, wanted
+        self._calls: list[tuple[str, Any, Any, bool]] = []
+        self._active: list[nn.Module] = []
+        self._noting = False
+        self._hooks = [module.register_forward_pre_hook(self._begin) for module in names]
+        self._hooks += [module.register_forward_hook(self._end) for module in names]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        self._active.append(module)
+
+    def _end(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        self._active.pop()
+        steps_first = isinstance(module, nn.LSTM) and not module.batch_first
+        self._note(self.names[module], given[0] if given else None, _first(output), steps_first)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "__")
+        inner = self._active[-1] if self._active and not self._noting else None
+        if inner is not None and not name.startswith("__") and torch.is_tensor(result):
+            written = next(inner.children(), None) is not None
+            if written and result.is_floating_point():
+                layer = self.names[inner]
+                called = f"{layer}.{name.strip('_')}()".lstrip(".")
+                self._note(called, args[0] if args else None, result, wanted=layer in self.wanted)
+        return result
+
+    def _note(
+        self,
+        name: str,
+        given: Any,
+        output: Any,
+        steps_first: bool = False,
+        *,
+        wanted: bool | None = None,
+    ) -> None:
+        wanted = name in self.wanted if wanted is None else wanted
+        self._noting = True  # what is called here is not the model's
+        kept = [
+            one.detach().clone() if wanted and torch.is_tensor(one) else None
+            for one in (given, output)
+        ]
+        self._noting = False
+        self._calls.append((name, *kept, steps_first))
+
+    def found(self) -> tuple[LayerCall, ...]:
+        """The calls, in the order in which they ended."""
+        return tuple(
+            LayerCall(name, _array(given, steps_first), _array(output, steps_first))
+            for name, given, output, steps_first in self._calls
+        )
+
+
+def _array(tensor: Tensor | None, steps_first: bool) -> np.ndarray | None:
+    if tensor is None:
+        return None
+    array = tensor.cpu().numpy()
+    return array.swapaxes(0, 1) if steps_first and array.ndim == 3 else array
+
+
 def _first(output: Any) -> Any:
     """The one tensor that is taken for a layer's output: an LSTM's sequence, not its states."""
     while isinstance(output, (list, tuple)) and output:
         output = output[0]
     return output
-
-
-def _batch_first(array: np.ndarray | None) -> np.ndarray | None:
-    return array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array
 
 
 def _attributes(module: nn.Module) -> dict[str, str]:
