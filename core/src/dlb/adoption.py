@@ -17,7 +17,17 @@ import numpy.typing as npt
 from dlb.contract import AdoptedModel, AdoptedParameter
 from dlb.errors import UnsupportedError
 
-__all__ = ["Held", "NativeModel", "Way", "plain", "stacked", "summed", "tensors", "words"]
+__all__ = [
+    "Held",
+    "NativeModel",
+    "Way",
+    "held",
+    "plain",
+    "stacked",
+    "summed",
+    "tensors",
+    "words",
+]
 
 Array = npt.NDArray[Any]
 
@@ -44,12 +54,14 @@ class Way:
         to_canonical: their arrays to the canonical one.
         to_native: the canonical array to theirs.
         to_gradient: their gradients to the canonical one.
+        joined: what stands between their names.
     """
 
     attributes: tuple[str, ...]
     to_canonical: Callable[[Sequence[Array]], Array]
     to_native: Callable[[Array], Sequence[Array]]
     to_gradient: Callable[[Sequence[Array]], Array]
+    joined: str = " + "
 
 
 def plain(place: Place, attribute: str = "") -> Way:
@@ -87,7 +99,7 @@ def stacked(attributes: Sequence[str]) -> Way:
         return np.concatenate(arrays)
 
     count = len(attributes)
-    return Way(tuple(attributes), canonical, lambda array: np.split(array, count), canonical)
+    return Way(tuple(attributes), canonical, lambda array: np.split(array, count), canonical, " | ")
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,19 @@ class Held:
     trained: bool
     natives: tuple[Any, ...]
     way: Way | None = None
+
+
+def held(
+    layer: str, role: str, trained: bool, natives: Mapping[str, Any], way: Way | None = None
+) -> Held:
+    """A parameter that is named after its layer and the attributes of the layer that hold it.
+
+    Args:
+        natives: by attribute, in the order of the way's.
+    """
+    joined = way.joined if way else ""
+    name = joined.join(f"{layer}.{attribute}".lstrip(".") for attribute in natives)
+    return Held(name, layer, role, trained, tuple(natives.values()), way)
 
 
 class NativeModel(AdoptedModel):

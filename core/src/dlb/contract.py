@@ -277,7 +277,7 @@ class AdoptedParameter:
 
     Attributes:
         name: the framework's own, unique in the model; several joined by `` + `` where the layer
-            adds or stacks them.
+            adds them, by `` | `` where they lie one after another.
         layer: name of the layer that owns it.
         role: the canonical parameter that it is by the type of its layer (``weight``,
             ``mean``), and is then given and taken in canonical layout; ""

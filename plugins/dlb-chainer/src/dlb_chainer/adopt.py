@@ -15,7 +15,7 @@ from chainer import Variable
 from chainer.backends import cuda
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, plain, stacked, tensors, words
+from dlb.adoption import Held, NativeModel, Way, held, plain, stacked, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_chainer.layers import TABLE, Place
@@ -33,12 +33,12 @@ def _of(layer: type) -> Ways:
 def _steps_ways(link: chainer.Link) -> Mapping[str, Way]:
     """Of every layer of an NStepLSTM: a matrix and two biases, which are added, for each gate.
 
-    Its gates are input, forget, output, cell, first those of the input, then of the last step.
+    Its gates are input, forget, cell, output, first those of the input, then of the last step.
     """
     found: dict[str, Way] = {}
     for layer in range(link.n_layers):
         start = f"layer {layer} " * (layer > 0)
-        ours, theirs = (0, 2, 1, 3), (4, 6, 5, 7)
+        ours, theirs = (0, 3, 1, 2), (4, 7, 5, 6)
         found[f"{start}input_weight"] = stacked([f"{layer}.w{gate}" for gate in ours])
         found[f"{start}recurrent_weight"] = stacked([f"{layer}.w{gate}" for gate in theirs])
         found[f"{start}bias"] = _added([f"{layer}.b{gate}" for gate in (*ours, *theirs)])
@@ -116,29 +116,19 @@ class AdoptedLink(NativeModel):
         seen: set[int] = set()
         for link, name in self.names.items():
             for role, way in known(link)[1].items():
-                natives = tuple(_get(link, attribute) for attribute in way.attributes)
-                if any(native is None or id(native) in seen for native in natives):
+                natives = {attribute: _get(link, attribute) for attribute in way.attributes}
+                if any(one is None or id(one) in seen for one in natives.values()):
                     continue  # a link without a bias, or a parameter of another as well
-                seen |= {id(native) for native in natives}
-                yield self._holder(name, role, way.attributes, natives, way)
+                seen |= {id(native) for native in natives.values()}
+                trained = isinstance(natives[way.attributes[0]], chainer.Parameter)
+                yield held(name, role, trained, natives, way)
             for attribute in sorted({*link._params, *link._persistent}):
                 native = getattr(link, attribute)
                 # Other states are counts.
                 if _is_array(native) and native.dtype.kind == "f" and id(native) not in seen:
                     seen.add(id(native))
-                    yield self._holder(name, "", (attribute,), (native,))
-
-    @staticmethod
-    def _holder(
-        layer: str,
-        role: str,
-        attributes: Sequence[str],
-        natives: tuple[Any, ...],
-        way: Way | None = None,
-    ) -> Held:
-        name = " + ".join(f"{layer}.{attribute}".lstrip(".") for attribute in attributes)
-        trained = isinstance(natives[0], chainer.Parameter)
-        return Held(name, layer, role, trained, natives, way)
+                    trained = isinstance(native, chainer.Parameter)
+                    yield held(name, "", trained, {attribute: native})
 
     def read(self, native: Any) -> np.ndarray:
         return _host(_array(native))

@@ -11,7 +11,7 @@ from mxnet import autograd
 from mxnet.gluon import Block, Parameter, nn, rnn
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, plain, summed, tensors, words
+from dlb.adoption import Held, NativeModel, Way, held, plain, summed, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_mxnet.framework import context
@@ -135,23 +135,13 @@ class AdoptedBlock(NativeModel):
             seen |= {id(parameter) for parameter in own.values()}
             for role, way in known(block)[1].items():
                 if all(attribute in own for attribute in way.attributes):
-                    natives = tuple(own.pop(attribute) for attribute in way.attributes)
-                    yield self._holder(name, role, way.attributes, natives, way)
+                    natives = {attribute: own.pop(attribute) for attribute in way.attributes}
+                    trained = natives[way.attributes[0]].grad_req != "null"
+                    yield held(name, role, trained, natives, way)
             if isinstance(block, nn.BatchNorm) and not _scales(block):
                 own.pop("gamma", None)
             for attribute, parameter in own.items():
-                yield self._holder(name, "", (attribute,), (parameter,))
-
-    @staticmethod
-    def _holder(
-        layer: str,
-        role: str,
-        attributes: Sequence[str],
-        natives: tuple[Parameter, ...],
-        way: Way | None = None,
-    ) -> Held:
-        name = " + ".join(f"{layer}.{attribute}".lstrip(".") for attribute in attributes)
-        return Held(name, layer, role, natives[0].grad_req != "null", natives, way)
+                yield held(name, "", parameter.grad_req != "null", {attribute: parameter})
 
     def read(self, native: Parameter) -> np.ndarray:
         mx.nd.waitall()
@@ -300,7 +290,7 @@ def _canonical(block: Block, array: np.ndarray | None) -> np.ndarray | None:
 
 def _attributes(block: Block) -> dict[str, str]:
     """What a block was made with: its operator's arguments, else what it keeps itself."""
-    hidden = {"_prefix", "_name", "_empty_prefix", "_active", "_monitor_all"}
+    hidden = {"_prefix", "_name", "_empty_prefix", "_active", "_monitor_all", "_flags"}
     kept = getattr(block, "_kwargs", None) or {
         name: value for name, value in vars(block).items() if name not in hidden
     }

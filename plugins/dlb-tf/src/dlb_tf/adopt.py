@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import layers as K
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, plain, tensors, words
+from dlb.adoption import Held, NativeModel, Way, held, plain, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_tf.layers import TABLE, Given, Place
@@ -129,15 +129,11 @@ class AdoptedKeras(NativeModel):
                 variable = attrgetter(attribute)(layer)
                 place = next((n for n, one in enumerate(own) if one is variable), None)
                 if place is not None:
-                    yield self._holder(name, role, own.pop(place), way)
+                    native = own.pop(place)
+                    yield held(name, role, native.trainable, {native.name: native}, way)
             for variable in own:
                 if variable.dtype.startswith("float"):
-                    yield self._holder(name, "", variable)
-
-    @staticmethod
-    def _holder(layer: str, role: str, variable: keras.Variable, way: Way | None = None) -> Held:
-        name = f"{layer}.{variable.name}".lstrip(".")
-        return Held(name, layer, role, variable.trainable, (variable,), way)
+                    yield held(name, "", variable.trainable, {variable.name: variable})
 
     def read(self, native: keras.Variable) -> np.ndarray:
         return np.array(native.numpy())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, plain, summed, tensors, words
+from dlb.adoption import Held, NativeModel, Way, held, plain, summed, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_torch.layers import TABLE, Place
@@ -119,21 +119,10 @@ class AdoptedModule(NativeModel):
                 if all(attribute in own for attribute in way.attributes)
             }
             for role, way in ways.items():
-                natives = tuple(own.pop(attribute) for attribute in way.attributes)
-                yield self._holder(name, role, way.attributes, natives, way)
+                natives = {attribute: own.pop(attribute) for attribute in way.attributes}
+                yield held(name, role, _trained(natives), natives, way)
             for attribute, tensor in own.items():
-                yield self._holder(name, "", (attribute,), (tensor,))
-
-    @staticmethod
-    def _holder(
-        layer: str,
-        role: str,
-        attributes: Sequence[str],
-        natives: tuple[Tensor, ...],
-        way: Way | None = None,
-    ) -> Held:
-        name = " + ".join(f"{layer}.{attribute}".lstrip(".") for attribute in attributes)
-        return Held(name, layer, role, natives[0].requires_grad, natives, way)
+                yield held(name, "", tensor.requires_grad, {attribute: tensor})
 
     def read(self, native: Tensor) -> np.ndarray:
         return native.detach().cpu().numpy().copy()
@@ -200,6 +189,10 @@ class AdoptedModule(NativeModel):
         with torch.no_grad():
             for tensor, kept in states:
                 tensor.copy_(kept)
+
+
+def _trained(natives: Mapping[str, Tensor]) -> bool:
+    return next(iter(natives.values())).requires_grad
 
 
 class _Watch(TorchFunctionMode):

@@ -202,7 +202,8 @@ def _culprit(ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, g
 def _shapes(ours: Side, theirs: Side, past: _Event) -> str:
     own = ours.trace.calls[past.places[0]].output
     other = theirs.trace.calls[past.places[1]].output
-    if own is None or other is None or own.shape == other.shape:
+    comparable = past.output is not None and past.output.largest is not None
+    if own is None or other is None or comparable:
         return ""
     return f"; they give {list(own.shape)} and {list(other.shape)}"
 
