@@ -134,6 +134,15 @@ def test_features_flattened_in_another_order_are_told_and_carried(
     assert verify(first, second, status=0, words=words)["proven"]
 
 
+def test_batch_normalisations_that_keep_other_parts_fail_alone(verify: Verify) -> None:
+    """torch's momentum is one minus everybody else's, and Keras' default is another."""
+    document = verify("torch:image", "tf:momentum", status=1, words=INPUTS["image"])
+    rungs = document["certificate"]["rungs"]
+    (failed,) = (one for one in rungs if one["verdict"] != "passed")
+    assert failed["name"] == "running statistics"
+    assert "'bn1' of torch keeps 0.9" in failed["detail"] and "of tf 0.99" in failed["detail"]
+
+
 def test_channels_last_is_never_guessed(dlb: Dlb, verify: Verify) -> None:
     models = ("--model", "torch=torch_port:image", "--model", "tf=tf_port:image")
     told = dlb("verify", *models, "--input-shape", "3,16,16")

@@ -263,12 +263,15 @@ class AdoptedLayer:
         attributes: what it was made with, as text.
         kind: the layer type of :mod:`dlb.workload` that it is by its type, where that is known
             (``conv``, ``lstm``); "" otherwise.
+        momentum: the part of its running statistics that a batch normalisation keeps at a step of
+            training, as ONNX has it; None of any other layer, and of one that keeps no fixed part.
     """
 
     name: str
     type: str
     attributes: Mapping[str, str]
     kind: str = ""
+    momentum: float | None = None
 
 
 @dataclass(frozen=True)

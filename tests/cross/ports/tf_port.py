@@ -4,7 +4,7 @@ import keras
 from keras import layers, ops
 
 
-def image(epsilon=1e-5, activation="relu", same=False, permute=True):
+def image(epsilon=1e-5, momentum=0.9, activation="relu", same=False, permute=True):
     second = [layers.Conv2D(16, 3, strides=2, padding="same", use_bias=False, name="conv2")]
     if not same:  # pads of 1 on each side, which "same" does not mean where the stride is 2
         conv = layers.Conv2D(16, 3, strides=2, use_bias=False, name="conv2")
@@ -13,7 +13,7 @@ def image(epsilon=1e-5, activation="relu", same=False, permute=True):
         [
             keras.Input((16, 16, 3)),
             layers.Conv2D(8, 3, padding="same", name="conv1"),
-            layers.BatchNormalization(epsilon=epsilon, momentum=0.9, name="bn1"),
+            layers.BatchNormalization(epsilon=epsilon, momentum=momentum, name="bn1"),
             layers.Activation(activation, name="act1"),
             layers.MaxPooling2D(2),
             *second,
@@ -32,6 +32,10 @@ def flat():
 
 def epsilon():
     return image(epsilon=1e-3)
+
+
+def momentum():
+    return image(momentum=0.99)
 
 
 def padding():

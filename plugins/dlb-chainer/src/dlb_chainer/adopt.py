@@ -138,7 +138,13 @@ class AdoptedLink(NativeModel):
 
     def layers(self) -> list[AdoptedLayer]:
         return [
-            AdoptedLayer(name, type(link).__name__, _attributes(link), known(link)[0])
+            AdoptedLayer(
+                name,
+                type(link).__name__,
+                _attributes(link),
+                known(link)[0],
+                link.decay if isinstance(link, L.BatchNormalization) else None,
+            )
             for link, name in self.names.items()
         ]
 

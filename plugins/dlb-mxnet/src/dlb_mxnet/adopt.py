@@ -152,7 +152,13 @@ class AdoptedBlock(NativeModel):
 
     def layers(self) -> list[AdoptedLayer]:
         return [
-            AdoptedLayer(name, type(block).__name__, _attributes(block), known(block)[0])
+            AdoptedLayer(
+                name,
+                type(block).__name__,
+                _attributes(block),
+                known(block)[0],
+                block._kwargs["momentum"] if isinstance(block, nn.BatchNorm) else None,
+            )
             for block, name in self.names.items()
         ]
 

@@ -144,8 +144,10 @@ class AdoptedKeras(NativeModel):
     def layers(self) -> list[AdoptedLayer]:
         found = []
         for layer, name in self.names.items():
-            one = AdoptedLayer(name, type(layer).__name__, _attributes(layer), known(layer)[0])
-            found.append(one)
+            kind = known(layer)[0]
+            momentum = layer.momentum if kind == "batch_norm" else None
+            attributes = _attributes(layer)
+            found.append(AdoptedLayer(name, type(layer).__name__, attributes, kind, momentum))
             if _activation(layer) is not None:
                 activation = _activation(layer).__name__
                 found.append(AdoptedLayer(f"{name}.activation", activation, {}))

@@ -133,7 +133,13 @@ class AdoptedModule(NativeModel):
 
     def layers(self) -> list[AdoptedLayer]:
         return [
-            AdoptedLayer(name, type(module).__name__, _attributes(module), known(module)[0])
+            AdoptedLayer(
+                name,
+                type(module).__name__,
+                _attributes(module),
+                known(module)[0],
+                _momentum(module),
+            )
             for module, name in self.names.items()
         ]
 
@@ -272,6 +278,13 @@ def _first(output: Any) -> Any:
     while isinstance(output, (list, tuple)) and output:
         output = output[0]
     return output
+
+
+def _momentum(module: nn.Module) -> float | None:
+    """torch's is the part that is new; None averages over all batches."""
+    if known(module)[0] != "batch_norm" or module.momentum is None:
+        return None
+    return 1 - module.momentum
 
 
 def _attributes(module: nn.Module) -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import Trace
+from dlb.contract import AdoptedLayer, Trace
 from dlb.errors import UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Rung
 from dlb.proof.distance import figures, passes, same_bits
@@ -29,6 +29,7 @@ GRADIENTS = "gradients"
 #: but for rounding, as a bias before a batch normalisation has, is off by 1e-16 of the whole.
 SMALL = 1e-3
 TRAINING = "forward, training"
+STATISTICS = "running statistics"
 
 
 class Model:
@@ -175,13 +176,15 @@ class _Comparison:
     def rungs(self) -> list[Rung]:
         """Climb: each rung is timed, and what raises is not run."""
         found = []
-        for name, make in (
+        rungs: list[tuple[str, Callable[[], Rung]]] = [
             ("weights", self.carried),
             ("forward", self.evaluated),
             ("layers", self.layers),
             (TRAINING, self.trained),
-            (GRADIENTS, self.gradients),
-        ):
+        ]
+        if self._normalisations():
+            rungs.append((STATISTICS, self.statistics))
+        for name, make in (*rungs, (GRADIENTS, self.gradients)):
             began = time.perf_counter()
             try:
                 rung = make()
@@ -303,6 +306,37 @@ class _Comparison:
             rung = msgspec.structs.replace(rung, detail=detail)
         return rung
 
+    def _normalisations(self) -> list[tuple[AdoptedLayer, AdoptedLayer]]:
+        """Batch normalisations that are counterparts; not those that keep no fixed part, both."""
+        ours, theirs = self.truth.model.remote.layers, self.model.remote.layers
+        found = [
+            (ours[own], theirs[other])
+            for own, other in self.owners.items()
+            if own in ours and other in theirs and ours[own].kind == "batch_norm"
+        ]
+        return [pair for pair in found if any(one.momentum is not None for one in pair)]
+
+    def statistics(self) -> Rung:
+        """What each batch normalisation keeps of its running statistics at a step."""
+        pairs = self._normalisations()
+        expected = {own.name: np.array([own.momentum], np.float64) for own, _ in pairs}
+        found = {own.name: np.array([other.momentum], np.float64) for own, other in pairs}
+        wrong = [
+            f"'{own.name}' of {self.truth.model.name} keeps {_part(own)} of its running statistics "
+            f"at a step, '{other.name}' of {self.model.name} {_part(other)}"
+            for own, other in pairs
+            if not passes(figures({"": found[own.name]}, {"": expected[own.name]}), FLOAT64_GATE)
+        ]
+        return Rung(
+            name=STATISTICS,
+            adapter=self.model.name,
+            against=f"momentum of {self.truth.model.name}'s batch normalisations",
+            verdict=verdict(not wrong),
+            gate=FLOAT64_GATE,
+            figures=figures(found, expected),
+            detail="; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if wrong[3:] else ""),
+        )
+
     def gradients(self) -> Rung:
         """Gradients of the outputs times seeded cotangents, by every parameter and the input."""
         training = not self.drawing
@@ -337,6 +371,10 @@ class _Comparison:
             figures=compared,
             detail="; ".join([*alone, *([mode] if mode else [])]),
         )
+
+
+def _part(layer: AdoptedLayer) -> str:
+    return "no fixed part" if layer.momentum is None else f"{layer.momentum:.6g}"
 
 
 def _named(outputs: Sequence[Array]) -> dict[str, Array]:
