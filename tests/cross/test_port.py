@@ -73,6 +73,13 @@ def test_sequences_in_each_frameworks_own_way_are_proven(verify: Verify) -> None
     assert bias["to"] == "lstm.bias_ih_l0 + lstm.bias_hh_l0"
 
 
+def test_gated_recurrent_units_are_proven(verify: Verify) -> None:
+    document = verify("torch:gated", "tf:gated", "mxnet:gated", status=0, words=INPUTS["cell"])
+    assert document["proven"]
+    (bias,) = (one for one in document["weights"]["tf"] if "bias_ih" in one["from"])
+    assert bias == {"from": "gru.bias_ih_l0 | gru.bias_hh_l0", "to": "gru.bias"}
+
+
 #: The kind of error, the reference, the model that has it, and what must be told of its place.
 ERRORS = [
     ("epsilon", "torch", "tf", r"first layer past the gate: 'bn1'.*eps=1e-05.*epsilon=0.001"),

@@ -21,6 +21,7 @@ __all__ = [
     "Held",
     "NativeModel",
     "Way",
+    "gru_ways",
     "held",
     "plain",
     "stacked",
@@ -100,6 +101,41 @@ def stacked(attributes: Sequence[str]) -> Way:
 
     count = len(attributes)
     return Way(tuple(attributes), canonical, lambda array: np.split(array, count), canonical, " | ")
+
+
+def gru_ways(
+    weights: tuple[str, str], biases: tuple[str, str], gates: tuple[int, int, int]
+) -> dict[str, Way]:
+    """A GRU whose reset gate acts after the recurrent product, as ONNX' ``linear_before_reset``.
+
+    Canonical weights are [3 * hidden, ...] in ONNX' order of gates: update, reset, hidden; the
+    biases of both products lie one below the other, [2, 3 * hidden].
+
+    Args:
+        weights, biases: the attributes, of the input and of the last step.
+        gates: the place of each of ONNX' gates among the framework's.
+    """
+    back = tuple(gates.index(gate) for gate in range(3))
+
+    def ordered(array: Array, order: Sequence[int]) -> Array:
+        parts = np.split(array, 3)
+        return np.concatenate([parts[gate] for gate in order])
+
+    def weight(attribute: str) -> Way:
+        def canonical(arrays: Sequence[Array]) -> Array:
+            return ordered(arrays[0], gates)
+
+        return Way((attribute,), canonical, lambda array: [ordered(array, back)], canonical)
+
+    def both(arrays: Sequence[Array]) -> Array:
+        return np.stack([ordered(array, gates) for array in arrays])
+
+    bias = Way(biases, both, lambda array: [ordered(one, back) for one in array], both, " | ")
+    return {
+        "input_weight": weight(weights[0]),
+        "recurrent_weight": weight(weights[1]),
+        "bias": bias,
+    }
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,12 @@ class Text(Block):
         return self.out(self.lstm(self.embed(tokens))[:, -1])
 
 
+def gated():
+    net = nn.Sequential()
+    net.add(rnn.GRU(5, layout="NTC"), nn.Dense(3, flatten=False))
+    return net
+
+
 def text():
     return Text()
 

@@ -46,6 +46,10 @@ def activation():
     return image(activation="elu")
 
 
+def gated():
+    return keras.Sequential([layers.GRU(5, return_sequences=True), layers.Dense(3)])
+
+
 def text():
     return keras.Sequential([layers.Embedding(50, 8), layers.LSTM(12), layers.Dense(4)])
 

@@ -93,6 +93,20 @@ class Cell(nn.Module):
         return self.out(self.lstm(x))
 
 
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(6, 5, batch_first=True)
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(self.gru(x)[0])
+
+
+def gated():
+    return Gated()
+
+
 def image():
     return Image()
 

@@ -11,7 +11,7 @@ from mxnet import autograd
 from mxnet.gluon import Block, Parameter, nn, rnn
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, held, plain, summed, tensors, words
+from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_mxnet.framework import context
@@ -47,24 +47,37 @@ def _scales(block: Block) -> bool:
     return not block._kwargs["fix_gamma"]
 
 
-def _lstm_ways(block: Block) -> Mapping[str, Way]:
-    """Of every layer and direction; the two biases, which are added, as one."""
-    found: dict[str, Way] = {}
-    for layer in range(block._num_layers):
-        for direction in ("l", "r")[: block._dir]:
-            start = f"layer {layer} " * (layer > 0) + "backward " * (direction == "r")
-            cell = _cell_ways(f"{direction}{layer}_")
-            found.update({f"{start}{role}": way for role, way in cell.items()})
-    return found
-
-
-def _cell_ways(prefix: str = "") -> Mapping[str, Way]:
+def _lstm_ways(prefix: str) -> Mapping[str, Way]:
+    """The two biases, which are added, as one."""
     places = TABLE[W.LSTM].places
     return {
         "input_weight": plain(places["input_weight"], f"{prefix}i2h_weight"),
         "recurrent_weight": plain(places["recurrent_weight"], f"{prefix}h2h_weight"),
         "bias": summed(places["bias"], f"{prefix}i2h_bias", f"{prefix}h2h_bias"),
     }
+
+
+def _gru_ways(prefix: str) -> Mapping[str, Way]:
+    """MXNet's gates are reset, update, new; ONNX' update, reset, new. Both biases are needed."""
+    weights = f"{prefix}i2h_weight", f"{prefix}h2h_weight"
+    return gru_ways(weights, (f"{prefix}i2h_bias", f"{prefix}h2h_bias"), (1, 0, 2))
+
+
+def _every_layer(ways: Callable[[str], Mapping[str, Way]]) -> Ways:
+    """Of every layer and direction of a recurrent block, by the start of its attributes' names."""
+
+    def of(block: Block) -> Mapping[str, Way]:
+        if isinstance(block, rnn.RecurrentCell):
+            return ways("")
+        found: dict[str, Way] = {}
+        for layer in range(block._num_layers):
+            for direction in ("l", "r")[: block._dir]:
+                start = f"layer {layer} " * (layer > 0) + "backward " * (direction == "r")
+                some = ways(f"{direction}{layer}_")
+                found.update({f"{start}{role}": way for role, way in some.items()})
+        return found
+
+    return of
 
 
 #: By the type of a block: the layer type that it is, and where its parameters are.
@@ -76,8 +89,10 @@ KNOWN: dict[type[Block], tuple[str, Ways]] = {
     nn.BatchNorm: ("batch_norm", _batch_norm_ways),
     nn.LayerNorm: ("layer_norm", lambda block: _NORMALISATION),
     nn.Embedding: ("embedding", _of(W.Embedding)),
-    rnn.LSTM: ("lstm", _lstm_ways),
-    rnn.LSTMCell: ("lstm", lambda block: _cell_ways()),
+    rnn.LSTM: ("lstm", _every_layer(_lstm_ways)),
+    rnn.LSTMCell: ("lstm", _every_layer(_lstm_ways)),
+    rnn.GRU: ("gru", _every_layer(_gru_ways)),
+    rnn.GRUCell: ("gru", _every_layer(_gru_ways)),
 }
 
 

@@ -47,6 +47,21 @@ def _depthwise_ways(layer: K.Layer) -> Mapping[str, Way]:
     return {**_CONV, "weight": plain(Place("kernel", native, canonical))}
 
 
+def _gru_ways(layer: K.Layer) -> Mapping[str, Way]:
+    """Keras' gates are ONNX' own; its two biases are one variable, [2, 3 * units]."""
+    if not layer.reset_after:  # the reset gate acts elsewhere
+        return {}
+
+    def turned(attribute: str) -> Way:
+        return plain(Place(attribute, lambda w: w.T, lambda w: w.T))
+
+    return {
+        "input_weight": turned("cell.kernel"),
+        "recurrent_weight": turned("cell.recurrent_kernel"),
+        "bias": plain(Place("cell.bias")),
+    }
+
+
 #: By the type of a layer: the layer type that it is, and where its parameters are.
 KNOWN: dict[type[K.Layer], tuple[str, Callable[[K.Layer], Mapping[str, Way]]]] = {
     K.Dense: ("linear", _of(W.Linear)),
@@ -59,6 +74,7 @@ KNOWN: dict[type[K.Layer], tuple[str, Callable[[K.Layer], Mapping[str, Way]]]] =
     K.LayerNormalization: ("layer_norm", lambda layer: _NORMALISATION),
     K.Embedding: ("embedding", _of(W.Embedding)),
     K.LSTM: ("lstm", _of(W.LSTM)),
+    K.GRU: ("gru", _gru_ways),
 }
 #: Layers that leave the order of axes as it was.
 ELEMENTWISE = (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, held, plain, summed, tensors, words
+from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_torch.layers import TABLE, Place
@@ -25,18 +25,41 @@ def _of(layer: type) -> Callable[[nn.Module], Mapping[str, Way]]:
     return lambda module: ways
 
 
-def _lstm_ways(lstm: nn.Module) -> Mapping[str, Way]:
-    """Of every layer and direction; the two biases, which are added, as one."""
-    assert isinstance(lstm, nn.LSTM)
-    places, found = TABLE[W.LSTM].places, {}
-    for layer in range(lstm.num_layers):
-        for backward in range(1 + lstm.bidirectional):
-            end = f"_l{layer}" + "_reverse" * backward
+def _lstm_ways(module: nn.Module) -> Mapping[str, Way]:
+    """The two biases, which are added, as one."""
+    places = TABLE[W.LSTM].places
+
+    def ways(end: str) -> Mapping[str, Way]:
+        return {
+            "input_weight": plain(places["input_weight"], f"weight_ih{end}"),
+            "recurrent_weight": plain(places["recurrent_weight"], f"weight_hh{end}"),
+            "bias": summed(places["bias"], f"bias_ih{end}", f"bias_hh{end}"),
+        }
+
+    return _every_layer(module, ways)
+
+
+def _gru_ways(module: nn.Module) -> Mapping[str, Way]:
+    """torch's gates are reset, update, new; ONNX' update, reset, new. Both biases are needed."""
+
+    def ways(end: str) -> Mapping[str, Way]:
+        return gru_ways(
+            (f"weight_ih{end}", f"weight_hh{end}"), (f"bias_ih{end}", f"bias_hh{end}"), (1, 0, 2)
+        )
+
+    return _every_layer(module, ways)
+
+
+def _every_layer(module: nn.Module, ways: Callable[[str], Mapping[str, Way]]) -> Mapping[str, Way]:
+    """Of every layer and direction of a recurrent module, by the end of its attributes' names."""
+    if isinstance(module, nn.RNNCellBase):
+        return ways("")
+    found: dict[str, Way] = {}
+    for layer in range(module.num_layers):
+        for backward in range(1 + module.bidirectional):
             start = f"layer {layer} " * (layer > 0) + "backward " * backward
-            for role, word in (("input_weight", "ih"), ("recurrent_weight", "hh")):
-                found[start + role] = plain(places[role], f"weight_{word}{end}")
-            if lstm.bias:
-                found[f"{start}bias"] = summed(places["bias"], f"bias_ih{end}", f"bias_hh{end}")
+            some = ways(f"_l{layer}" + "_reverse" * backward)
+            found.update({f"{start}{role}": way for role, way in some.items()})
     return found
 
 
@@ -52,6 +75,9 @@ KNOWN: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mapping[str, Way]]
     nn.LayerNorm: ("layer_norm", lambda module: _AS_IT_IS),
     nn.Embedding: ("embedding", _of(W.Embedding)),
     nn.LSTM: ("lstm", _lstm_ways),
+    nn.LSTMCell: ("lstm", _lstm_ways),
+    nn.GRU: ("gru", _gru_ways),
+    nn.GRUCell: ("gru", _gru_ways),
 }
 
 
@@ -223,7 +249,7 @@ class _Watch(TorchFunctionMode):
 
     def _end(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         self._active.pop()
-        steps_first = isinstance(module, nn.LSTM) and not module.batch_first
+        steps_first = isinstance(module, (nn.LSTM, nn.GRU)) and not module.batch_first
         self._note(self.names[module], given[0] if given else None, _first(output), steps_first)
 
     def __torch_function__(

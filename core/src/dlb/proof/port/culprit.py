@@ -26,6 +26,8 @@ from dlb.proof.port.weight_map import Pair
 __all__ = ["Found", "Side", "compare_layers", "owner_pairs"]
 
 Array = npt.NDArray[Any]
+#: Kinds of layers that are called with a sequence, or once for each of its steps.
+RECURRENT = ("lstm", "gru")
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _events(ours: Side, theirs: Side, owners: Mapping[str, str]) -> tuple[list[_
         kind = ours.layers[layer].kind if layer in ours.layers else ""
         same = kind == (theirs.layers[other].kind if other in theirs.layers else "")
         mine, others = _calls(ours.trace, layer), _calls(theirs.trace, other)
-        if kind == "lstm" and same and len(mine) != len(others):
+        if kind in RECURRENT and same and len(mine) != len(others):
             mine, others = _as_sequence(mine), _as_sequence(others)
         if len(mine) != len(others):
             apart.append(
@@ -163,7 +165,7 @@ def _figure(name: str, own: Array | None, other: Array | None, kind: str) -> Fig
     """The distance of two values, or None where they cannot be told to lie alike."""
     if own is None or other is None:
         return None
-    if kind == "lstm" and abs(own.ndim - other.ndim) == 1:
+    if kind in RECURRENT and abs(own.ndim - other.ndim) == 1:
         # One gives every step [N, T, H], the other the last [N, H].
         own, other = (one[:, -1] if one.ndim == 3 else one for one in (own, other))
     if own.shape != other.shape and own.size == other.size:

@@ -75,17 +75,22 @@ def propose(source: Owned, target: Owned, names: tuple[str, str]) -> Proposal:
                 theirs[second].remove(other)
     left = [one for some in ours.values() for one in some]
     right = [one for some in theirs.values() for one in some]
-    for one, other in _by_shape(left, right):
-        proposal.pairs.append(Pair(one, other, "by shape"))
-        left.remove(one)
-        right.remove(other)
+    for rule, why in ((_by_whole_name, "by name"), (_by_shape, "by shape")):
+        for one, other in rule(left, right):
+            proposal.pairs.append(Pair(one, other, why))
+            left.remove(one)
+            right.remove(other)
     place = {one.name: number for number, one in enumerate(source.parameters)}
     proposal.pairs.sort(key=lambda pair: place[pair.source.name])
-    sides = ((names[0], source, left, right), (names[1], target, right, left))
-    for model, owned, mine, others in sides:
-        for one in mine:
-            like = [other.name for other in others if sorted(other.shape) == sorted(one.shape)]
-            proposal.undecided.append(_told(model, owned, one, like))
+    named: set[str] = set()
+    for one in left:
+        like = [other.name for other in right if sorted(other.shape) == sorted(one.shape)]
+        named |= set(like)
+        proposal.undecided.append(_told(names[0], source, one, like))
+    # Of the other model, what was not told above.
+    proposal.undecided += [
+        _told(names[1], target, one, ()) for one in right if one.name not in named
+    ]
     return proposal
 
 
@@ -93,7 +98,8 @@ def _told(model: str, owned: Owned, one: AdoptedParameter, like: Sequence[str]) 
     layer = owned.layers.get(one.layer)
     kind = f" of {layer.type}" if layer else ""
     how = "" if one.role else ", lying in a way that is not known,"
-    could = f"could be {' or '.join(like[:5])}" if like else "has no counterpart"
+    more = f" or {len(like) - 4} more" if len(like) > 4 else ""
+    could = f"could be {' or '.join(like[:4])}{more}" if like else "has no counterpart"
     return f"{model}: {one.name}{kind}, {list(one.shape)}{how} {could}"
 
 
@@ -169,20 +175,36 @@ def leaf(layer: str) -> str:
     return layer.rsplit(".", 1)[-1].lower()
 
 
-def _by_shape(
-    left: Sequence[AdoptedParameter], right: Sequence[AdoptedParameter]
-) -> list[tuple[AdoptedParameter, AdoptedParameter]]:
-    """Of what is left, pairs that nothing else could be meant by.
+Parameters = Sequence[AdoptedParameter]
+Pairs = list[tuple[AdoptedParameter, AdoptedParameter]]
 
-    One of the two lies in an unknown way, so every order of the axes of all others has to differ.
-    """
+
+def _by_whole_name(left: Parameters, right: Parameters) -> Pairs:
+    """Of what is left, pairs of one whole name, which may only lie in one way."""
+    others = {other.name: other for other in right}
+    return [
+        (one, others[one.name])
+        for one in left
+        if one.name in others and _fits(one, others[one.name])
+    ]
+
+
+def _by_shape(left: Parameters, right: Parameters) -> Pairs:
+    """Of what is left, pairs that nothing else could be meant by."""
     mine = Counter(tuple(sorted(one.shape)) for one in left)
     theirs = Counter(tuple(sorted(one.shape)) for one in right)
     found = []
     for one in left:
         key = tuple(sorted(one.shape))
-        if mine[key] == theirs[key] == 1 and len(set(one.shape)) == len(one.shape):
+        if mine[key] == theirs[key] == 1:
             other = next(other for other in right if tuple(sorted(other.shape)) == key)
-            if other.shape == one.shape and (not one.role or not other.role):
+            if _fits(one, other):
                 found.append((one, other))
     return found
+
+
+def _fits(one: AdoptedParameter, other: AdoptedParameter) -> bool:
+    """Whether one can be carried to the other in one way only, one of them lying in an unknown
+    way: their axes are of different sizes, so that no other order would do."""
+    distinct = len(set(one.shape)) == len(one.shape)
+    return other.shape == one.shape and distinct and not (one.role and other.role)

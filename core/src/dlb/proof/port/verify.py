@@ -213,11 +213,19 @@ def _propose(
     on_matched(port)
     if port.undecided:
         count, first = len(port.undecided), "; ".join(port.undecided[:3])
-        where = f"; complete {port.written} and give it with --map" if port.written else ""
+        where = ""
+        if port.written:
+            where = (
+                f". Give each an entry in {port.written}, or a place in a 'leave', and give that with "
+                "--map"
+            )
         raise RequestError(
             f"{count} parameters cannot be matched without a guess: {first}"
             + (f"; and {count - 3} more" if count > 3 else "")
-            + (where or "; write a map of them and give it with --map")
+            + (
+                where
+                or ". Give each an entry or a place in a 'leave' of a map, and that with --map"
+            )
         )
 
 
