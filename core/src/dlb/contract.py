@@ -23,23 +23,29 @@ if TYPE_CHECKING:
 __all__ = [
     "CONTRACT",
     "AdapterDescription",
+    "AdoptRequest",
+    "AdoptedLayer",
+    "AdoptedModel",
+    "AdoptedParameter",
     "Batches",
     "BuildRequest",
     "Clock",
     "FrameworkFacts",
     "Gradients",
     "LaunchPlan",
+    "LayerCall",
     "LoadRequest",
     "PlanRequest",
     "Process",
     "StartRequest",
     "StrategyDescription",
     "StrategySession",
+    "Trace",
     "TrainableModel",
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (1, 0)
+CONTRACT = (1, 1)
 
 DType = Literal["float32", "float64"]
 Device = Literal["cpu", "cuda"]
@@ -225,6 +231,154 @@ class TrainableModel(abc.ABC):
 
         Returns:
             the mean loss as something that ``float()`` takes; reading it may wait for the device.
+        """
+
+
+@dataclass(frozen=True)
+class AdoptRequest:
+    """Take in a model that somebody wrote in the framework itself, in float64.
+
+    Attributes:
+        make: imports and calls the factory; the model it returns. It is called once, by the
+            adapter, so that the framework's default type can be float64 meanwhile.
+        inputs: a batch as this model reads it, with which layers that learn their shapes from
+            what they are given can be shown it; or None where there is none yet.
+        dtype: of parameters and computation.
+        device: where.
+    """
+
+    make: Callable[[], Any]
+    inputs: Array | None
+    dtype: DType
+    device: Device
+
+
+@dataclass(frozen=True)
+class AdoptedLayer:
+    """A layer of somebody's model.
+
+    Attributes:
+        name: its path in the model, parts joined by dots; "" for the model itself.
+        type: the framework's name of its type.
+        attributes: what it was made with, as text.
+        kind: the layer type of :mod:`dlb.workload` that it is by its type, where that is known
+            (``conv``, ``lstm``); "" otherwise.
+        momentum: the part of its running statistics that a batch normalisation keeps at a step of
+            training, as ONNX has it; None of any other layer, and of one that keeps no fixed part.
+    """
+
+    name: str
+    type: str
+    attributes: Mapping[str, str]
+    kind: str = ""
+    momentum: float | None = None
+
+
+@dataclass(frozen=True)
+class AdoptedParameter:
+    """A parameter or state of somebody's model, as it is carried to another.
+
+    Attributes:
+        name: the framework's own, unique in the model; several joined by `` + `` where the layer
+            adds them, by `` | `` where they lie one after another.
+        layer: name of the layer that owns it.
+        role: the canonical parameter that it is by the type of its layer (``weight``,
+            ``mean``), and is then given and taken in canonical layout; ""
+            where that is not known, and then nothing is transposed.
+        shape: as it is given and taken.
+        native_shape: as the framework has it.
+        dtype: as the framework has it.
+        trained: whether a gradient moves it; a state otherwise.
+    """
+
+    name: str
+    layer: str
+    role: str
+    shape: tuple[int, ...]
+    native_shape: tuple[int, ...]
+    dtype: str
+    trained: bool
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer.
+
+    Attributes:
+        layer: its name.
+        inputs, output: its first input and its output, canonical where the layer says how they
+            lie; None where there is no array. A layer that applies an activation to its result is
+            two calls: its own, and one of a layer of the activation's name.
+    """
+
+    layer: str
+    inputs: Array | None
+    output: Array | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass.
+
+    Attributes:
+        outputs: of the model, as it gives them, in order.
+        calls: of every layer, in the order in which they ended.
+    """
+
+    outputs: tuple[Array, ...]
+    calls: tuple[LayerCall, ...]
+
+
+class AdoptedModel(abc.ABC):
+    """A model that somebody wrote, looked at. Looking changes nothing but what is loaded.
+
+    :class:`dlb.adoption.NativeModel` is half of it.
+    """
+
+    @abc.abstractmethod
+    def layers(self) -> Sequence[AdoptedLayer]:
+        """Every layer, the model itself first."""
+
+    @abc.abstractmethod
+    def parameters(self) -> Sequence[AdoptedParameter]:
+        """Every parameter and state that is real numbers, in the order of the layers."""
+
+    @abc.abstractmethod
+    def input_shape(self) -> tuple[int, ...] | None:
+        """Shape of one sample as the model reads it, if the model tells."""
+
+    @abc.abstractmethod
+    def weights(self) -> dict[str, Array]:
+        """Every parameter and state by name, as :class:`AdoptedParameter` says."""
+
+    @abc.abstractmethod
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Set parameters and states by name, as :class:`AdoptedParameter` says."""
+
+    @abc.abstractmethod
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Trace:
+        """One pass, from a fresh state where the model has one.
+
+        Args:
+            inputs: [batch, ...] as the model reads it.
+            training: as users train it; states are left as they were.
+            layers: names of layers whose values are wanted; of others None is given.
+        """
+
+    @abc.abstractmethod
+    def gradients(
+        self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
+    ) -> Gradients:
+        """Gradients of the sum of all outputs times their cotangents; nothing is updated.
+
+        ``loss`` of the result is that sum.
+
+        Args:
+            inputs: [batch, ...] as the model reads it.
+            cotangents: an array for each output, of its shape.
+            training: as in :meth:`forward`.
         """
 
 

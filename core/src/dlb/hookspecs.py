@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from dlb.contract import (
         AdapterDescription,
+        AdoptedModel,
+        AdoptRequest,
         Batches,
         BuildRequest,
         Clock,
@@ -110,6 +112,19 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
 
     Returns:
         the exporter and its version.
+    """
+
+
+@hookspec(firstresult=True)
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    """Take in a model that somebody wrote in the framework itself. Since contract 1.1; optional.
+
+    Called after :func:`dlb_start`; the model's own code runs in it, and in what is done with the
+    model. Nothing is compiled.
+
+    Raises:
+        dlb.errors.UnsupportedError: what was made is no model of the framework, cannot be had in
+            float64, or has parameters without a shape, and there is no input to show it.
     """
 
 

@@ -10,6 +10,7 @@ import click
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings
+from dlb.cli.verify_models import model_options, verify_models
 from dlb.proof.certificate import LEVELS
 
 __all__ = ["run_command", "verify_command"]
@@ -137,6 +138,7 @@ def run_command(**options: Any) -> int:
 
 
 @click.command("verify")
+@model_options
 @shared_options
 @click.argument("other", required=False)
 @click.option(
@@ -159,33 +161,27 @@ def run_command(**options: Any) -> int:
     metavar="FILE",
     help="Write the certificate, a JSON document (see: dlb explain).",
 )
-@click.option(
-    "--input",
-    "inputs",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Of two .onnx files: an .npz file with their inputs, instead of seeded noise.",
-)
-def verify_command(
-    other: str | None,
-    inputs: Path | None,
-    levels: tuple[str, ...],
-    trajectory_steps: int | None,
-    **options: Any,
-) -> int:
+def verify_command(other: str | None, **options: Any) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
     Exit status 0: every rung that was asked for passed. Only all levels together prove.
 
     WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
+
+    With --model, twice or more: prove that models of your own, written by hand in several
+    frameworks, are the same model.
     """
-    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
+    if other is not None or (options["workload"] or "").endswith(".onnx"):
         from dlb.cli.verify_files import verify_two_files
 
-        given = (inputs, options["certificate"], options["seed"], options["as_json"])
+        given = [options[name] for name in ("input_file", "certificate", "seed", "as_json")]
         return verify_two_files(options["workload"], other, *given)
+    status = verify_models(options)
+    if status is not None:
+        return status
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
+    levels, trajectory_steps = options.pop("levels"), options.pop("trajectory_steps")
     chosen = LEVELS if "all" in levels or not levels else levels
     return execute(
         "verify",

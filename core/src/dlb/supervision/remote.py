@@ -15,7 +15,7 @@ from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload
 from dlb.workload.files import to_document
 
-__all__ = ["RemoteModel", "Trained", "start", "write_arrays"]
+__all__ = ["RemoteModel", "Trained", "read_arrays", "scratch_file", "start", "write_arrays"]
 
 Array = npt.NDArray[Any]
 _numbers = itertools.count(1)
@@ -186,18 +186,32 @@ class RemoteModel:
         return [self._read(path) for path in paths]
 
     def _path(self, suffix: str = ".npz") -> Path:
-        return self.group.launch.scratch / f"{next(_numbers)}{suffix}"
+        return scratch_file(self.group, suffix)
 
     def _read(self, path: Path) -> dict[str, Array]:
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-        except (OSError, ValueError) as error:
-            raise WorkerError(
-                f"{self.group.launch.adapter}: what its worker wrote cannot be read: {error}"
-            ) from None
-        path.unlink()
-        return arrays
+        return read_arrays(self.group, path)
+
+
+def scratch_file(group: Group, suffix: str = ".npz") -> Path:
+    """A file that is not there yet, where the group and this process see it."""
+    return group.launch.scratch / f"{next(_numbers)}{suffix}"
+
+
+def read_arrays(group: Group, path: Path) -> dict[str, Array]:
+    """Read, and remove, an .npz file that a worker of the group wrote.
+
+    Raises:
+        WorkerError: it cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError) as error:
+        raise WorkerError(
+            f"{group.launch.adapter}: what its worker wrote cannot be read: {error}"
+        ) from None
+    path.unlink()
+    return arrays
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

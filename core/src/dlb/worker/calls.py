@@ -6,6 +6,7 @@ The order of a run is ``start``, ``build`` (a model each), then ``weights``, ``f
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from dlb.contract import (
+    AdoptedModel,
+    AdoptRequest,
     BuildRequest,
     LaunchPlan,
     LoadRequest,
@@ -25,6 +28,8 @@ from dlb.contract import (
 )
 from dlb.errors import PluginError, UnsupportedError
 from dlb.plugins import load_plugins
+from dlb.worker import adopted
+from dlb.worker.adopted import gradient_arrays, trace_arrays
 from dlb.workload import type_name
 from dlb.workload.files import from_document
 
@@ -41,6 +46,8 @@ class Calls:
         self.session: StrategySession | None = None
         self.models: dict[int, TrainableModel] = {}
         self.requests: dict[int, BuildRequest] = {}
+        self.adopted: dict[int, AdoptedModel] = {}
+        self.numbers = itertools.count(1)
 
     def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Carry out a call by name."""
@@ -139,17 +146,20 @@ class Calls:
             session=self.session,
         )
         model = self.hooked("dlb_build_model", request=request)
-        number = len(self.requests) + 1
+        number = next(self.numbers)
         self.models[number], self.requests[number] = model, request
         return {"model": number}
 
     def call_drop(self, model: int) -> dict[str, Any]:
         """Forget a model, so that its memory can go."""
-        del self.models[model]
+        del (self.adopted if model in self.adopted else self.models)[model]
         return {}
 
     def call_weights(self, model: int, to: str) -> dict[str, Any]:
-        """Write every parameter and state, and the optimizer's state."""
+        """Write every parameter and state, and the optimizer's state where there is one."""
+        if model in self.adopted:
+            write_arrays(to, self.adopted[model].weights())
+            return {}
         held = self.models[model]
         state = {f"optimizer/{name}": array for name, array in held.optimizer_state().items()}
         write_arrays(to, {**held.weights(), **state})
@@ -168,11 +178,7 @@ class Calls:
         """Write ``loss``, ``parameters/NAME`` and ``inputs``."""
         given = read_arrays(inputs)
         found = self.models[model].gradients(given["inputs"], given["labels"])
-        arrays = {f"parameters/{name}": array for name, array in found.parameters.items()}
-        arrays["loss"] = np.asarray(found.loss)
-        if found.inputs is not None:
-            arrays["inputs"] = found.inputs
-        write_arrays(to, arrays)
+        write_arrays(to, gradient_arrays(found))
         return {}
 
     def call_train(
@@ -213,6 +219,48 @@ class Calls:
         """Write the model as ONNX with the framework's exporter."""
         exporter = self.hooked("dlb_export_onnx", model=self.models[model], path=Path(to))
         return {"exporter": exporter, "bytes": Path(to).stat().st_size}
+
+    def call_adopt(self, factory: str, folder: str, inputs: str, dtype: str) -> dict[str, Any]:
+        """Take in a model that somebody wrote; the result describes it and names it."""
+        contract = self.plugins.adapter(self.framework).contract
+        request = AdoptRequest(
+            make=adopted.factory(factory, folder),
+            inputs=read_arrays(inputs)["inputs"] if inputs else None,
+            dtype=dtype,  # type: ignore[arg-type]
+            device=self.device,  # type: ignore[arg-type]
+        )
+        model = self.plugins.hook.dlb_adopt_model(framework=self.framework, request=request)
+        if model is None:
+            raise UnsupportedError(
+                f"adapter '{self.framework}', made for contract {contract[0]}.{contract[1]}, cannot "
+                "take in a model written by hand; it needs the hook dlb_adopt_model of contract 1.1"
+            )
+        number = next(self.numbers)
+        self.adopted[number] = model
+        return {"model": number, **adopted.described(model)}
+
+    def call_load(self, model: int, weights: str) -> dict[str, Any]:
+        """Set parameters and states of a model that was taken in."""
+        self.adopted[model].load_weights(read_arrays(weights))
+        return {}
+
+    def call_trace(
+        self, model: int, inputs: str, to: str, training: bool, layers: list[str]
+    ) -> dict[str, Any]:
+        """One pass of a model that was taken in: outputs, calls of layers, values of some."""
+        given = read_arrays(inputs)["inputs"]
+        trace = self.adopted[model].forward(given, training=training, layers=layers)
+        told, arrays = trace_arrays(trace)
+        write_arrays(to, arrays)
+        return told
+
+    def call_pull_back(self, model: int, inputs: str, to: str, training: bool) -> dict[str, Any]:
+        """Write gradients of a model that was taken in, for given cotangents of its outputs."""
+        given = read_arrays(inputs)
+        cotangents = [given[f"cotangents/{number}"] for number in range(len(given) - 1)]
+        found = self.adopted[model].gradients(given["inputs"], cotangents, training=training)
+        write_arrays(to, gradient_arrays(found))
+        return {}
 
     def call_leave(self) -> dict[str, Any]:
         """Leave the strategy in an orderly way."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from dlb import hookimpl
 from dlb.contract import (
     AdapterDescription,
+    AdoptedModel,
+    AdoptRequest,
     Batches,
     BuildRequest,
     Clock,
@@ -58,7 +60,7 @@ def dlb_describe() -> AdapterDescription:
         title="Chainer",
         distribution="dlb-chainer",
         framework=("chainer",),
-        contract=(1, 0),
+        contract=(1, 1),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
@@ -122,6 +124,15 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
     from dlb_chainer.export import export
 
     return export(model, path)
+
+
+@hookimpl
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    if framework != NAME:
+        return None
+    from dlb_chainer.adopt import AdoptedLink
+
+    return AdoptedLink(request)
 
 
 @hookimpl

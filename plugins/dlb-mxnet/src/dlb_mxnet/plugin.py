@@ -8,6 +8,8 @@ from pathlib import Path
 from dlb import hookimpl
 from dlb.contract import (
     AdapterDescription,
+    AdoptedModel,
+    AdoptRequest,
     Batches,
     BuildRequest,
     Clock,
@@ -67,7 +69,7 @@ def dlb_describe() -> AdapterDescription:
         title="Apache MXNet",
         distribution="dlb-mxnet",
         framework=("mxnet", "mxnet-cu112", "mxnet-cu117"),
-        contract=(1, 0),
+        contract=(1, 1),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
@@ -134,6 +136,15 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
     from dlb_mxnet.export import export
 
     return export(model, path)
+
+
+@hookimpl
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    if framework != NAME:
+        return None
+    from dlb_mxnet.adopt import AdoptedBlock
+
+    return AdoptedBlock(request)
 
 
 @hookimpl

@@ -8,6 +8,8 @@ from pathlib import Path
 from dlb import hookimpl
 from dlb.contract import (
     AdapterDescription,
+    AdoptedModel,
+    AdoptRequest,
     Batches,
     BuildRequest,
     Clock,
@@ -63,7 +65,7 @@ def dlb_describe() -> AdapterDescription:
         title="TensorFlow",
         distribution="dlb-tf",
         framework=("tensorflow", "tensorflow-cpu"),
-        contract=(1, 0),
+        contract=(1, 1),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
@@ -128,6 +130,15 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
     from dlb_tf.export import export
 
     return export(model, path)
+
+
+@hookimpl
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    if framework != NAME:
+        return None
+    from dlb_tf.adopt import AdoptedKeras
+
+    return AdoptedKeras(request)
 
 
 @hookimpl

@@ -8,6 +8,8 @@ from pathlib import Path
 from dlb import hookimpl
 from dlb.contract import (
     AdapterDescription,
+    AdoptedModel,
+    AdoptRequest,
     Batches,
     BuildRequest,
     Clock,
@@ -50,7 +52,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=(1, 0),
+        contract=(1, 1),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),
@@ -115,6 +117,15 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
     from dlb_torch.export import export
 
     return export(model, path)
+
+
+@hookimpl
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    if framework != NAME:
+        return None
+    from dlb_torch.adopt import AdoptedModule
+
+    return AdoptedModule(request)
 
 
 @hookimpl

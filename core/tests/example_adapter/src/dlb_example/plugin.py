@@ -9,6 +9,8 @@ from dlb import hookimpl
 from dlb.contract import (
     CONTRACT,
     AdapterDescription,
+    AdoptedModel,
+    AdoptRequest,
     Batches,
     BuildRequest,
     Clock,
@@ -110,6 +112,15 @@ def dlb_export_onnx(framework: str, model: TrainableModel, path: Path) -> str | 
     from dlb_example.export import export
 
     return export(model, path)
+
+
+@hookimpl
+def dlb_adopt_model(framework: str, request: AdoptRequest) -> AdoptedModel | None:
+    if framework != NAME:
+        return None
+    from dlb_example.adopt import AdoptedNet
+
+    return AdoptedNet(request)
 
 
 @hookimpl

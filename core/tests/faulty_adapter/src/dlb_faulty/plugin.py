@@ -88,6 +88,14 @@ def dlb_export_onnx(framework: str, model: Any, path: Any) -> Any:
 
 
 @hookimpl
+def dlb_adopt_model(framework: str, request: Any) -> Any:
+    if framework != NAME or KIND == "no-adoption":
+        return None
+    strike("adopt")
+    return example.dlb_adopt_model(example.NAME, request)
+
+
+@hookimpl
 def dlb_plan(framework: str, request: Any) -> Any:
     if framework != NAME:
         return None

@@ -1,0 +1,249 @@
+"""``dlb verify --model``: the same model written by hand in several frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlb.cli.output import note, print_json, print_table, print_warnings
+
+if TYPE_CHECKING:
+    from dlb.proof.port import Port
+
+__all__ = ["model_options", "verify_models"]
+
+#: Options of ``verify`` that are of workloads, by parameter, and what they are when not given.
+OF_WORKLOADS = {
+    "workload": None,
+    "adapters": (),
+    "dtype": "float32",
+    "strategy": "",
+    "workers": 1,
+    "levels": (),
+    "trajectory_steps": None,
+}
+#: What those are typed as, where that is not their name.
+WORDS = {
+    "workload": "WORKLOAD",
+    "adapters": "--on",
+    "levels": "--level",
+    "trajectory_steps": "--steps",
+}
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that make ``verify`` compare models written by hand; WORKLOAD may then be absent."""
+    for parameter in getattr(function, "__click_params__", []):
+        if parameter.name == "workload":
+            parameter.required = False
+    options = [
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            metavar="ADAPTER=MODULE:FACTORY",
+            help="Instead of WORKLOAD: a model of your own; repeat it, the first is the reference.",
+        ),
+        click.option(
+            "--map",
+            "map_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="With --model: which parameter is which. Default: proposed, in dlb-map.toml.",
+        ),
+        click.option(
+            "--layout",
+            "layouts",
+            multiple=True,
+            metavar="ADAPTER=ORDER",
+            help="With --model: the order of the axes that it reads, such as tf=NHWC.",
+        ),
+        click.option(
+            "--input",
+            "input_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE.npz",
+            help="With --model, or two .onnx files: what to run them on. Default: seeded noise.",
+        ),
+        click.option(
+            "--input-shape",
+            metavar="SHAPE",
+            help="With --model: shape of one sample of noise, such as 3,32,32.",
+        ),
+        click.option(
+            "--tokens",
+            type=click.IntRange(1, 2**62),
+            metavar="N",
+            help="With --model: integers below N instead of noise.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def verify_models(options: dict[str, Any]) -> int | None:
+    """Prove a port, if there are models among the options of ``verify``; else None.
+
+    The options of models are taken out.
+    """
+    names = ("models", "map_file", "layouts", "input_file", "input_shape", "tokens")
+    given = {name: options.pop(name) for name in names}
+    if not given["models"]:
+        for name, value in given.items():
+            if value not in (None, ()):
+                word = {"map_file": "map", "layouts": "layout", "input_file": "input"}.get(
+                    name, name
+                )
+                also = ", or for two .onnx files" if word == "input" else ""
+                raise click.UsageError(f"--{word.replace('_', '-')} is for --model{also}")
+        if options["workload"] is None:
+            raise click.UsageError("Missing argument 'WORKLOAD', or --model twice")
+        return None
+    for name, absent in OF_WORKLOADS.items():
+        if options[name] != absent:
+            raise click.UsageError(f"{WORDS.get(name, f'--{name}')} does not go with --model")
+    return _verify(given, options)
+
+
+def _verify(given: dict[str, Any], options: dict[str, Any]) -> int:
+    from dlb.adapters import find_adapters
+    from dlb.errors import RequestError
+    from dlb.proof.certificate import check_destination, write
+    from dlb.proof.port import Given, check_models, verify_port
+    from dlb.proof.port.inputs import BATCH
+    from dlb.proof.port.verify import MAP
+    from dlb.provenance import available_cores
+    from dlb.tables import print_certificate
+
+    print_warnings()
+    check_destination(options["certificate"])
+    models = check_models(given["models"])
+    if options["source"] is not None and not options["provision"]:
+        raise RequestError("--from says what --provision makes environments from; add --provision")
+    if given["input_file"] is not None and (given["input_shape"] or given["tokens"]):
+        raise click.UsageError("--input excludes --input-shape and --tokens")
+    threads = options["threads"]
+    if threads is not None and threads < 1:
+        raise RequestError(f"--threads is {threads}; it must be 1 or more")
+    seen: list[Port] = []
+    as_json = options["as_json"]
+
+    def on_matched(port: Port) -> None:
+        seen.append(port)
+        if not as_json:
+            print_matching(port)
+        if port.written:
+            note(f"dlb: the map is written to {port.written}; edit it, and give it with --map")
+        if port.kept:
+            note(f"dlb: {port.kept} is there already and was left as it is; --map uses it")
+
+    port = verify_port(
+        models,
+        homes=find_adapters(
+            list(models),
+            provision=options["provision"],
+            source=options["source"],
+            report=note,
+        ),
+        given=Given(
+            file=given["input_file"],
+            shape=_shape(given["input_shape"]),
+            tokens=given["tokens"],
+            batch=BATCH if options["batch_size"] is None else options["batch_size"],
+            seed=options["seed"],
+        ),
+        layouts=_layouts(given["layouts"]),
+        map_file=given["map_file"],
+        proposal=None if given["map_file"] else MAP,
+        threads=threads or available_cores(),
+        device=options["device"],
+        call_seconds=options["call_seconds"],
+        report=note,
+        on_matched=on_matched,
+    )
+    assert port.certificate is not None
+    if options["certificate"] is not None:
+        write(port.certificate, options["certificate"])
+    if as_json:
+        print_json(document(port, models))
+    else:
+        print_certificate(port.certificate)
+        for name in port.pairs:
+            click.echo(f"{name}={models[name]}: {port.certificate.word(name)}")
+    return 0 if port.proven else 1
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    from dlb.errors import RequestError
+
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise RequestError(
+            f"--input-shape {text}: must be the shape of one sample, such as 3,32,32"
+        ) from None
+
+
+def _layouts(words: tuple[str, ...]) -> dict[str, str]:
+    from dlb.errors import RequestError
+
+    found = {}
+    for one in words:
+        name, equals, word = one.partition("=")
+        if not equals or name in found:
+            raise RequestError(f"--layout {one}: must be ADAPTER=ORDER, such as tf=NHWC, once each")
+        found[name] = word
+    return found
+
+
+def print_matching(port: Port) -> None:
+    """Which parameter is which, a table for each model."""
+    for name, pairs in port.pairs.items():
+        rows = []
+        for pair in pairs:
+            steps = [f"reshape {list(pair.reshape)}"] if pair.reshape else []
+            steps += [f"transpose {list(pair.transpose)}"] if pair.transpose else []
+            layout = pair.target.role or "as it is"
+            rows.append(
+                [
+                    pair.source.name,
+                    pair.target.name,
+                    " x ".join(map(str, pair.target.shape)) or "scalar",
+                    ", ".join(steps) or layout,
+                    pair.why,
+                ]
+            )
+        columns = [port.reference, name, "shape", "carried as", "found"]
+        print_table(columns, rows, "Weights")
+    for line in port.undecided:
+        click.echo(f"not decided: {line}")
+
+
+def document(port: Port, models: dict[str, str]) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    import msgspec
+
+    from dlb.proof.port.weight_map import Entry
+
+    return {
+        "proven": port.proven,
+        "models": models,
+        "reference": port.reference,
+        "map": None if port.written is None else str(port.written),
+        "weights": {
+            name: [
+                msgspec.to_builtins(
+                    Entry(pair.source.name, pair.target.name, pair.reshape, pair.transpose)
+                )
+                for pair in pairs
+            ]
+            for name, pairs in port.pairs.items()
+        },
+        "certificate": msgspec.to_builtins(port.certificate),
+    }

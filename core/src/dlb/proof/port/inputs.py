@@ -1,0 +1,138 @@
+"""What the models are run on: an array of the user's, or seeded noise; and each one's layout."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import RequestError
+
+__all__ = ["LAYOUTS", "Given", "as_read", "check_layout", "from_read", "make_input"]
+
+Array = npt.NDArray[Any]
+#: How a model may read what is canonically [N, C, ...] or [N, T, ...]: the order of its axes.
+LAYOUTS = {
+    "NHWC": (0, 2, 3, 1),
+    "NWC": (0, 2, 1),
+    "NDHWC": (0, 2, 3, 4, 1),
+    "TNC": (1, 0, 2),
+    "TN": (1, 0),
+}
+#: Samples of noise, when nothing else is said.
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is said of the input.
+
+    Attributes:
+        file: an .npz file with one array [batch, ...] in canonical layout.
+        shape: of one sample, canonical, for noise.
+        tokens: integers below this instead of noise.
+        batch: samples of noise.
+        seed: of noise, and of the cotangents.
+    """
+
+    file: Path | None = None
+    shape: tuple[int, ...] | None = None
+    tokens: int | None = None
+    batch: int = BATCH
+    seed: int = 0
+
+
+def make_input(given: Given) -> Array:
+    """[batch, ...] float64 or int64, canonical.
+
+    Raises:
+        RequestError: the file is none of one array of numbers, or the shape is none.
+    """
+    if given.file is not None:
+        return _read(given.file)
+    assert given.shape is not None
+    if given.batch < 1 or any(size < 1 for size in given.shape):
+        raise RequestError(
+            f"an input of {given.batch} samples of shape {list(given.shape)} cannot be made; every "
+            "number must be 1 or more"
+        )
+    generator = np.random.default_rng(given.seed)
+    shape = (given.batch, *given.shape)
+    try:
+        if given.tokens is None:
+            return generator.standard_normal(shape)
+        return generator.integers(0, given.tokens, shape, dtype=np.int64)
+    except (MemoryError, ValueError) as error:
+        raise RequestError(f"an input of shape {list(shape)} cannot be made: {error}") from None
+
+
+def _read(path: Path) -> Array:
+    try:
+        # A device or a pipe has no end, or never begins.
+        if path.exists() and not path.is_file():
+            raise RequestError(f"{path}: not a file, so not an input")
+        with np.load(path, allow_pickle=False) as stored:
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise RequestError(f"{path}: an array by itself; write it with numpy.savez")
+            names = stored.files
+            if len(names) != 1:
+                raise RequestError(
+                    f"{path}: holds {len(names)} arrays ({', '.join(names[:5])}); an input is one "
+                    "array, [batch, ...]"
+                )
+            array: Array = stored[names[0]]
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror or error}; give an .npz file") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path}: not an .npz file of numbers: {error}") from None
+    if array.dtype.kind not in "fiu":
+        raise RequestError(f"{path}: its array is of {array.dtype}; reals or integers are needed")
+    if array.ndim < 1 or array.size == 0:
+        raise RequestError(
+            f"{path}: its array has shape {list(array.shape)}; [batch, ...] is needed"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise RequestError(f"{path}: its array holds a NaN or an infinity")
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+def check_layout(model: str, word: str) -> str:
+    """The word itself, if it is a layout.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if word and word not in LAYOUTS:
+        raise RequestError(
+            f"'{word}' is no layout that '{model}' could have; there are {', '.join(LAYOUTS)}, and "
+            "canonical layout is the one that needs no word"
+        )
+    return word
+
+
+def as_read(array: Array, word: str, model: str) -> Array:
+    """From canonical layout to a model's.
+
+    Raises:
+        RequestError: the array has another number of axes than the layout.
+    """
+    if not word:
+        return array
+    axes = LAYOUTS[word]
+    if array.ndim != len(axes):
+        raise RequestError(
+            f"'{model}' is said to have layout {word}, which is of {len(axes)} axes; the array has "
+            f"shape {list(array.shape)}"
+        )
+    return np.ascontiguousarray(array.transpose(axes))
+
+
+def from_read(array: Array, word: str) -> Array:
+    """From a model's layout to canonical; as it is if it has another number of axes."""
+    if not word or array.ndim != len(LAYOUTS[word]):
+        return array
+    return np.ascontiguousarray(array.transpose(np.argsort(LAYOUTS[word])))

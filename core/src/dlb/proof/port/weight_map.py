@@ -1,0 +1,229 @@
+"""Which parameter of one model is which of another: pairs, and the file they are written in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dlb.contract import AdoptedParameter
+from dlb.errors import RequestError
+from dlb.proof.port.inputs import check_layout
+
+__all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "pairs_of", "read_map", "write_map"]
+
+Array = npt.NDArray[Any]
+#: A map is text; anything larger is not one.
+_LARGEST_BYTES = 16 * 1024 * 1024
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line of a map.
+
+    Attributes:
+        source: ``from``, a parameter of the reference.
+        to: a parameter of this model.
+        reshape: the shape that the reference's is given first.
+        transpose: the order that its axes are then brought into, as numpy.transpose has it.
+    """
+
+    source: str = msgspec.field(name="from")
+    to: str
+    reshape: tuple[int, ...] | None = None
+    transpose: tuple[int, ...] | None = None
+
+
+class ModelMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is said of one model.
+
+    Attributes:
+        input, output: the order of the axes it reads and gives, where not canonical.
+        leave: parameters that have no counterpart and stay as they are.
+        weights: entries from the reference; none for the reference itself.
+    """
+
+    input: str = ""
+    output: str = ""
+    leave: tuple[str, ...] = ()
+    weights: tuple[Entry, ...] | None = None
+
+
+class WeightMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A map file: ``[models.NAME]`` for each model of which something is said."""
+
+    models: dict[str, ModelMap] = {}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A parameter of the reference and its counterpart.
+
+    Attributes:
+        source, target: of the reference, and of the other model.
+        reshape, transpose: as in :class:`Entry`.
+        why: how the pair was found.
+    """
+
+    source: AdoptedParameter
+    target: AdoptedParameter
+    why: str
+    reshape: tuple[int, ...] | None = None
+    transpose: tuple[int, ...] | None = None
+
+    def carry(self, array: Array) -> Array:
+        """The reference's array as the other model is given it."""
+        if self.reshape is not None:
+            array = array.reshape(self.reshape)
+        if self.transpose is not None:
+            array = array.transpose(self.transpose)
+        return np.ascontiguousarray(array.reshape(self.target.shape))
+
+    def bring_back(self, array: Array) -> Array:
+        """The other model's array as the reference has it."""
+        shape = self.reshape or self.source.shape
+        if self.transpose is not None:
+            array = array.reshape([shape[axis] for axis in self.transpose])
+            array = array.transpose(np.argsort(self.transpose))
+        return np.ascontiguousarray(array.reshape(self.source.shape))
+
+
+def read_map(path: Path, models: Sequence[str]) -> WeightMap:
+    """Read a map file.
+
+    Args:
+        models: names of the models; the first is the reference.
+
+    Raises:
+        RequestError: unreadable, not TOML, a field unknown or of the wrong type, a model or a
+            layout that there is not.
+    """
+    try:
+        # A device or a pipe has no end, or never begins.
+        if path.exists() and not path.is_file():
+            raise RequestError(f"{path}: not a file, so not a map")
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise RequestError(f"{path}: larger than {_LARGEST_BYTES} bytes, so not a map")
+        read = msgspec.toml.decode(path.read_bytes(), type=WeightMap)
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror or error}; give the path of a map") from None
+    # The reader recurses into nested values, and refuses numbers of thousands of digits.
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise RequestError(f"{path}: not a map: {error}") from None
+    for name, said in read.models.items():
+        if name not in models:
+            raise RequestError(
+                f"{path}: [models.{name}] is of a model that there is not; there are "
+                f"{', '.join(models)}"
+            )
+        if name == models[0] and said.weights is not None:
+            raise RequestError(
+                f"{path}: [models.{name}] is the reference, which is the first --model; weights are "
+                "carried from it, so entries belong to the others"
+            )
+        for word in (said.input, said.output):
+            check_layout(name, word)
+    return read
+
+
+def pairs_of(
+    said: ModelMap,
+    source: Mapping[str, AdoptedParameter],
+    target: Mapping[str, AdoptedParameter],
+    left: Sequence[str],
+    names: tuple[str, str],
+) -> list[Pair]:
+    """The pairs that a map tells of, checked against the parameters that there are.
+
+    Args:
+        left: parameters of the reference that the map leaves.
+        names: of the reference and of the other model.
+
+    Raises:
+        RequestError: entries are missing, doubled, of what there is not, or of shapes that do not
+            fit.
+    """
+    assert said.weights is not None
+    wrong: list[str] = []
+    found: list[Pair] = []
+    sides = (
+        (names[0], source, [one.source for one in said.weights], left),
+        (names[1], target, [one.to for one in said.weights], said.leave),
+    )
+    for model, known, mentioned, leave in sides:
+        unknown = sorted({*mentioned, *leave} - set(known))
+        wrong += [f"'{one}' is no parameter of {model}{_near(one, known)}" for one in unknown]
+        double = sorted({one for one in mentioned if mentioned.count(one) > 1})
+        wrong += [f"'{one}' of {model} is in several entries" for one in double]
+        both = sorted({*mentioned} & {*leave})
+        wrong += [f"'{one}' of {model} is in an entry and left" for one in both]
+        missing = [one for one in known if one not in mentioned and one not in leave]
+        wrong += [f"'{one}' of {model} is missing" for one in missing]
+    for entry in said.weights:
+        if entry.source in source and entry.to in target:
+            pair = Pair(
+                source[entry.source], target[entry.to], "told", entry.reshape, entry.transpose
+            )
+            problem = _misfit(pair)
+            wrong += [f"'{entry.source}' -> '{entry.to}': {problem}"] if problem else []
+            found.append(pair)
+    if wrong:
+        shown = "; ".join(wrong[:8]) + (f"; and {len(wrong) - 8} more" if len(wrong) > 8 else "")
+        raise RequestError(
+            f"the map of '{names[1]}' does not hold together: {shown}. Every parameter of both "
+            "models needs one entry, or a place in a 'leave'"
+        )
+    return found
+
+
+def _near(name: str, known: Mapping[str, AdoptedParameter]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def _misfit(pair: Pair) -> str:
+    """What is wrong with the shapes of a pair; "" if nothing is."""
+    shape, said = list(pair.source.shape), f"has shape {list(pair.source.shape)}"
+    if pair.reshape is not None:
+        if math.prod(pair.reshape) != math.prod(shape) or any(size < 0 for size in pair.reshape):
+            return f"{said}, which reshape = {list(pair.reshape)} does not hold"
+        shape, said = list(pair.reshape), f"has shape {list(pair.reshape)} then"
+    if pair.transpose is not None:
+        if sorted(pair.transpose) != list(range(len(shape))):
+            return f"{said}, of which transpose = {list(pair.transpose)} is no order of the axes"
+        shape = [shape[axis] for axis in pair.transpose]
+    wanted = list(pair.target.shape)
+    # A reshape says that the order of elements is what counts.
+    fits = math.prod(shape) == math.prod(wanted) if pair.reshape is not None else shape == wanted
+    if fits:
+        return ""
+    canonical = " in canonical layout" if pair.target.role else ""
+    return f"{shape} is carried to {wanted}{canonical}"
+
+
+def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
+    """Write a map file that people go on with.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    import tomli_w
+
+    text = "# Which parameter is which; docs/porting.md tells the form. Edit it, then give it with --map.\n"
+    text += tomli_w.dumps(msgspec.to_builtins(said))
+    if undecided:
+        text += "\n# Not decided:\n" + "".join(f"# {line}\n" for line in undecided)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(
+            f"cannot write the map to {path}: {error.strerror or error}; run dlb in a folder that "
+            "can be written to, or give --map"
+        ) from None

@@ -1,0 +1,319 @@
+"""A module that somebody wrote, taken in as it is: its parameters, its layers' values, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dlb import workload as W
+from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
+from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
+from dlb.errors import UnsupportedError
+from dlb_torch.layers import TABLE, Place
+
+_AS_IT_IS = {"scale": plain(Place("weight")), "bias": plain(Place("bias"))}
+
+
+def _of(layer: type) -> Callable[[nn.Module], Mapping[str, Way]]:
+    """Where the parameters of a layer type are, as its table has it."""
+    ways = {role: plain(place) for role, place in TABLE[layer].places.items()}
+    return lambda module: ways
+
+
+def _lstm_ways(module: nn.Module) -> Mapping[str, Way]:
+    """The two biases, which are added, as one."""
+    places = TABLE[W.LSTM].places
+
+    def ways(end: str) -> Mapping[str, Way]:
+        return {
+            "input_weight": plain(places["input_weight"], f"weight_ih{end}"),
+            "recurrent_weight": plain(places["recurrent_weight"], f"weight_hh{end}"),
+            "bias": summed(places["bias"], f"bias_ih{end}", f"bias_hh{end}"),
+        }
+
+    return _every_layer(module, ways)
+
+
+def _gru_ways(module: nn.Module) -> Mapping[str, Way]:
+    """torch's gates are reset, update, new; ONNX' update, reset, new. Both biases are needed."""
+
+    def ways(end: str) -> Mapping[str, Way]:
+        return gru_ways(
+            (f"weight_ih{end}", f"weight_hh{end}"), (f"bias_ih{end}", f"bias_hh{end}"), (1, 0, 2)
+        )
+
+    return _every_layer(module, ways)
+
+
+def _every_layer(module: nn.Module, ways: Callable[[str], Mapping[str, Way]]) -> Mapping[str, Way]:
+    """Of every layer and direction of a recurrent module, by the end of its attributes' names."""
+    if isinstance(module, nn.RNNCellBase):
+        return ways("")
+    found: dict[str, Way] = {}
+    for layer in range(module.num_layers):
+        for backward in range(1 + module.bidirectional):
+            start = f"layer {layer} " * (layer > 0) + "backward " * backward
+            some = ways(f"_l{layer}" + "_reverse" * backward)
+            found.update({f"{start}{role}": way for role, way in some.items()})
+    return found
+
+
+#: By the type of a module: the layer type that it is, and where its parameters are.
+KNOWN: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mapping[str, Way]]]] = {
+    nn.Linear: ("linear", _of(W.Linear)),
+    nn.Conv1d: ("conv", _of(W.Conv)),
+    nn.Conv2d: ("conv", _of(W.Conv)),
+    nn.Conv3d: ("conv", _of(W.Conv)),
+    nn.BatchNorm1d: ("batch_norm", _of(W.BatchNorm)),
+    nn.BatchNorm2d: ("batch_norm", _of(W.BatchNorm)),
+    nn.BatchNorm3d: ("batch_norm", _of(W.BatchNorm)),
+    nn.LayerNorm: ("layer_norm", lambda module: _AS_IT_IS),
+    nn.Embedding: ("embedding", _of(W.Embedding)),
+    nn.LSTM: ("lstm", _lstm_ways),
+    nn.LSTMCell: ("lstm", _lstm_ways),
+    nn.GRU: ("gru", _gru_ways),
+    nn.GRUCell: ("gru", _gru_ways),
+}
+
+
+def known(module: nn.Module) -> tuple[str, Mapping[str, Way]]:
+    """The layer type that a module is, and where its parameters are; "" and none if not known."""
+    for kind, (name, ways) in KNOWN.items():
+        if isinstance(module, kind):
+            return name, ways(module)
+    return "", {}
+
+
+class AdoptedModule(NativeModel):
+    """A ``torch.nn.Module``, in float64."""
+
+    def __init__(self, request: AdoptRequest) -> None:
+        self.dtype = request.dtype
+        self.type = getattr(torch, request.dtype)
+        self.device = torch.device(request.device)
+        # For good, since a forward pass may make tensors of its own.
+        torch.set_default_dtype(self.type)
+        model = request.make()
+        if not isinstance(model, nn.Module):
+            raise UnsupportedError(
+                f"its factory gave a {type(model).__name__}; it must give a torch.nn.Module"
+            )
+        self.model = model.to(self.device, self.type)
+        self._shape(request.inputs)
+        self.names = {module: name for name, module in model.named_modules()}
+        self.held = list(self._held())
+
+    def _shape(self, inputs: np.ndarray | None) -> None:
+        """Let lazy layers see an input."""
+        lazy = [
+            name
+            for name, parameter in self.model.named_parameters()
+            if nn.parameter.is_lazy(parameter)
+        ]
+        if not lazy:
+            return
+        if inputs is None:
+            raise UnsupportedError(
+                f"'{lazy[0]}' has no shape before the model has seen an input; give --input or "
+                "--input-shape"
+            )
+        self.model.eval()
+        with torch.no_grad():
+            self.model(self._native(inputs))
+        self.model.to(self.device, self.type)
+
+    def _held(self) -> Iterator[Held]:
+        seen: set[int] = set()
+        for name, module in self.model.named_modules():
+            own = {
+                attribute: tensor
+                for attribute, tensor in [
+                    *module.named_parameters(recurse=False),
+                    *module.named_buffers(recurse=False),
+                ]
+                if tensor.is_floating_point() and id(tensor) not in seen
+            }
+            seen |= {id(tensor) for tensor in own.values()}
+            ways = {
+                role: way
+                for role, way in known(module)[1].items()
+                if all(attribute in own for attribute in way.attributes)
+            }
+            for role, way in ways.items():
+                natives = {attribute: own.pop(attribute) for attribute in way.attributes}
+                yield held(name, role, _trained(natives), natives, way)
+            for attribute, tensor in own.items():
+                yield held(name, "", tensor.requires_grad, {attribute: tensor})
+
+    def read(self, native: Tensor) -> np.ndarray:
+        return native.detach().cpu().numpy().copy()
+
+    def write(self, native: Tensor, array: np.ndarray) -> None:
+        with torch.no_grad():
+            native.copy_(torch.from_numpy(array))
+
+    def layers(self) -> list[AdoptedLayer]:
+        return [
+            AdoptedLayer(
+                name,
+                type(module).__name__,
+                _attributes(module),
+                known(module)[0],
+                _momentum(module),
+            )
+            for module, name in self.names.items()
+        ]
+
+    def input_shape(self) -> None:
+        return None
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Trace:
+        states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
+        watch = _Watch(self.names, set(layers))
+        try:
+            self.model.train(training)
+            with torch.no_grad(), watch:
+                outputs = list(tensors(self.model(self._native(inputs)), torch.is_tensor))
+        finally:
+            watch.remove()
+            self._restore(states)
+        return Trace(tuple(one.detach().cpu().numpy().copy() for one in outputs), watch.found())
+
+    def gradients(
+        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+    ) -> Gradients:
+        states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
+        given = self._native(inputs)
+        given.requires_grad_(given.is_floating_point())
+        self.model.train(training)
+        outputs = tensors(self.model(given), torch.is_tensor)
+        total = sum(
+            torch.sum(output * torch.from_numpy(cotangent).to(self.device))
+            for output, cotangent in zip(outputs, cotangents)
+        )
+        natives = [native for one in self.held if one.trained for native in one.natives]
+        sources = [*natives, *([given] if given.requires_grad else [])]
+        found = torch.autograd.grad(total, sources, allow_unused=True)
+        self._restore(states)
+        by = {
+            id(source): np.zeros(source.shape) if one is None else one.cpu().numpy()
+            for source, one in zip(sources, found)
+        }
+        return Gradients(
+            loss=total.detach().cpu().numpy(),
+            parameters=self.gathered(lambda native: by[id(native)]),
+            inputs=by[id(given)] if given.requires_grad else None,
+        )
+
+    def _native(self, inputs: np.ndarray) -> Tensor:
+        given = torch.from_numpy(np.array(inputs)).to(self.device)
+        return given.to(self.type) if given.is_floating_point() else given
+
+    @staticmethod
+    def _restore(states: list[tuple[Tensor, Tensor]]) -> None:
+        with torch.no_grad():
+            for tensor, kept in states:
+                tensor.copy_(kept)
+
+
+def _trained(natives: Mapping[str, Tensor]) -> bool:
+    return next(iter(natives.values())).requires_grad
+
+
+class _Watch(TorchFunctionMode):
+    """While it lasts, notes every call of the modules, and of functions in the code of those that
+    hold others: ``relu()`` in a ``forward`` that somebody wrote."""
+
+    def __init__(self, names: Mapping[nn.Module, str], wanted: set[str]) -> None:
+        super().__init__()
+        self.names, self.wanted = names, wanted
+        self._calls: list[tuple[str, Any, Any, bool]] = []
+        self._active: list[nn.Module] = []
+        self._noting = False
+        self._hooks = [module.register_forward_pre_hook(self._begin) for module in names]
+        self._hooks += [module.register_forward_hook(self._end) for module in names]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        self._active.append(module)
+
+    def _end(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        self._active.pop()
+        steps_first = isinstance(module, (nn.LSTM, nn.GRU)) and not module.batch_first
+        self._note(self.names[module], given[0] if given else None, _first(output), steps_first)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "__")
+        inner = self._active[-1] if self._active and not self._noting else None
+        if inner is not None and not name.startswith("__") and torch.is_tensor(result):
+            written = next(inner.children(), None) is not None
+            if written and result.is_floating_point():
+                layer = self.names[inner]
+                called = f"{layer}.{name.strip('_')}()".lstrip(".")
+                self._note(called, args[0] if args else None, result, wanted=layer in self.wanted)
+        return result
+
+    def _note(
+        self,
+        name: str,
+        given: Any,
+        output: Any,
+        steps_first: bool = False,
+        *,
+        wanted: bool | None = None,
+    ) -> None:
+        wanted = name in self.wanted if wanted is None else wanted
+        self._noting = True  # what is called here is not the model's
+        kept = [
+            one.detach().clone() if wanted and torch.is_tensor(one) else None
+            for one in (given, output)
+        ]
+        self._noting = False
+        self._calls.append((name, *kept, steps_first))
+
+    def found(self) -> tuple[LayerCall, ...]:
+        """The calls, in the order in which they ended."""
+        return tuple(
+            LayerCall(name, _array(given, steps_first), _array(output, steps_first))
+            for name, given, output, steps_first in self._calls
+        )
+
+
+def _array(tensor: Tensor | None, steps_first: bool) -> np.ndarray | None:
+    if tensor is None:
+        return None
+    array = tensor.cpu().numpy()
+    return array.swapaxes(0, 1) if steps_first and array.ndim == 3 else array
+
+
+def _first(output: Any) -> Any:
+    """The one tensor that is taken for a layer's output: an LSTM's sequence, not its states."""
+    while isinstance(output, (list, tuple)) and output:
+        output = output[0]
+    return output
+
+
+def _momentum(module: nn.Module) -> float | None:
+    """torch's is the part that is new; None averages over all batches."""
+    if known(module)[0] != "batch_norm" or module.momentum is None:
+        return None
+    return 1 - module.momentum
+
+
+def _attributes(module: nn.Module) -> dict[str, str]:
+    """What a module was made with, as it keeps it."""
+    own = vars(module).items()
+    return words((name, value) for name, value in own if name[0] != "_" and name != "training")

@@ -1,0 +1,187 @@
+"""Models written by hand in four frameworks: ports that are right, and each with one error."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ADAPTERS, Dlb
+
+PORTS = Path(__file__).parent / "ports"
+#: Words with which each kind of model is run.
+INPUTS = {
+    "image": ("--input-shape", "3,16,16"),
+    "text": ("--input-shape", "7", "--tokens", "50"),
+    "cell": ("--input-shape", "7,6"),
+}
+Verify = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def verify(dlb: Dlb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    """``dlb verify`` of factories of the modules beside, in a folder of its own."""
+    for module in PORTS.glob("*.py"):
+        shutil.copy(module, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*factories: str, status: int, words: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Factories as ``torch:image``, the reference first."""
+        given = []
+        for one in factories:
+            adapter, _, name = one.partition(":")
+            given += ["--model", f"{adapter}={adapter}_port:{name}"]
+            if adapter == "tf" and "3,16,16" in words and "--map" not in words:
+                given += ["--layout", "tf=NHWC"]
+        done = dlb("verify", *given, *words, "--threads", "1", "--json")
+        assert done.returncode == status, done.stderr + done.stdout[-3000:]
+        assert "Traceback" not in done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    return run
+
+
+def rung(document: dict[str, Any], name: str, adapter: str) -> dict[str, Any]:
+    rungs = document["certificate"]["rungs"]
+    (found,) = (one for one in rungs if (one["name"], one["adapter"]) == (name, adapter))
+    return dict(found)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_right_ports_are_proven(verify: Verify, kind: str) -> None:
+    document = verify(*[f"{one}:{kind}" for one in ADAPTERS], status=0, words=INPUTS[kind])
+    assert document["proven"]
+    for one in document["certificate"]["rungs"]:
+        assert one["verdict"] == "passed", one
+        if one["gate"]:
+            assert one["figures"][0]["relative_l2"] < 1e-11, one
+    assert {one["adapter"] for one in document["certificate"]["rungs"]} == set(ADAPTERS[1:])
+
+
+def test_sequences_in_each_frameworks_own_way_are_proven(verify: Verify) -> None:
+    """Steps on the first axis in torch; a list of sequences in Chainer; the last step in Keras."""
+    models = ("tf:text", "torch:text_steps", "chainer:text_steps")
+    document = verify(*models, status=0, words=(*INPUTS["text"], "--layout", "torch=TN"))
+    assert document["proven"]
+    (bias,) = (one for one in document["weights"]["torch"] if one["from"] == "lstm.bias")
+    assert bias["to"] == "lstm.bias_ih_l0 + lstm.bias_hh_l0"
+
+
+def test_gated_recurrent_units_are_proven(verify: Verify) -> None:
+    document = verify("torch:gated", "tf:gated", "mxnet:gated", status=0, words=INPUTS["cell"])
+    assert document["proven"]
+    (bias,) = (one for one in document["weights"]["tf"] if "bias_ih" in one["from"])
+    assert bias == {"from": "gru.bias_ih_l0 | gru.bias_hh_l0", "to": "gru.bias"}
+
+
+#: The kind of error, the reference, the model that has it, and what must be told of its place.
+ERRORS = [
+    ("epsilon", "torch", "tf", r"first layer past the gate: 'bn1'.*eps=1e-05.*epsilon=0.001"),
+    ("epsilon", "torch", "mxnet", r"first layer past the gate: 'bn1'.*'1' BatchNorm\(.*eps=0.001"),
+    ("epsilon", "torch", "chainer", r"first layer past the gate: 'bn1'.*eps=2e-05"),
+    ("epsilon", "tf", "torch", r"first layer past the gate: 'bn1'.*epsilon=1e-05.*eps=0.001"),
+    ("padding", "torch", "tf", r"past the gate: 'conv2' Conv2d\(.*'conv2' Conv2D\(.*padding=same"),
+    ("padding", "torch", "mxnet", r"between 'max_pool2d\(\)' and 'conv2':.*'4' Pad of mxnet"),
+    ("padding", "torch", "chainer", r"between 'bn1' and 'conv2':.*'Pad\(\)' of chainer"),
+    ("padding", "tf", "torch", r"and 'conv2': 'zero_padding2d'.*'pad\(\)' of torch"),
+    ("activation", "torch", "tf", r"between 'bn1' and 'conv2':.*'act1' Activation\(activation=elu"),
+    ("activation", "torch", "mxnet", r"between 'bn1' and 'conv2': 'relu\(\)'.*act_type=softrelu"),
+    ("activation", "torch", "chainer", r"'bn1' and 'conv2': 'relu\(\)' of torch, 'ELU\(\)' of"),
+    ("activation", "mxnet", "torch", r"between '1' and '4': '2' Activation.*'elu\(\)' of torch"),
+    ("gates", "torch", "tf", r"'lstm.h2h, call 2': the code of 'lstm' HandLSTM.*of tf"),
+    ("gates", "torch", "mxnet", r"'lstm.h2h, call 2': the code of 'lstm' HandLSTM.*of mxnet"),
+    ("gates", "torch", "chainer", r"'lstm.h2h, call 2': the code of 'lstm' HandLSTM.*of chainer"),
+    ("gates", "chainer", "torch", r"'lstm.h2h, call 2': the code of 'lstm' HandLSTM.*of torch"),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "reference", "wrong", "says"),
+    ERRORS,
+    ids=[f"{error}-{reference}-{wrong}" for error, reference, wrong, _ in ERRORS],
+)
+def test_an_error_is_named_where_it_is(
+    verify: Verify, error: str, reference: str, wrong: str, says: str
+) -> None:
+    kind = "cell" if error == "gates" else "image"
+    models = f"{reference}:{kind}", f"{wrong}:{error}"
+    document = verify(*models, status=1, words=INPUTS[kind])
+    assert not document["proven"]
+    assert rung(document, "weights", wrong)["verdict"] == "passed"
+    for name in ("forward", "layers", "gradients"):
+        assert rung(document, name, wrong)["verdict"] == "failed"
+    assert re.search(says, rung(document, "layers", wrong)["detail"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("torch:image", "tf:flat"), ("tf:flat", "torch:image")]
+)
+def test_features_flattened_in_another_order_are_told_and_carried(
+    verify: Verify, tmp_path: Path, first: str, second: str
+) -> None:
+    """Keras flattens [H, W, C]: what the map needs is told, and with it the port is proven."""
+    other = second.partition(":")[0]
+    document = verify(first, second, status=1, words=INPUTS["image"])
+    detail = rung(document, "layers", other)["detail"]
+    entry = re.search(r"\{ from = .* \}", detail)
+    assert entry is not None, detail
+    proposed = tmp_path / "dlb-map.toml"
+    lines = proposed.read_text().splitlines()
+    start = entry[0].partition(", reshape")[0]
+    assert sum(line.strip().startswith(start) for line in lines) == 1
+    told = [f"  {entry[0]}," if line.strip().startswith(start) else line for line in lines]
+    (tmp_path / "told.toml").write_text("\n".join(told))
+    words = (*INPUTS["image"], "--map", "told.toml")
+    assert verify(first, second, status=0, words=words)["proven"]
+
+
+def test_batch_normalisations_that_keep_other_parts_fail_alone(verify: Verify) -> None:
+    """torch's momentum is one minus everybody else's, and Keras' default is another."""
+    document = verify("torch:image", "tf:momentum", status=1, words=INPUTS["image"])
+    rungs = document["certificate"]["rungs"]
+    (failed,) = (one for one in rungs if one["verdict"] != "passed")
+    assert failed["name"] == "running statistics"
+    assert "'bn1' of torch keeps 0.9" in failed["detail"] and "of tf 0.99" in failed["detail"]
+
+
+def test_channels_last_is_never_guessed(dlb: Dlb, verify: Verify) -> None:
+    models = ("--model", "torch=torch_port:image", "--model", "tf=tf_port:image")
+    told = dlb("verify", *models, "--input-shape", "3,16,16")
+    assert told.returncode == 2
+    assert "samples of shape [16, 16, 3]" in told.stderr and "--layout tf=NHWC" in told.stderr
+    asked = dlb("verify", *models)
+    assert asked.returncode == 2 and "The shape is what 'tf' tells" in asked.stderr
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_what_is_no_model_of_the_framework_is_refused(
+    dlb: Dlb, verify: Verify, adapter: str
+) -> None:
+    Path("odd.py").write_text("def make():\n    return 'a model'\n")
+    other = "torch" if adapter != "torch" else "chainer"
+    models = ("--model", f"{other}={other}_port:cell", "--model", f"{adapter}=odd:make")
+    done = dlb("verify", *models, *INPUTS["cell"])
+    assert done.returncode == 2 and "its factory gave a str" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_dropout_is_named_and_not_run(verify: Verify) -> None:
+    dropping = "import torch_port\nfrom torch import nn\n\n\ndef make():\n"
+    dropping += (
+        "    model = torch_port.Cell()\n    model.out = nn.Sequential(nn.Dropout(0.5), model.out)\n"
+    )
+    Path("torch_port_dropping.py").write_text(dropping + "    return model\n")
+    Path("torch_port.py").write_text(
+        Path("torch_port.py").read_text() + "\n\nfrom torch_port_dropping import make as dropping\n"
+    )
+    document = verify("chainer:cell", "torch:dropping", status=1, words=INPUTS["cell"])
+    training = rung(document, "forward, training", "torch")
+    assert training["verdict"] == "not run" and "Dropout(p=0.5" in training["detail"]
+    assert rung(document, "forward", "torch")["verdict"] == "passed"
+    assert rung(document, "gradients", "torch")["verdict"] == "passed"
