@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "hookimpl"]
+__all__ = ["__version__", "assert_proven", "hookimpl", "verify"]
 
 if TYPE_CHECKING:
+    from dlb.api import assert_proven, verify
     from dlb.hookspecs import hookimpl
+
+_HOME = {"assert_proven": "dlb.api", "hookimpl": "dlb.hookspecs", "verify": "dlb.api"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "hookimpl":
-        from dlb.hookspecs import hookimpl
-
-        return hookimpl
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'dlb' has no attribute '{name}'")

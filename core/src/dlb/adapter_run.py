@@ -17,16 +17,25 @@ from dlb.adapters import Home
 from dlb.errors import DlbError, RecordError
 from dlb.proof import rungs
 from dlb.proof.certificate import Rung
-from dlb.proof.ladder import prove_export, prove_float32, prove_float64, timed, without_dropout
+from dlb.proof.ladder import (
+    FEW_SAMPLES,
+    batch_gradients,
+    prove_export,
+    prove_float32,
+    prove_float64,
+    prove_updates,
+    timed,
+)
 from dlb.record import Exported, Quality, Timing
-from dlb.request import Prepared, Reporter, Request
+from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, start, write_arrays
-from dlb.workload import Workload
 
 __all__ = ["AdapterRun", "run_adapter"]
 
 Array = npt.NDArray[Any]
+#: Levels whose rungs are of the object that is timed.
+TIMED_LEVELS = {"weights", "float32", "structure", "export"}
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.
@@ -40,7 +49,10 @@ class AdapterRun:
     Attributes:
         facts: what the framework and its worker say of themselves.
         version: framework and version; deviations: what the adapter declares.
-        rungs, gradients: what it was held against; its float64 gradients, for the others.
+        rungs: what it was held against.
+        gradients, changes: its float64 gradients, and what its float64 steps changed, to be
+            compared across adapters.
+        exact, rounded: its gradients of a few batches, in float64 and in float32.
         failure: what ended it early, one line.
     """
 
@@ -50,6 +62,9 @@ class AdapterRun:
     deviations: tuple[str, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
     gradients: dict[str, Array] = field(default_factory=dict)
+    changes: dict[str, Array] = field(default_factory=dict)
+    exact: list[dict[str, Array]] = field(default_factory=list)
+    rounded: list[dict[str, Array]] = field(default_factory=list)
     timing: Timing | None = None
     quality: Quality | None = None
     exported: Exported | None = None
@@ -98,8 +113,8 @@ class _Climb:
     def run(self) -> None:
         """Prove in float64, then build, train, test and export what is timed.
 
-        Processes that work together carry one model at a time, so with a strategy the float64
-        model has processes of its own.
+        Processes that work together carry one model at a time, so with a strategy the models
+        that are only there for the proof have processes of their own.
         """
         request = self.request
         spread: list[dict[str, Array]] = []
@@ -116,10 +131,21 @@ class _Climb:
             started = time.perf_counter() - began
             if not request.strategy:
                 self.prove(group).drop()
-            self.time(group, started)
+                self.prove_alone(group)
+            if request.levels & TIMED_LEVELS:
+                self.time(group, started)
             group.call("leave")
-        if spread:
-            self.compare_alone(spread)
+        if request.strategy:
+            with worker_group(self.launch("alone", alone=True)) as group:
+                self.start(group)
+                if spread:
+                    self.compare_alone(group, spread)
+                self.prove_alone(group)
+
+    def keep(self, rung: Rung) -> None:
+        """Keep a rung, if its level is asked for."""
+        if rung.level in self.request.levels:
+            self.ran.rungs.append(rung)
 
     def launch(self, name: str, *, alone: bool = False) -> Launch:
         """What to start, with a folder of its own."""
@@ -153,23 +179,53 @@ class _Climb:
         if all(one["synchronous"] for one in named):
             return True
         reason = f"'{self.request.strategy}' is asynchronous: it need not end as one worker does"
-        self.ran.rungs.append(rungs.not_run("distributed", self.ran.adapter, "one worker", reason))
+        self.ran.rungs.append(
+            rungs.not_run("distributed", "distributed", self.ran.adapter, "one worker", reason)
+        )
         return False
 
-    def build(self, group: Group, workload: Workload, dtype: str) -> RemoteModel:
-        """Build a model from the seeded weights."""
-        size = self.request.batch_size
-        return RemoteModel(group, workload, self.prepared.weights, dtype=dtype, batch_size=size)
+    def build_for_proof(self, group: Group, dtype: str, batch_size: int) -> RemoteModel:
+        """Build a model without dropout, from weights of which none is constant."""
+        prepared = self.prepared
+        return RemoteModel(
+            group, prepared.proven, prepared.reference.weights, dtype=dtype, batch_size=batch_size
+        )
 
     def prove(self, group: Group) -> RemoteModel:
         """Climb in float64 with a model built for it, dropout at rate 0."""
         self.reporter.phase(self.ran.adapter, "proving in float64")
-        model = self.build(group, without_dropout(self.request.workload), "float64")
-        found, self.ran.gradients = prove_float64(
-            model, self.prepared.reference, self.ran.adapter, self.request.seed
+        model = self.build_for_proof(group, "float64", self.request.batch_size)
+        self.ran.gradients = prove_float64(
+            model,
+            self.prepared.reference,
+            self.ran.adapter,
+            self.request.seed,
+            self.request.levels,
+            self.keep,
         )
-        self.ran.rungs += found
         return model
+
+    def prove_alone(self, group: Group) -> None:
+        """Updates in float64, and gradients in float32, of models built for it in one worker."""
+        request, prepared, ran = self.request, self.prepared, self.ran
+        if request.levels & {"update", "trajectory"}:
+            self.reporter.phase(ran.adapter, "proving updates")
+            model = self.build_for_proof(group, "float64", PRACTICE_BATCH)
+            ran.changes = prove_updates(
+                model,
+                prepared.reference,
+                prepared.practice,
+                ran.adapter,
+                via=request.via,
+                levels=request.levels,
+                keep=self.keep,
+            )
+            model.drop()
+        if request.dtype == "float32" and "float32" in request.levels:
+            for dtype, found in (("float64", ran.exact), ("float32", ran.rounded)):
+                model = self.build_for_proof(group, dtype, FEW_SAMPLES)
+                found += batch_gradients(model, prepared.reference)
+                model.drop()
 
     def some_steps(self, model: RemoteModel) -> list[dict[str, Array]]:
         """Every worker's weights after some steps in float64."""
@@ -181,13 +237,12 @@ class _Climb:
         model.train(data, self.prepared.order[:DISTRIBUTED_STEPS])
         return model.weights()
 
-    def compare_alone(self, spread: list[dict[str, Array]]) -> None:
+    def compare_alone(self, group: Group, spread: list[dict[str, Array]]) -> None:
         """The distributed rung: the same steps by one worker."""
         self.reporter.phase(self.ran.adapter, "comparing with one worker")
-        with worker_group(self.launch("alone", alone=True)) as group:
-            self.start(group)
-            model = self.build(group, without_dropout(self.request.workload), "float64")
-            (alone,) = self.some_steps(model)
+        model = self.build_for_proof(group, "float64", self.request.batch_size)
+        (alone,) = self.some_steps(model)
+        model.drop()
         workers, steps = self.request.workers, len(self.prepared.order[:DISTRIBUTED_STEPS])
         self.ran.rungs.append(
             timed(lambda: rungs.distributed_rung(self.ran.adapter, workers, steps, spread, alone))
@@ -198,10 +253,16 @@ class _Climb:
         request, prepared, ran = self.request, self.prepared, self.ran
         self.reporter.phase(ran.adapter, "building")
         began = time.perf_counter()
-        model = self.build(group, request.workload, request.dtype)
+        model = RemoteModel(
+            group,
+            request.workload,
+            prepared.weights,
+            dtype=request.dtype,
+            batch_size=request.batch_size,
+        )
         built = time.perf_counter() - began
         if request.dtype == "float32":
-            ran.rungs += prove_float32(model, prepared.reference, ran.adapter)
+            prove_float32(model, prepared.seeded, ran.adapter, self.keep)
 
         self.reporter.phase(ran.adapter, "training")
         trained = model.train(
@@ -228,7 +289,7 @@ class _Climb:
         self.reporter.phase(ran.adapter, "exporting and verifying")
         exported = self.scratch / "exported.onnx"
         inputs = np.resize(prepared.test_inputs, (model.share, *prepared.test_inputs.shape[1:]))
-        ran.rungs += prove_export(model, prepared.canonical, ran.adapter, inputs, exported)
+        prove_export(model, prepared.canonical, ran.adapter, inputs, exported, self.keep)
         if request.out is not None and exported.exists():
             ran.exported = record.keep_model(exported, request.out)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["make_reporter"]
+__all__ = ["Silent", "make_reporter"]
 
 #: Between two plain lines about training.
 LINE_SECONDS = 10.0
@@ -41,6 +41,19 @@ def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield Live(progress, adapters)
+
+
+class Silent:
+    """Says nothing."""
+
+    def phase(self, adapter: str, text: str) -> None:
+        pass
+
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
+        pass
+
+    def finished(self, adapter: str, text: str) -> None:
+        pass
 
 
 class Live:

@@ -8,20 +8,17 @@ History of the format:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import inspect
-import os
 import re
 import secrets
 import tempfile
 from datetime import datetime, timezone
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dlb import documents
 from dlb.errors import RecordError, RequestError
 from dlb.proof.certificate import Certificate, Word
 
@@ -42,8 +39,6 @@ __all__ = [
 ]
 
 FORMAT = 1
-#: A record of a million steps is below this; anything above is not one.
-LARGEST_BYTES = 200 * 1024 * 1024
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,9 +191,8 @@ def write(record: Record, folder: Path) -> Path:
         RecordError: it cannot be written; what was there before is as it was.
     """
     path = folder / f"{record.name}.json"
-    text = msgspec.json.format(msgspec.json.encode(record), indent=1)
     try:
-        _write_atomically(path, text + b"\n")
+        documents.write_atomically(path, documents.encode(record))
     except OSError as error:
         raise RecordError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
@@ -218,7 +212,7 @@ def keep_model(file: Path, folder: Path) -> Exported:
         digest = hashlib.sha256(content).hexdigest()
         place = folder / "models" / f"{digest}.onnx"
         if not place.exists():
-            _write_atomically(place, content)
+            documents.write_atomically(place, content)
     except OSError as error:
         raise RecordError(
             f"cannot keep the exported model in {folder}: {error.strerror or error}; free some "
@@ -227,53 +221,13 @@ def keep_model(file: Path, folder: Path) -> Exported:
     return Exported(sha256=digest, bytes=len(content))
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp's mode is for the owner alone; records are for whoever may read the folder.
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def read(path: Path) -> Record:
     """Read a record and check it against its form.
 
     Raises:
         RecordError: it cannot be read, is not a record, or is of a later format.
     """
-    try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise RecordError(f"{path}: not a file, so not a record")
-        if path.stat().st_size > LARGEST_BYTES:
-            raise RecordError(f"{path}: larger than {LARGEST_BYTES} bytes, so not a record")
-        content = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: {error.strerror or error}; give the path of a record") from None
-    try:
-        version = msgspec.json.decode(content, type=_Versioned).format
-        if version != FORMAT:
-            raise RecordError(
-                f"{path}: a record of format {version}; this dlb reads format {FORMAT}; "
-                "use the dlb-core that wrote it, or a later one"
-            )
-        return msgspec.json.decode(content, type=Record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"{path}: not a record: {error}") from None
-
-
-class _Versioned(msgspec.Struct):
-    """Any version of a record."""
-
-    format: int
+    return documents.read(path, Record, "record", FORMAT)
 
 
 def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:
@@ -289,27 +243,9 @@ def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:
 
 def schema() -> bytes:
     """JSON Schema (2020-12) of a record, as shipped."""
-    return (resources.files("dlb") / "schemas" / "record-1.json").read_bytes()
+    return documents.shipped_schema("record", FORMAT)
 
 
 def make_schema() -> bytes:
     """The schema that follows from :class:`Record`; the shipped one is made from it."""
-    made = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"dlb run record, format {FORMAT}",
-        **_dedented(msgspec.json.schema(Record)),
-    }
-    return msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
-
-
-def _dedented(part: Any) -> Any:
-    """A schema with its descriptions, which are docstrings, less their indentation; Python 3.13
-    takes it away itself."""
-    if isinstance(part, dict):
-        return {
-            name: inspect.cleandoc(value)
-            if name == "description" and isinstance(value, str)
-            else _dedented(value)
-            for name, value in part.items()
-        }
-    return [_dedented(value) for value in part] if isinstance(part, (list, tuple)) else part
+    return documents.make_schema(Record, f"dlb run record, format {FORMAT}")

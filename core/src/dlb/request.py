@@ -7,25 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home
-from dlb.catalogue import data_set
 from dlb.data.batches import sample_order
-from dlb.data.load import load_described, normalise
 from dlb.errors import RequestError
-from dlb.proof.ladder import without_dropout
+from dlb.proof.certificate import LEVELS, Level
+from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
+from dlb.samples import load_samples, noise, random_labels
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Embedding, Model, Workload
-from dlb.workload.initial import initial_weights
+from dlb.workload import Workload
+from dlb.workload.initial import initial_weights, proof_weights
 
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
 
 Array = npt.NDArray[Any]
 #: Samples that the forward and gradient rungs are run on.
 PROOF_BATCH = 16
+#: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
+#: since every step costs a backward pass in float64 more.
+PRACTICE_BATCH, PRACTICE_SAMPLES = 4, 32
+#: Steps that an update is followed over, unless another number is asked for.
+TRAJECTORY_STEPS = 20
 #: What ``verify`` trains before it exports: enough that no weight is where it started.
 VERIFY_STEPS = 5
 
@@ -55,6 +59,8 @@ class Request:
         strategy, workers: "" and 1 alone.
         call_seconds: a worker that makes no progress for so long is ended.
         command: ``run`` or ``verify``, for the record.
+        levels: what of the ladder to climb.
+        trajectory_steps: how many steps the trajectory is followed over.
     """
 
     workload: Workload
@@ -72,6 +78,13 @@ class Request:
     workers: int = 1
     call_seconds: float = 300.0
     command: str = "run"
+    levels: frozenset[Level] = frozenset(LEVELS)
+    trajectory_steps: int = TRAJECTORY_STEPS
+
+    @property
+    def left_out(self) -> tuple[Level, ...]:
+        """Levels that are not climbed, in order."""
+        return tuple(level for level in LEVELS if level not in self.levels)
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,10 @@ class Prepared:
         train, test: .npz files of the run's dtype with ``inputs`` and ``labels``.
         order: int64 [steps, batch_size].
         test_inputs, test_labels: what is in ``test``.
-        reference: the truth, on a small batch of noise with labels of the training data.
+        reference: the truth, at weights for proofs, on a small batch of noise.
+        seeded: the truth at the weights that the timed model starts from.
+        proven: the workload with every dropout at rate 0, which proofs build.
+        practice: what updates are proven on, noise too.
         canonical: the canonical graph at the seeded weights.
     """
 
@@ -96,13 +112,16 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
+    seeded: Reference
+    proven: Workload
+    practice: Practice
     canonical: Any
     where: str
 
 
 def check(request: Request) -> None:
     """Raises RequestError for numbers that cannot be meant."""
-    for name in ("batch_size", "steps", "threads", "workers"):
+    for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
         if getattr(request, name) < 1:
             option = f"--{name.replace('_', '-')}"
             raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
@@ -131,50 +150,39 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     from dlb.graph.canonical import canonical_graph
 
     workload = request.workload
-    described = data_set(workload.data.name)
-    training, test = load_described(described, "train"), load_described(described, "test")
-    if training.images.shape[1:] != workload.model.input.shape:
-        raise RequestError(
-            f"workload '{workload.name}' reads samples of shape {list(workload.model.input.shape)}; "
-            f"data set '{workload.data.name}' has {list(training.images.shape[1:])}"
-        )
-    order = sample_order(len(training.images), request.batch_size, request.steps, request.seed)
+    training = load_samples(workload, "train", request.dtype)
+    test = load_samples(workload, "test", request.dtype)
+    order = sample_order(len(training.inputs), request.batch_size, request.steps, request.seed)
     weights = initial_weights(workload.model, request.seed)
-    mean, std = workload.data.mean, workload.data.std
-    try:
-        for split, name in ((training, "train"), (test, "test")):
-            inputs = normalise(split.images, mean, std, request.dtype)
-            write_arrays(scratch / f"{name}.npz", {"inputs": inputs, "labels": split.labels})
-    except OSError as error:
-        raise RequestError(
-            f"cannot write to {scratch}: {error.strerror or error}; set TMPDIR to a folder with space"
-        ) from None
-    proven = without_dropout(workload).model
-    noise = proof_inputs(workload.model, request.seed)
+    proven = without_dropout(workload)
+    # Noise, not images: an even background ties in every max pooling, where the loss has no
+    # gradient that finite differences could agree with.
+    inputs = noise(workload.model, request.seed, PROOF_BATCH)
+    labels = random_labels(workload.model, request.seed, PROOF_BATCH)
+    practice = Practice(
+        path=scratch / "practice.npz",
+        inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
+        labels=random_labels(workload.model, request.seed + 1, PRACTICE_SAMPLES),
+        order=sample_order(
+            PRACTICE_SAMPLES, PRACTICE_BATCH, request.trajectory_steps, request.seed
+        ),
+    )
+    for name, some in (("train", training), ("test", test), ("practice", practice)):
+        write_arrays(scratch / f"{name}.npz", {"inputs": some.inputs, "labels": some.labels})
     return Prepared(
         scratch=scratch,
         weights=dict(weights),
         train=scratch / "train.npz",
         test=scratch / "test.npz",
         order=order,
-        test_inputs=normalise(test.images, mean, std, request.dtype),
+        test_inputs=test.inputs,
         test_labels=test.labels,
-        reference=Reference(proven, weights, noise, training.labels[:PROOF_BATCH]),
+        reference=Reference(
+            proven.model, proof_weights(workload.model, request.seed), inputs, labels
+        ),
+        seeded=Reference(proven.model, weights, inputs, labels),
+        proven=proven,
+        practice=practice,
         canonical=canonical_graph(workload.model, weights),
-        where=str(training.folder),
+        where=training.where,
     )
-
-
-def proof_inputs(model: Model, seed: int) -> Array:
-    """[PROOF_BATCH, ...] of noise, float32, or int64 below the entries of the embedding it feeds.
-
-    Noise, not images: an even background ties in every max pooling, where the loss has no gradient
-    that finite differences could agree with.
-    """
-    generator = np.random.default_rng(seed)
-    shape = (PROOF_BATCH, *model.input.shape)
-    if model.input.kind == "real":
-        return generator.standard_normal(shape, dtype=np.float32)
-    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
-    entries = min(layer.entries for layer in fed if isinstance(layer, Embedding))
-    return generator.integers(0, entries, shape, dtype=np.int64)

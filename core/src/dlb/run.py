@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from dlb import __version__, record
 from dlb.adapter_run import AdapterRun, run_adapter
 from dlb.proof import rungs
-from dlb.proof.certificate import Certificate, Word
+from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -34,8 +35,13 @@ class Outcome:
     @property
     def proven(self) -> bool:
         """Whether every adapter finished and was proven."""
+        return bool(self.records) and all(one.proof == "proven" for one in self.records)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every adapter finished, and every rung that was asked for passed."""
         return bool(self.records) and all(
-            one.proof == "proven" and not one.failure for one in self.records
+            self.certificate.holds(one.adapter) for one in self.records
         )
 
 
@@ -75,9 +81,7 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
         _write(records[-1], request)
     certificate = _certify(request, runs, across=True)
     final = [
-        msgspec.structs.replace(
-            one, certificate=certificate, proof=_word(certificate, one.adapter, one.failure)
-        )
+        msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))
         for one in records
     ]
     paths = [path for one in final if (path := _write(one, request)) is not None]
@@ -87,9 +91,8 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
     """What the adapters so far were held against; with ``across``, each other too."""
     found = [rung for one in runs for rung in one.rungs]
-    gradients = {one.adapter: one.gradients for one in runs if one.gradients}
-    if across and len(gradients) > 1:
-        found += rungs.agreement_rungs("gradients", gradients)
+    if across:
+        found += _across(runs, request.levels)
     return Certificate(
         workload=request.workload.name,
         workload_hash=workload_hash(request.workload),
@@ -97,13 +100,31 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
         adapters={one.adapter: one.version for one in runs},
         rungs=tuple(found),
         deviations={one.adapter: one.deviations for one in runs if one.deviations},
+        failures={one.adapter: one.failure for one in runs if one.failure},
+        left_out=request.left_out,
     )
 
 
-def _word(certificate: Certificate, adapter: str, failure: str) -> Word:
-    """A run that failed half-way is not proven by the half that passed."""
-    word = certificate.word(adapter)
-    return "unproven" if word == "proven" and failure else word
+def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
+    """What takes several adapters, or the best of them, to judge."""
+    found: list[Rung] = []
+    gradients = {one.adapter: one.gradients for one in runs if one.gradients}
+    changes = {one.adapter: one.changes for one in runs if one.changes}
+    rounded = {one.adapter: one.rounded for one in runs if one.rounded}
+    sound = _sound(runs)
+    if "gradients" in levels:
+        found += rungs.agreement_rungs("gradients", "gradients", gradients, sound)
+    if "trajectory" in levels:
+        found += rungs.agreement_rungs("trajectories", "trajectory", changes, sound)
+    if len(rounded) > 1:
+        exact = {one.adapter: one.exact for one in runs}
+        found += rungs.float32_rungs(rounded, exact)
+    return found
+
+
+def _sound(runs: list[AdapterRun]) -> set[str]:
+    """Adapters that failed nothing by themselves, and so can bear witness for others."""
+    return {one.adapter for one in runs if not any(rung.verdict == "failed" for rung in one.rungs)}
 
 
 def _write(one: Record, request: Request) -> Path | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from dlb.cli.output import print_table
-from dlb.proof.certificate import Certificate, Rung
+from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.record import Record
 from dlb.run import Outcome
 
@@ -20,6 +20,7 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
     """What ``--json`` prints: records without their raw series, which are in the files."""
     return {
         "proven": outcome.proven,
+        "passed": outcome.passed,
         "interrupted": outcome.interrupted,
         "records": [_summary(one) for one in outcome.records],
         "files": [str(path) for path in outcome.paths],
@@ -38,8 +39,9 @@ def _summary(one: Record) -> dict[str, Any]:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """One table of results, one of the proof, and where the records are."""
-    print_results(outcome.records)
+    """A table of results unless nothing was kept, one of the proof, and where the records are."""
+    if outcome.paths:
+        print_results(outcome.records)
     print_certificate(outcome.certificate)
     for one in outcome.records:
         if one.failure:
@@ -91,16 +93,17 @@ def print_certificate(certificate: Certificate) -> None:
     adapters = list(dict.fromkeys(rung.adapter for rung in certificate.rungs))
     if not adapters:
         return
-    names = list(dict.fromkeys(rung.name for rung in certificate.rungs))
+    levels = {rung.name: get_args(Level).index(rung.level) for rung in certificate.rungs}
+    names = sorted(levels, key=lambda name: levels[name])
     by = {(rung.name, rung.adapter): rung for rung in certificate.rungs}
     rows = []
     for name in names:
         gates = {rung.gate for rung in certificate.rungs if rung.name == name} - {None}
         gate = f"{max(g for g in gates if g is not None):.0e}" if gates else "exact"
         rows.append([name, gate, *[_cell(by.get((name, adapter))) for adapter in adapters]])
-    print_table(
-        ["rung", "gate", *adapters], rows, "Proof: worst relative L2 distance", right=["gate"]
-    )
+    rows.append(["proof", "", *[certificate.word(adapter) for adapter in adapters]])
+    title = f"{certificate.workload}: worst relative L2 distance of any tensor"
+    print_table(["rung", "gate", *adapters], rows, title, right=["gate"])
     for rung in certificate.rungs:
         if rung.verdict != "passed":
             worst = (
@@ -109,6 +112,8 @@ def print_certificate(certificate: Certificate) -> None:
             click.echo(
                 f"{rung.adapter}, {rung.name}: {rung.verdict}; {worst}{rung.detail}".rstrip("; ")
             )
+    if certificate.left_out:
+        click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             click.echo(f"{adapter} declares: {text}")

@@ -22,6 +22,7 @@ from dlb import workload as W
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
+from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
@@ -374,12 +375,26 @@ def test_every_rung_is_told() -> None:
         for place in ("proof/rungs.py", "proof/ladder.py", "run.py")
     )
     for name in told:
-        stem = name.replace(" float64", "").replace(" float32", "").replace(", training", "")
-        assert f'"{name}"' in sources or f'"{stem} {{dtype}}"' in sources, name
-    named = set(re.findall(r'name="([a-z ]+)"', sources))
-    named |= set(re.findall(r'agreement_rungs\("([^"]+)"', sources))
-    named |= set(re.findall(r'"(forward float[^"]*)"', sources))
+        plain = name.removesuffix(", training")
+        stem = plain.removesuffix(" float64").removesuffix(" float32")
+        forms = (f'"{name}"', f'"{plain}{{mode}}"', f'"{stem} {{dtype}}"')
+        assert any(form in sources for form in forms), name
+    named = set(re.findall(r'name="([a-z0-9 ]+)"', sources))
+    named |= set(re.findall(r'(?:agreement_rungs|_change_rung)\("([^"]+)"', sources))
+    named |= set(re.findall(r'"(forward float[^"{]*)"', sources))
     assert named and named <= set(told)
+
+
+def test_every_level_is_told_with_its_rungs() -> None:
+    told = rows(section(page("proof.md"), "Levels"))
+    assert set(told) == set(get_args(certificate.Level))
+    rungs_told = set(rows(section(page("proof.md"), "The rungs")))
+    levels = section(page("proof.md"), "Levels")
+    assert all(f"`{name}`" in levels for name in rungs_told)
+
+
+def test_the_rungs_of_two_files_are_told() -> None:
+    assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
 
 
 def test_the_gates_are_told() -> None:

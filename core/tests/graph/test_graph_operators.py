@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import operator_loops as loops
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from dlb.errors import ShapeError, WorkloadError
 from dlb.graph.canonical import canonical_graph, loss_graph
@@ -56,12 +58,14 @@ def drawn(model: Model, seed: int = 0, batch: int = 2):
     return random.normal(size=(batch, *model.input.shape)), weights
 
 
-def both(model: Model, expected, x, weights) -> None:
+def both(model: Model, expected, x, weights, runtime: bool = True) -> None:
     """The evaluator agrees with the loops to rounding, and so does ONNX Runtime in float32."""
     found = evaluate(canonical_graph(model, weights, dtype="float64"), {"input": x})["layer"]
     assert found.dtype == np.float64
     assert found.shape == (len(x), *infer_shapes(model)["layer"]) == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    if not runtime:
+        return
     single_precision = canonical_graph(model, weights, dtype="float32").SerializeToString()
     (second,) = run_model(single_precision, {"input": x.astype(np.float32)}, threads=1)
     np.testing.assert_allclose(second, expected, rtol=1e-4, atol=1e-4)
@@ -105,7 +109,10 @@ def test_average_pool(shape, kernel, stride, pads, ceil, include):
     )
     model = single(layer, shape)
     x, w = drawn(model)
-    both(model, loops.pool(x, kernel, stride, pads, ceil, True, include), x, w)
+    # The last release for Python 3.10 divides a last window that reaches outside by its whole size.
+    wrong = ceil and include and Version(onnxruntime.__version__) < Version("1.31")
+    expected = loops.pool(x, kernel, stride, pads, ceil, True, include)
+    both(model, expected, x, w, runtime=not wrong)
 
 
 @often

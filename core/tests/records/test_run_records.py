@@ -21,6 +21,7 @@ from dlb.record import FORMAT, Options, Quality, Record, Timing
 
 RUNG = Rung(
     name="forward float64",
+    level="forward",
     adapter="example",
     against="the canonical graph",
     verdict="failed",

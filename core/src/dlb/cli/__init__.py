@@ -19,12 +19,13 @@ __all__ = ["main"]
 #: Command name to module of :mod:`dlb.cli` and its one-line help.
 COMMANDS = {
     "run": ("run", "Train, time, export and prove a workload on adapters."),
-    "verify": ("run", "Prove that adapters build the same model; keep no record."),
+    "verify": ("run", "Prove that adapters, or two ONNX files, are the same model."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
     "env": ("env", "The environments that adapters live in."),
     "data": ("data", "Data sets: list, fetch, find."),
     "export": ("export", "Write a workload's ONNX graph."),
     "show": ("show", "Show a record or a workload."),
+    "explain": ("explain", "What a certificate's differences probably are."),
 }
 INTERRUPTED = 130
 

@@ -45,14 +45,18 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     for row in rows:
         # Text, not markup: what is shown may come from a stranger's file.
         table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
     width = None if sys.stdout is not None and sys.stdout.isatty() else 200
-    Console(width=width, highlight=False).print(table)
+    console = Console(width=width, highlight=False)
+    # Not the table's own title, which is folded to the width of the table.
+    if title:
+        console.print(Text(title, style="italic"))
+    console.print(table)
 
 
 _STYLES = {

@@ -11,6 +11,7 @@ import click
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings
 from dlb.cli.verify_models import model_options, verify_models
+from dlb.proof.certificate import LEVELS
 
 __all__ = ["run_command", "verify_command"]
 
@@ -139,18 +140,72 @@ def run_command(**options: Any) -> int:
 @click.command("verify")
 @model_options
 @shared_options
-def verify_command(**options: Any) -> int:
-    """Prove that adapters build the same WORKLOAD. Trains a few steps only; keeps no record.
+@click.argument("other", required=False)
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    type=click.Choice(["all", *LEVELS]),
+    help="Climb this level alone; repeat for several. Default: all.",
+)
+@click.option(
+    "--steps",
+    "trajectory_steps",
+    type=int,
+    metavar="N",
+    help="Training steps that the trajectory is followed over. Default: 20.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the certificate, a JSON document (see: dlb explain).",
+)
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of two .onnx files, or with --model: an .npz file to run on, instead of seeded noise.",
+)
+def verify_command(
+    other: str | None,
+    inputs: Path | None,
+    levels: tuple[str, ...],
+    trajectory_steps: int | None,
+    **options: Any,
+) -> int:
+    """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
-    With --model, twice or more: prove that models of your own, written by hand in several
+    Exit status 0: every rung that was asked for passed. Only all levels together prove.
+
+    WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
+
+    With --model, twice or more: proves that models of your own, written by hand in several
     frameworks, are the same model.
     """
-    status = verify_models(options)
+    status = verify_models(inputs, options)
     if status is not None:
         return status
-    from dlb.request import VERIFY_STEPS
+    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
+        from dlb.cli.verify_files import verify_two_files
 
-    return execute("verify", VERIFY_STEPS, None, warmup=0, via="memory", out=None, **options)
+        given = (inputs, options["certificate"], options["seed"], options["as_json"])
+        return verify_two_files(options["workload"], other, *given)
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
+
+    chosen = LEVELS if "all" in levels or not levels else levels
+    return execute(
+        "verify",
+        VERIFY_STEPS,
+        None,
+        warmup=0,
+        via="pipeline",
+        out=None,
+        levels=frozenset(chosen),
+        trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
+        **options,
+    )
 
 
 def execute(
@@ -166,22 +221,26 @@ def execute(
     threads: int | None,
     warmup: int | None,
     as_json: bool,
+    certificate: Path | None = None,
     **rest: Any,
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import check_strategy, find_adapters
-    from dlb.catalogue import data_set, load_workload
+    from dlb.catalogue import load_workload
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
+    from dlb.proof.certificate import check_destination
+    from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check
     from dlb.run import run
+    from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
 
     print_warnings()
     read = load_workload(workload)
     size = read.batch_size if batch_size is None else batch_size
-    samples = data_set(read.data.name).split("train").n_samples
+    samples = count_samples(read)
     if epochs is not None and epochs < 1:
         raise RequestError(f"--epochs is {epochs}; it must be 1 or more")
     if not 1 <= size <= samples:
@@ -202,6 +261,7 @@ def execute(
         **rest,
     )
     check(request)
+    check_destination(certificate)
     if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
@@ -209,6 +269,8 @@ def execute(
         check_strategy(request.strategy, homes)
     with make_reporter([home.adapter for home in homes]) as reporter:
         outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
+    if certificate is not None:
+        write_certificate(outcome.certificate, certificate)
     if as_json:
         print_json(outcome_document(outcome))
     else:
@@ -216,4 +278,4 @@ def execute(
     if outcome.interrupted:
         note("dlb: interrupted; finished records are kept, no process is left")
         return INTERRUPTED
-    return 0 if outcome.proven else 1
+    return 0 if outcome.passed else 1

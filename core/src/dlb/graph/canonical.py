@@ -25,12 +25,23 @@ from dlb.graph.layer_nodes import Pieces, add_layer
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
-__all__ = ["IR_VERSION", "LABELS", "LOSS", "OPSET", "canonical_graph", "loss_graph"]
+__all__ = [
+    "GIVEN",
+    "IR_VERSION",
+    "LABELS",
+    "LOSS",
+    "OPSET",
+    "canonical_graph",
+    "layers_graph",
+    "loss_graph",
+]
 
 OPSET = 17
 IR_VERSION = 8
 LABELS = "labels"
 LOSS = "loss"
+#: Before the name of a value that is given to a layer, not computed by another.
+GIVEN = "given/"
 
 Precision = Literal["float32", "float64"]
 Outputs = Literal["logits", "layers"]
@@ -67,6 +78,39 @@ def canonical_graph(
     names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
     values = [_value(name, shapes[name], element) for name in names]
     return _model(pieces, [_input(model, element)], values + _running(pieces, element))
+
+
+def layers_graph(
+    model: Model,
+    weights: Mapping[str, npt.NDArray[Any]],
+    *,
+    dtype: Precision = "float64",
+    training: bool = False,
+) -> onnx.ModelProto:
+    """Every layer of the canonical graph by itself, none reading what another computes.
+
+    Its inputs are called :data:`GIVEN` and the name of the layer, or of the model's input, whose
+    value is to be given; its outputs are those of :func:`canonical_graph` with every layer's.
+
+    Raises:
+        WorkloadError: as :func:`canonical_graph`.
+    """
+    pieces, shapes, element = _build(model, weights, dtype, training)
+    read = {source for node in model.wired() for source in node.inputs}
+    for node in pieces.nodes:
+        layer = node.output[0].split("/")[0]
+        for place, name in enumerate(node.input):
+            if name in read and name != layer:
+                node.input[place] = GIVEN + name
+    given = [
+        _value(name, shapes[name], element) if name != model.input.name else _input(model, element)
+        for name in shapes
+        if name in read
+    ]
+    for value in given:
+        value.name = GIVEN + value.name
+    outputs = [_value(node.name, shapes[node.name], element) for node in model.nodes]
+    return _model(pieces, given, outputs + _running(pieces, element))
 
 
 def loss_graph(

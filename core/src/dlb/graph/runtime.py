@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -65,11 +67,13 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
     try:
-        return onnxruntime.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+        # It prints about some files before it raises, and standard output may be a document.
+        with contextlib.redirect_stdout(io.StringIO()):
+            return onnxruntime.InferenceSession(
+                model if isinstance(model, bytes) else str(model),
+                options,
+                providers=["CPUExecutionProvider"],
+            )
     except Exception as error:
         raise _told(error, model) from error
 

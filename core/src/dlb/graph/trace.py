@@ -8,7 +8,7 @@ numbers that go in is a constant, whatever made it, and running the graph tells 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ _OF_SHAPE = {"Shape", "Size"}
 
 @dataclass(frozen=True)
 class Trace:
-    """A graph that was run on small integers.
+    """A graph that was run once.
 
     Attributes:
         nodes: in an order in which each follows its inputs.
@@ -61,18 +61,22 @@ class Trace:
         return self.values[name].size // self.batch
 
 
-def trace(model: onnx.ModelProto) -> Trace:
-    """Run a model once on small integers and keep everything.
+def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> Trace:
+    """Run a model once and keep everything.
+
+    Args:
+        given: every input by name; small integers when left out.
 
     Raises:
         UnsupportedError: it cannot be run, or the size of a sample is left open.
+        RequestError: an input is missing, unknown or of the wrong shape.
     """
     if model.functions:
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    model = _branches_taken(model)
-    fed, batch = _inputs(model)
+    fed, batch = _inputs(model) if given is None else (dict(given), _batch_of(given))
+    model = _branches_taken(model, fed)
     made = [name for node in model.graph.node for name in node.output if name]
     values = Evaluator(model).run(fed, made)
     values.update(fed)
@@ -124,11 +128,14 @@ def _inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     return fed, batch
 
 
-def _branches_taken(model: onnx.ModelProto) -> onnx.ModelProto:
+def _batch_of(given: Mapping[str, Array]) -> int:
+    return next((len(array) for array in given.values() if array.ndim), 1)
+
+
+def _branches_taken(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
     """The model with each If of a known condition replaced by the branch that it takes."""
     if all(node.op_type != "If" for node in model.graph.node):
         return model
-    fed, _ = _inputs(model)
     conditions = [node.input[0] for node in model.graph.node if node.op_type == "If"]
     found = Evaluator(model).run(fed, conditions)
     nodes: list[onnx.NodeProto] = []
@@ -147,7 +154,7 @@ def _branches_taken(model: onnx.ModelProto) -> onnx.ModelProto:
     taken.CopyFrom(model)
     del taken.graph.node[:]
     taken.graph.node.extend(nodes)
-    return _branches_taken(taken)
+    return _branches_taken(taken, fed)
 
 
 def _read(graph: onnx.GraphProto) -> Sequence[str]:

@@ -1,14 +1,53 @@
-"""The certificate: what was compared with what, how far apart they were, and what follows."""
+"""The certificate: what was compared with what, how far apart they were, and what follows.
+
+One JSON document, by itself (``dlb verify --certificate``) or in a run's record.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
-__all__ = ["Certificate", "Figure", "Rung", "Verdict", "Word"]
+from dlb import documents
+from dlb.errors import RecordError, RequestError
+
+__all__ = [
+    "FORMAT",
+    "LEVELS",
+    "Certificate",
+    "Figure",
+    "Level",
+    "Rung",
+    "Verdict",
+    "Word",
+    "check_destination",
+    "make_schema",
+    "read",
+    "schema",
+    "write",
+]
+
+#: Version of the certificate's document.
+FORMAT = 1
 
 Verdict = Literal["passed", "failed", "not run"]
+#: What a rung is about; ``dlb verify --level`` asks for some of them. In the order of climbing.
+Level = Literal[
+    "weights",
+    "forward",
+    "layers",
+    "gradients",
+    "update",
+    "trajectory",
+    "float32",
+    "structure",
+    "export",
+    "distributed",
+]
+#: The levels that a workload alone on every adapter is proven by.
+LEVELS: tuple[Level, ...] = tuple(one for one in get_args(Level) if one != "distributed")
 #: What a result is called wherever it is shown.
 Word = Literal["proven", "deviates", "unproven"]
 
@@ -20,11 +59,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tensor: its canonical name, a layer's name, ``loss``, ``input``, ``logits``.
         relative_l2: see :func:`dlb.proof.distance.relative_l2`; null stands for infinity.
         largest: largest absolute difference; null stands for infinity.
+        ulp: largest difference in units of the last place of what is expected, in the type of what
+            was found; null stands for infinity, and where no numbers were compared.
     """
 
     tensor: str
     relative_l2: float | None
     largest: float | None
+    ulp: float | None = None
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +74,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         name: of the rung, e.g. ``forward float64``.
+        level: what it is about.
         adapter: whose model was compared.
         against: what it was held against.
         verdict: ``not run`` never counts as passed.
@@ -42,6 +85,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
+    level: Level
     adapter: str
     against: str
     verdict: Verdict
@@ -64,6 +108,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         adapters: framework and version, by adapter.
         rungs: every comparison.
         deviations: what adapters declare to do differently, by adapter.
+        failures: what ended an adapter's run before its rungs were all climbed, by adapter.
+        left_out: levels that were not asked for. What is proven is proven at every level.
+        format: version of this document.
     """
 
     workload: str
@@ -72,14 +119,68 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     adapters: dict[str, str]
     rungs: tuple[Rung, ...]
     deviations: dict[str, tuple[str, ...]] = {}
+    failures: dict[str, str] = {}
+    left_out: tuple[Level, ...] = ()
+    format: int = FORMAT
 
     def of(self, adapter: str) -> tuple[Rung, ...]:
         """The rungs of one adapter, in order."""
         return tuple(rung for rung in self.rungs if rung.adapter == adapter)
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Adapters that there are rungs of, or whose runs failed, in order."""
+        climbed = {rung.adapter for rung in self.rungs}
+        return tuple(one for one in self.adapters if one in climbed or one in self.failures)
+
     def word(self, adapter: str) -> Word:
-        """One failed rung makes it ``deviates``; one not run, or none at all, ``unproven``."""
-        verdicts = {rung.verdict for rung in self.of(adapter)}
-        if "failed" in verdicts:
+        """One failed rung makes it ``deviates``; one not run, none at all, a level left out, or a
+        run that failed, ``unproven``."""
+        if any(rung.verdict == "failed" for rung in self.of(adapter)):
             return "deviates"
-        return "proven" if verdicts == {"passed"} else "unproven"
+        return "proven" if self.holds(adapter) and not self.left_out else "unproven"
+
+    def holds(self, adapter: str) -> bool:
+        """Whether every rung that was asked for was climbed, and passed."""
+        if adapter in self.failures:
+            return False
+        return {rung.verdict for rung in self.of(adapter)} == {"passed"}
+
+
+def check_destination(path: Path | None) -> None:
+    """Raises RequestError, before any work, for a path that no certificate could be written to."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise RequestError(f"--certificate {path}: there is no folder {path.parent}; make it first")
+
+
+def write(certificate: Certificate, path: Path) -> None:
+    """Write a certificate, whole or not at all.
+
+    Raises:
+        RecordError: it cannot be written; what was there before is as it was.
+    """
+    try:
+        documents.write_atomically(path, documents.encode(certificate))
+    except OSError as error:
+        raise RecordError(
+            f"cannot write {path}: {error.strerror or error}; give another path"
+        ) from None
+
+
+def read(path: Path) -> Certificate:
+    """Read a certificate and check it against its form.
+
+    Raises:
+        RecordError: it cannot be read, is not a certificate, or is of a later format.
+    """
+    return documents.read(path, Certificate, "certificate", FORMAT)
+
+
+def schema() -> bytes:
+    """JSON Schema (2020-12) of a certificate, as shipped."""
+    return documents.shipped_schema("certificate", FORMAT)
+
+
+def make_schema() -> bytes:
+    """The schema that follows from :class:`Certificate`; the shipped one is made from it."""
+    return documents.make_schema(Certificate, f"dlb certificate, format {FORMAT}")

@@ -41,14 +41,19 @@ def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
 def figure(tensor: str, found: Array, expected: Array, floor: float = 0.0) -> Figure:
     """The distance of one tensor."""
     relative = relative_l2(found, expected, floor)
-    largest = math.inf
-    if math.isfinite(relative):
-        difference = found.astype(np.float64) - expected.astype(np.float64)
-        largest = float(np.abs(difference).max(initial=0.0))
+    if not math.isfinite(relative):
+        return Figure(tensor=tensor, relative_l2=None, largest=None)
+    apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    kind = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
+    # Of a subnormal number the last place says nothing about a relative error.
+    place = np.spacing(np.maximum(np.abs(expected), np.finfo(kind).tiny).astype(kind))
+    with np.errstate(over="ignore"):
+        ulp = float((apart / place).max(initial=0.0))
     return Figure(
         tensor=tensor,
-        relative_l2=relative if math.isfinite(relative) else None,
-        largest=largest if math.isfinite(largest) else None,
+        relative_l2=relative,
+        largest=float(apart.max(initial=0.0)),
+        ulp=ulp if math.isfinite(ulp) else None,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,53 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import Level, Rung
 from dlb.proof.reference import Reference
+from dlb.proof.updates import Updates
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Dropout, Model, Workload, parameter_shapes
+from dlb.workload import (
+    Dropout,
+    Model,
+    Workload,
+    learning_rate,
+    parameter_shapes,
+    state_names,
+)
 from dlb.workload.shapes import trained_names
 
-__all__ = ["prove_export", "prove_float32", "prove_float64", "without_dropout"]
+__all__ = [
+    "FEW_SAMPLES",
+    "Practice",
+    "batch_gradients",
+    "prove_export",
+    "prove_float32",
+    "prove_float64",
+    "prove_updates",
+    "without_dropout",
+]
 
 Array = npt.NDArray[Any]
+#: Takes each rung as it is climbed, so that none is lost to what comes after it.
+Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
+#: Batches that float32 gradients are compared on. Small, so that few of them meet a kink.
+FEW_BATCHES, FEW_SAMPLES = 3, 4
+
+
+@dataclass(frozen=True)
+class Practice:
+    """What updates are proven on.
+
+    Attributes:
+        path: .npz file of ``inputs`` and ``labels``.
+        inputs: [samples, ...] float64 or int64; labels: int64 [samples] or [samples, T].
+        order: int64 [steps, batch].
+    """
+
+    path: Path
+    inputs: Array
+    labels: Array
+    order: Array
 
 
 def without_dropout(workload: Workload) -> Workload:
@@ -43,49 +81,136 @@ def timed(make: Callable[[], Rung]) -> Rung:
 
 
 def prove_float64(
-    model: RemoteModel, reference: Reference, adapter: str, seed: int
-) -> tuple[list[Rung], dict[str, Array]]:
-    """Weights, forward in both modes, and gradients of a model built in float64.
+    model: RemoteModel,
+    reference: Reference,
+    adapter: str,
+    seed: int,
+    levels: Collection[Level],
+    keep: Keep,
+) -> dict[str, Array]:
+    """Weights, forward in both modes, layers alone, and gradients of a model built in float64.
 
     Returns:
-        its rungs, and its gradients for the comparison with other adapters.
+        its gradients, for the comparison with other adapters; none where no level asks for them.
     """
-    layers = [node.name for node in reference.model.nodes]
-    inputs = as_dtype(reference.inputs, "float64")
-    found = [
-        timed(
-            lambda: rungs.weights_rung(adapter, "float64", model.weights()[0], reference.weights)
-        ),
-        timed(
-            lambda: rungs.forward_rung(
-                adapter,
-                "forward float64",
-                model.forward(inputs, layers=layers),
-                reference.layers,
-                rungs.FLOAT64_GATE,
-            )
-        ),
-        timed(
-            lambda: rungs.forward_rung(
-                adapter,
-                "forward float64, training",
-                model.forward(inputs, training=True, layers=layers),
-                reference.training_layers,
-                rungs.FLOAT64_GATE,
-            )
-        ),
-    ]
-    gradients = model.gradients(inputs, reference.labels)
-    check_gradients(gradients, reference.model)
-    parameters = {name: array for name, array in gradients.items() if name not in ("loss", "input")}
-    found.append(
-        timed(
-            lambda: rungs.slope_rung(
-                adapter, reference.slopes(parameters, gradients.get("input"), seed)
+    if "weights" in levels:
+        keep(
+            timed(
+                lambda: rungs.weights_rung(
+                    adapter, "float64", model.weights()[0], reference.weights
+                )
             )
         )
-    )
-    return found, gradients
+    if {"forward", "layers"} & set(levels):
+        for training in (False, True):
+            _prove_layers(model, reference, adapter, training, keep)
+    if "gradients" not in levels:
+        return {}
+    gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
+    check_gradients(gradients, reference.model)
+    moved = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
+    along = gradients.get("input")
+    keep(timed(lambda: rungs.slope_rung(adapter, reference.slopes(moved, along, seed))))
+    return gradients
+
+
+def batch_gradients(model: RemoteModel, reference: Reference) -> list[dict[str, Array]]:
+    """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
+    found = []
+    inputs = as_dtype(reference.inputs, model.dtype)
+    for start in range(0, FEW_BATCHES * FEW_SAMPLES, FEW_SAMPLES):
+        few = slice(start, start + FEW_SAMPLES)
+        found.append(model.gradients(inputs[few], reference.labels[few]))
+        check_gradients(found[-1], reference.model)
+    return found
+
+
+def _prove_layers(
+    model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
+) -> None:
+    """Every layer's value in one mode: as errors accumulate, and each layer by itself."""
+    mode = ", training" if training else ""
+    truth = reference.training_layers if training else reference.layers
+    values: dict[str, Array] = {}
+
+    def forward() -> Rung:
+        inputs = as_dtype(reference.inputs, "float64")
+        values.update(model.forward(inputs, training=training, layers=list(truth)))
+        name = f"forward float64{mode}"
+        return rungs.forward_rung(adapter, name, reference.model, values, truth, rungs.FLOAT64_GATE)
+
+    def alone() -> Rung:
+        name = f"layers alone{mode}"
+        missing = [
+            layer
+            for layer, value in truth.items()
+            if layer not in values or values[layer].shape != value.shape
+        ]
+        if missing:
+            reason = f"no value, or one of another shape, of {', '.join(missing)}"
+            return rungs.not_run(name, "layers", adapter, rungs.ALONE, reason)
+        found = reference.alone(values, training=training)
+        return rungs.alone_rung(adapter, name, reference.model, values, found)
+
+    keep(timed(forward))
+    keep(timed(alone))
+
+
+def prove_updates(
+    model: RemoteModel,
+    reference: Reference,
+    practice: Practice,
+    adapter: str,
+    *,
+    via: str,
+    levels: Collection[Level],
+    keep: Keep,
+) -> dict[str, Array]:
+    """What the first step changes, and what all do, in a model built in float64 that has not trained.
+
+    Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
+
+    Returns:
+        what all steps changed, for the comparison with other adapters; nothing where only the
+        first was asked for.
+    """
+    workload = model.workload
+    last = len(practice.order) - 1 if "trajectory" in levels else 0
+    trained, states = trained_names(reference.model), state_names(reference.model)
+    start = {name: array.astype(np.float64) for name, array in reference.weights.items()}
+    updates = Updates(workload.optimizer, {name: start[name] for name in trained})
+    after: dict[str, Array] = {}
+    began = time.perf_counter()
+    for step, rows in enumerate(practice.order[: last + 1]):
+        inputs, labels = practice.inputs[rows], practice.labels[rows]
+        judged = step in (0, last)
+        running: dict[str, Array] = {}
+        if judged and states:
+            before = start if step == 0 else model.weights()[0]
+            running = reference.running(before, inputs)
+        gradients = model.gradients(inputs, labels)
+        check_gradients(gradients, reference.model)
+        updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
+        # To start a pipeline for one step costs more than the step: where nothing is judged, it
+        # comes from memory.
+        source = via if judged else "memory"
+        model.train(practice.path, rows[None], via=source, first_step=step)
+        if not judged:
+            continue
+        after = model.weights()[0] | model.optimizer_state()
+        truth = {**updates.weights, **running, **updates.state}
+        for at, judge in ((0, rungs.update_rung), (last, rungs.trajectory_rung)):
+            if step == at:
+                took = time.perf_counter() - began
+                rung = judge(adapter, step + 1, start, after, truth)
+                keep(msgspec.structs.replace(rung, seconds=took))
+    if "trajectory" not in levels:
+        return {}
+    return {
+        name: after[name] - start[name]
+        for name in trained
+        if name in after and after[name].shape == start[name].shape
+    }
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:
@@ -112,29 +237,29 @@ def check_gradients(found: Mapping[str, Array], model: Model) -> None:
             )
 
 
-def prove_float32(model: RemoteModel, reference: Reference, adapter: str) -> list[Rung]:
+def prove_float32(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
     """Weights and the forward pass of the float32 object that is about to be timed."""
-    inputs = as_dtype(reference.inputs, "float32")
-    last = reference.model.nodes[-1].name
-    return [
-        timed(
-            lambda: rungs.weights_rung(adapter, "float32", model.weights()[0], reference.weights)
-        ),
+    last = seeded.model.nodes[-1].name
+    inputs = as_dtype(seeded.inputs, "float32")
+    keep(timed(lambda: rungs.weights_rung(adapter, "float32", model.weights()[0], seeded.weights)))
+    keep(
         timed(
             lambda: rungs.forward_rung(
                 adapter,
                 "forward float32",
+                seeded.model,
                 model.forward(inputs),
-                {last: reference.layers[last]},
-                reference.float32_gate,
+                {last: seeded.layers[last]},
+                seeded.float32_gate,
+                "float32",
             )
-        ),
-    ]
+        )
+    )
 
 
 def prove_export(
-    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path
-) -> list[Rung]:
+    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path, keep: Keep
+) -> None:
     """Export the object as it now is, compare its structure, and run it against the object.
 
     Args:
@@ -146,27 +271,29 @@ def prove_export(
         check_exported(exported)
     except (UnsupportedError, WorkerRaised) as error:
         # A worker that raised is still there, and what it trained is still worth recording.
-        return [
-            rungs.not_run("structure", adapter, "canonical ONNX graph", str(error)),
-            rungs.not_run("export", adapter, EXPORTED, str(error)),
-        ]
+        reason = str(error)
+        keep(rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", reason))
+        keep(rungs.not_run("export", "export", adapter, EXPORTED, reason))
+        return
     given = as_dtype(inputs, model.dtype)
 
     def compare() -> Rung:
         try:
             return rungs.structure_rung(adapter, canonical, exported)
         except DlbError as error:
-            return rungs.not_run("structure", adapter, "canonical ONNX graph", str(error))
+            reason = str(error)
+            return rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", reason)
 
     def run() -> Rung:
         own = model.forward(given)[model.last]
         try:
             logits = run_exported(exported, given)
         except DlbError as error:
-            return rungs.not_run("export", adapter, EXPORTED, str(error))
+            return rungs.not_run("export", "export", adapter, EXPORTED, str(error))
         return rungs.export_rung(adapter, model.dtype, logits, own)
 
-    return [timed(compare), timed(run)]
+    keep(timed(compare))
+    keep(timed(run))
 
 
 def check_exported(exported: Path) -> None:

@@ -6,50 +6,65 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Figure, Rung, Verdict
+from dlb.proof.certificate import Figure, Level, Rung, Verdict
 from dlb.proof.distance import figure, figures, passes, relative_l2, same_bits, worst_first
+from dlb.workload import Layer, Model, type_name
 
 __all__ = [
+    "ALONE",
     "FLOAT64_GATE",
     "agreement_rungs",
+    "alone_rung",
     "distributed_rung",
     "export_rung",
+    "float32_rungs",
     "forward_rung",
     "not_run",
     "slope_rung",
     "structure_rung",
+    "trajectory_rung",
+    "update_rung",
     "weights_rung",
 ]
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
 
+ALONE = "canonical layer in float64, given the adapter's own inputs to it"
+
 #: In float64 the same mathematics agrees to about 1e-15; another meaning shows far above this.
 FLOAT64_GATE = 1e-10
-#: A float32 result may be this many times as far from the truth as ONNX Runtime's is.
+#: A float32 result may be this many times as far from the truth as the nearest one is.
 FLOAT32_MULTIPLE = 20.0
+#: Rounding of float32 itself; no result is asked to be nearer than some of it.
+FLOAT32_LEAST = 1e-6
 #: An exported model and the object it was exported from compute the same sums in another order.
 EXPORT_GATES = {"float32": 1e-5, "float64": FLOAT64_GATE}
 #: Central differences of a piecewise smooth loss; their own error is well below this.
 SLOPE_GATE = 1e-5
 #: A gradient this small beside the whole one is rounding.
 NOISE = 1e-6
+#: A change this small beside the weight it changes is rounded to fewer digits than the gate asks for.
+CHANGE_LEAST = 1e-5
 
 
 def verdict(passed: bool) -> Verdict:
     return "passed" if passed else "failed"
 
 
-def not_run(name: str, adapter: str, against: str, reason: str) -> Rung:
+def not_run(name: str, level: Level, adapter: str, against: str, reason: str) -> Rung:
     """A rung that could not be run, which never counts as passed."""
-    return Rung(name=name, adapter=adapter, against=against, verdict="not run", detail=reason)
+    return Rung(
+        name=name, level=level, adapter=adapter, against=against, verdict="not run", detail=reason
+    )
 
 
 def weights_rung(adapter: str, dtype: str, found: Tensors, seeded: Tensors) -> Rung:
@@ -62,31 +77,75 @@ def weights_rung(adapter: str, dtype: str, found: Tensors, seeded: Tensors) -> R
     ]
     return Rung(
         name=f"weights {dtype}",
+        level="weights",
         adapter=adapter,
-        against="the workload's seeded weights, bit for bit",
+        against="the weights it was given, bit for bit",
         verdict=verdict(not wrong),
         figures=figures(found, expected),
         detail=f"not the same bits: {', '.join(wrong)}" if wrong else "",
     )
 
 
-def forward_rung(adapter: str, name: str, found: Tensors, truth: Tensors, gate: float) -> Rung:
+def forward_rung(
+    adapter: str,
+    name: str,
+    model: Model,
+    found: Tensors,
+    truth: Tensors,
+    gate: float,
+    level: Level = "forward",
+) -> Rung:
     """Values of a forward pass against the canonical graph's in float64.
 
     ``truth`` is in the order of the layers: the first past the gate is named.
     """
-    found_figures = figures(found, truth)
-    past = {one.tensor for one in found_figures if not passes((one,), gate)}
-    first = next((layer for layer in truth if layer in past), "")
+    return _layers_rung(
+        name, level, adapter, "canonical graph in float64", model, found, truth, gate
+    )
+
+
+def alone_rung(adapter: str, name: str, model: Model, found: Tensors, truth: Tensors) -> Rung:
+    """Each layer's value against the canonical layer's, given the adapter's own inputs to it.
+
+    So no layer answers for the errors of those before it.
+    """
+    return _layers_rung(name, "layers", adapter, ALONE, model, found, truth, FLOAT64_GATE)
+
+
+def _layers_rung(
+    name: str,
+    level: Level,
+    adapter: str,
+    against: str,
+    model: Model,
+    found: Tensors,
+    truth: Tensors,
+    gate: float,
+) -> Rung:
+    ordered = figures(found, truth)
+    past = {one.tensor for one in ordered if not passes((one,), gate)}
+    described = {node.name: node.layer for node in model.nodes}
+    first = next((layer for layer in truth if layer in past), None)
     return Rung(
         name=name,
+        level=level,
         adapter=adapter,
-        against="canonical graph in float64",
-        verdict=verdict(passes(found_figures, gate)),
+        against=against,
+        verdict=verdict(passes(ordered, gate)),
         gate=gate,
-        figures=found_figures,
-        detail=f"first layer past the gate: {first}" if first else "",
+        figures=ordered,
+        detail=f"first layer past the gate: {first}, {shown(described[first])}" if first else "",
     )
+
+
+def shown(layer: Layer) -> str:
+    """A layer's type and attributes as its description writes them: ``lrn(size=5, alpha=0.01)``."""
+    fields = msgspec.structs.asdict(layer)
+    inside = ", ".join(
+        f"{key}={list(value) if isinstance(value, tuple) else value}"
+        for key, value in fields.items()
+    )
+    return f"{type_name(layer)}({inside})"
 
 
 def slope_rung(adapter: str, slopes: Mapping[str, tuple[float, float, float]]) -> Rung:
@@ -102,6 +161,7 @@ def slope_rung(adapter: str, slopes: Mapping[str, tuple[float, float, float]]) -
     )
     return Rung(
         name="gradients by differences",
+        level="gradients",
         adapter=adapter,
         against="finite differences of the canonical graph's loss in float64",
         verdict=verdict(passes(found, SLOPE_GATE)),
@@ -110,18 +170,81 @@ def slope_rung(adapter: str, slopes: Mapping[str, tuple[float, float, float]]) -
     )
 
 
-def agreement_rungs(name: str, found: Mapping[str, Tensors]) -> list[Rung]:
+def update_rung(adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors) -> Rung:
+    """What one step changed, optimizer state and running statistics too, against the definition."""
+    return _change_rung("update", "update", adapter, steps, start, found, truth)
+
+
+def trajectory_rung(
+    adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors
+) -> Rung:
+    """What many steps changed, against the definition fed with the adapter's own gradients."""
+    return _change_rung("trajectory", "trajectory", adapter, steps, start, found, truth)
+
+
+def _change_rung(
+    name: str,
+    level: Level,
+    adapter: str,
+    steps: int,
+    start: Tensors,
+    found: Tensors,
+    truth: Tensors,
+) -> Rung:
+    """Changes rather than weights: a wrong rate is small beside a weight, not beside its change.
+
+    Args:
+        start: weights before the first step; what is not in it started at zero.
+        found, truth: weights, states and ``layer.parameter.slot`` after the last.
+    """
+    collected = []
+    for tensor in {**truth, **found}:
+        expected, own = truth.get(tensor), found.get(tensor)
+        if expected is None or own is None or own.shape != expected.shape:
+            collected.append(Figure(tensor=tensor, relative_l2=None, largest=None))
+            continue
+        before = start.get(tensor, np.zeros_like(expected))
+        least = CHANGE_LEAST * float(np.linalg.norm(before))
+        if tensor not in start:
+            slot = tensor.rsplit(".", 1)[1]
+            least = floor({key: value for key, value in truth.items() if key.endswith(f".{slot}")})
+        collected.append(figure(tensor, own - before, expected - before, least))
+    ordered = worst_first(collected)
+    return Rung(
+        name=name,
+        level=level,
+        adapter=adapter,
+        against="the optimizer's definition, on the adapter's own gradients, in float64",
+        verdict=verdict(passes(ordered, FLOAT64_GATE)),
+        gate=FLOAT64_GATE,
+        figures=ordered,
+        detail=f"{steps} step{'s' if steps > 1 else ''}",
+    )
+
+
+def agreement_rungs(
+    name: str, level: Level, found: Mapping[str, Tensors], sound: Collection[str]
+) -> list[Rung]:
     """Tensors of every adapter against the other adapters', in float64.
 
     An adapter's figure for a tensor is its median distance to the others, so that one that is
-    wrong among three or more does not make the others look wrong.
+    wrong among three or more does not make the others look wrong. An adapter with no others to be
+    held against gets no rung.
 
     Args:
         found: ``loss``, ``input`` and parameter gradients, by adapter.
+        sound: adapters that the others are held against: what already differs from the neutral
+            truth is no witness.
     """
     rungs = []
     for adapter, own in found.items():
-        others = {other: tensors for other, tensors in found.items() if other != adapter}
+        others = {
+            other: tensors
+            for other, tensors in found.items()
+            if other != adapter and other in sound
+        }
+        if not others:
+            continue
         collected: list[Figure] = []
         for tensor, array in own.items():
             distances = [
@@ -132,15 +255,14 @@ def agreement_rungs(name: str, found: Mapping[str, Tensors]) -> list[Rung]:
             nearest = min(
                 others, key=lambda other: abs(distances[list(others).index(other)] - middle)
             )
-            shown = figure(
-                tensor, array, others[nearest].get(tensor, np.full(1, np.nan)), floor(own)
-            )
+            one = figure(tensor, array, others[nearest].get(tensor, np.full(1, np.nan)), floor(own))
             finite = middle if np.isfinite(middle) else None
-            collected.append(Figure(tensor=tensor, relative_l2=finite, largest=shown.largest))
+            collected.append(msgspec.structs.replace(one, relative_l2=finite))
         ordered = worst_first(collected)
         rungs.append(
             Rung(
                 name=name,
+                level=level,
                 adapter=adapter,
                 against=f"{', '.join(others)} in float64",
                 verdict=verdict(passes(ordered, FLOAT64_GATE)),
@@ -149,6 +271,66 @@ def agreement_rungs(name: str, found: Mapping[str, Tensors]) -> list[Rung]:
             )
         )
     return rungs
+
+
+def float32_rungs(
+    found: Mapping[str, Sequence[Tensors]], truth: Mapping[str, Sequence[Tensors]]
+) -> list[Rung]:
+    """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
+
+    Never adapter against adapter: two that round alike would prove each other. Of several batches,
+    each tensor's figure is the one of median error: where rounding takes a value across the kink
+    of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong.
+
+    Args:
+        found: loss and gradients of several batches in float32, by adapter.
+        truth: the same adapter's in float64, which other rungs prove.
+    """
+    every = {
+        adapter: _middle(
+            [
+                figures(own, true, floor(true))
+                for own, true in zip(batches, truth[adapter], strict=True)
+            ]
+        )
+        for adapter, batches in found.items()
+    }
+    best: dict[str, float] = {}
+    for some in every.values():
+        for one in some:
+            error = np.inf if one.relative_l2 is None else one.relative_l2
+            best[one.tensor] = min(best.get(one.tensor, np.inf), error)
+    rungs = []
+    for adapter, some in every.items():
+        multiples = [
+            (np.inf if one.relative_l2 is None else one.relative_l2)
+            / max(best[one.tensor], FLOAT32_LEAST)
+            for one in some
+        ]
+        worst = int(np.argmax(multiples))
+        rungs.append(
+            Rung(
+                name="gradients float32",
+                level="float32",
+                adapter=adapter,
+                against="its own in float64, as a multiple of the best adapter's error",
+                verdict=verdict(bool(multiples) and max(multiples) <= FLOAT32_MULTIPLE),
+                gate=FLOAT32_MULTIPLE * max(best[some[worst].tensor], FLOAT32_LEAST),
+                figures=some,
+                detail=f"{multiples[worst]:.1f} times the best error in {some[worst].tensor}; "
+                f"allowed {FLOAT32_MULTIPLE:.0f}",
+            )
+        )
+    return rungs
+
+
+def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
+    """For each tensor the figure of the batch with the median error."""
+    by: dict[str, list[Figure]] = {}
+    for some in batches:
+        for one in some:
+            by.setdefault(one.tensor, []).append(one)
+    return worst_first(worst_first(ones)[len(ones) // 2] for ones in by.values())
 
 
 def floor(tensors: Tensors) -> float:
@@ -166,6 +348,7 @@ def structure_rung(adapter: str, canonical: Any, exported: Path) -> Rung:
     found = compare_structure(canonical, onnx.load(str(exported), load_external_data=False))
     return Rung(
         name="structure",
+        level="structure",
         adapter=adapter,
         against="canonical ONNX graph",
         verdict=verdict(found.equal),
@@ -179,6 +362,7 @@ def export_rung(adapter: str, dtype: str, exported: Array, own: Array) -> Rung:
     gate = EXPORT_GATES[dtype]
     return Rung(
         name="export",
+        level="export",
         adapter=adapter,
         against="the timed object's own predictions",
         verdict=verdict(passes(found, gate)),
@@ -201,6 +385,7 @@ def distributed_rung(
         detail += f"; workers differ among themselves in {', '.join(apart)}"
     return Rung(
         name="distributed",
+        level="distributed",
         adapter=adapter,
         against="one worker on the same global batches, in float64",
         verdict=verdict(passes(ordered, FLOAT64_GATE)),

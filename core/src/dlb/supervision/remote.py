@@ -69,6 +69,7 @@ class RemoteModel:
             batch_size: samples in a step of all workers together.
         """
         self.group = group
+        self.workload = workload
         self.dtype = dtype
         self.batch_size = batch_size
         self.share = batch_size // group.launch.workers
@@ -93,6 +94,14 @@ class RemoteModel:
             {name: array for name, array in arrays.items() if not name.startswith("optimizer/")}
             for arrays in self._fetch("weights", {})
         ]
+
+    def optimizer_state(self) -> dict[str, Array]:
+        """The optimizer's state by ``layer.parameter.slot``, of worker 0."""
+        return {
+            name.removeprefix("optimizer/"): array
+            for name, array in self._fetch("weights", {})[0].items()
+            if name.startswith("optimizer/")
+        }
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
@@ -119,6 +128,7 @@ class RemoteModel:
         order: Array,
         *,
         via: str = "pipeline",
+        first_step: int = 0,
         observe: bool = False,
         on_progress: Progress | None = None,
     ) -> Trained:
@@ -127,6 +137,7 @@ class RemoteModel:
         Args:
             data: .npz file with ``inputs`` and ``labels``.
             order: int64 [steps, batch_size].
+            first_step: number of the first of them, for the learning-rate schedule.
         """
         shares = np.split(order, self.group.launch.workers, axis=1)
         paths = [self._path() for _ in shares]
@@ -140,7 +151,7 @@ class RemoteModel:
                 "data": str(data),
                 "order": str(paths[rank]),
                 "via": via,
-                "first_step": 0,
+                "first_step": first_step,
                 "observe": observe,
                 "to": str(results[rank]),
             }

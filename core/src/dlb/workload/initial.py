@@ -13,7 +13,7 @@ from dlb.workload import layers as L
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, parameter_shapes
 
-__all__ = ["initial_weights"]
+__all__ = ["initial_weights", "proof_weights"]
 
 #: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
 #: LeCun et al. 1998.
@@ -39,6 +39,22 @@ def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32
         name: _draw(layers[name.split(".")[0]], name, shape, seed).astype(np.float32)
         for name, shape in parameter_shapes(model).items()
     }
+
+
+def proof_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32]]:
+    """:func:`initial_weights` with nothing constant: a bias that starts at zero hides that it is
+    left out, statistics that start at 0 and 1 that they are not used.
+
+    Returns:
+        the same arrays, but that those of one value have had a number between -0.25 and 0.25 added
+        to each element, so that variances and scales stay positive.
+    """
+    weights = initial_weights(model, seed)
+    for name, array in weights.items():
+        if (array == array.flat[0]).all():
+            uniform = _uniform(f"{name}/proof", array.size, seed).reshape(array.shape)
+            weights[name] = (array + 0.5 * uniform - 0.25).astype(np.float32)
+    return weights
 
 
 def _draw(layer: L.Layer, name: str, shape: Shape, seed: int) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The exporter: one ONNX node a layer."""
+"""The exporter: one ONNX node a layer, but for linear layers over sequences."""
 
 from __future__ import annotations
 
@@ -19,12 +19,26 @@ OPERATORS = {
 }
 
 
+def linear_of_sequence(node: Any, parameters: list[str]) -> list[onnx.NodeProto]:
+    """Gemm takes matrices only."""
+    weight, *bias = parameters
+    across, product = f"{weight}/across", f"{node.name}/product" if bias else node.name
+    made = [
+        helper.make_node("Transpose", [weight], [across], perm=[1, 0]),
+        helper.make_node("MatMul", [*node.inputs, across], [product]),
+    ]
+    return made + [helper.make_node("Add", [product, *bias], [node.name])] * len(bias)
+
+
 def export(model: Any, path: Path) -> str:
     """Write an :class:`dlb_example.model.ExampleModel` as ONNX; its exporter and version."""
     nodes = []
     for node in model.nodes:
         operator, attributes = OPERATORS[type_name(node.layer)]
         parameters = [f"{node.name}.{name}" for name in model.parameters(node.name)]
+        if operator == "Gemm" and len(model.shapes[node.inputs[0]]) > 1:
+            nodes += linear_of_sequence(node, parameters)
+            continue
         nodes.append(
             helper.make_node(operator, [*node.inputs, *parameters], [node.name], **attributes)
         )

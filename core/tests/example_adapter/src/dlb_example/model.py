@@ -36,7 +36,9 @@ def linear(own: Arrays, x: Array) -> Array:
 
 
 def linear_back(own: Arrays, x: Array, y: Array, dy: Array) -> tuple[Array, Arrays]:
-    found = {"weight": dy.T @ x, "bias": dy.sum(axis=0)}
+    # Over sequences every time step is a row.
+    rows, above = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    found = {"weight": above.T @ rows, "bias": above.sum(axis=0)}
     return dy @ own["weight"], {name: found[name] for name in own}
 
 
@@ -57,19 +59,28 @@ TABLE: Mapping[type, Passes] = {
 }
 
 
+def refuse(request: BuildRequest) -> None:
+    """Raises UnsupportedError for what the description does not have."""
+    for node in request.workload.model.nodes:
+        if type(node.layer) not in TABLE:
+            kind = W.type_name(node.layer)
+            raise UnsupportedError(f"layer '{node.name}': adapter 'example' has no layer {kind}")
+    if not isinstance(request.workload.optimizer, W.SGD):
+        kind = W.type_name(request.workload.optimizer)
+        raise UnsupportedError(f"adapter 'example' has no optimizer {kind}; take sgd")
+    for name in request.variant:
+        raise UnsupportedError(f"adapter 'example' offers no variant '{name}'; leave it out")
+
+
 class ExampleModel(TrainableModel):
     """The model, its loss and its optimizer. Weights are kept in canonical layout already."""
 
     def __init__(self, request: BuildRequest) -> None:
+        refuse(request)
         self.workload = request.workload
         self.nodes = request.workload.model.wired()
         self.source = request.workload.model.input.name
         self.shapes = W.infer_shapes(request.workload.model)
-        for node in self.nodes:
-            if isinstance(node.layer, W.Linear) and len(self.shapes[node.inputs[0]]) != 1:
-                raise UnsupportedError(
-                    f"layer '{node.name}': linear over sequences is not in this adapter"
-                )
         self.dtype = np.dtype(request.dtype)
         self.batch_size = request.batch_size
         self.velocity: Arrays = {}
@@ -132,14 +143,16 @@ class ExampleModel(TrainableModel):
     def loss_and_gradients(self, inputs: Array, labels: Array) -> tuple[Array, Arrays]:
         """The mean loss, and its gradient by every parameter and by the input."""
         values = self.run(inputs)
-        logits = values[self.nodes[-1].name]
+        last = values[self.nodes[-1].name]
+        logits, labels = last.reshape(-1, last.shape[-1]), labels.ravel()
         rows = np.arange(len(labels))
         shifted = logits - logits.max(axis=1, keepdims=True)
         total = np.exp(shifted).sum(axis=1, keepdims=True)
         loss = np.mean(np.log(total[:, 0]) - shifted[rows, labels])
         down = np.exp(shifted) / total
         down[rows, labels] -= 1
-        coming = {self.nodes[-1].name: down / np.asarray(len(labels), self.dtype)}
+        down /= np.asarray(len(labels), self.dtype)
+        coming = {self.nodes[-1].name: down.reshape(last.shape)}
         found: Arrays = {}
         for node in reversed(self.nodes):
             source = node.inputs[0]

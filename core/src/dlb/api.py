@@ -1,0 +1,105 @@
+"""The proof as functions: ``dlb.verify`` for programs, ``dlb.assert_proven`` for test suites."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from dlb.proof.certificate import LEVELS, Certificate, Level
+
+__all__ = ["assert_proven", "verify"]
+
+
+def verify(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    levels: Collection[Level] = LEVELS,
+    steps: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> Certificate:
+    """Prove that adapters build the same workload, as ``dlb verify`` does.
+
+    Args:
+        workload: a name, or the path of a ``.toml`` file.
+        on: adapters; every one found when empty.
+        levels: what of the ladder to climb.
+        steps: training steps that the trajectory is followed over; 20 when left out.
+        seed: of the weights and inputs.
+        threads: of each worker; the cores there are when left out.
+        device: ``cpu`` or ``cuda``.
+
+    Returns:
+        the certificate; :meth:`~dlb.proof.certificate.Certificate.word` says ``proven``,
+        ``deviates`` or ``unproven`` of an adapter, and ``failures`` what ended a run early.
+
+    Raises:
+        dlb.errors.RequestError: the request cannot be carried out; nothing was started.
+    """
+    from dlb.adapters import find_adapters
+    from dlb.catalogue import load_workload
+    from dlb.errors import RequestError
+    from dlb.progress import Silent
+    from dlb.provenance import available_cores
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request
+    from dlb.run import run
+
+    unknown = set(levels) - set(LEVELS)
+    if unknown or not levels:
+        raise RequestError(f"levels {sorted(unknown)}: choose from {', '.join(LEVELS)}")
+    read = load_workload(str(workload))
+    request = Request(
+        workload=read,
+        homes=find_adapters(on),
+        out=None,
+        batch_size=read.batch_size,
+        steps=VERIFY_STEPS,
+        warmup=0,
+        threads=available_cores() if threads is None else threads,
+        device=device,
+        seed=seed,
+        command="verify",
+        levels=frozenset(levels),
+        trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
+    )
+    return run(request, Silent()).certificate
+
+
+def assert_proven(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    levels: Collection[Level] = LEVELS,
+    steps: int | None = None,
+    seed: int = 0,
+) -> Certificate:
+    """Assert, in a test, that adapters pass every rung asked for; arguments as :func:`verify`.
+
+    Raises:
+        AssertionError: one differs, or could not be checked; its text says where, by how much and
+            what it probably is.
+    """
+    from dlb.proof.explain import explain
+
+    certificate = verify(workload, on, levels=levels, steps=steps, seed=seed)
+    wrong = [adapter for adapter in certificate.judged if not certificate.holds(adapter)]
+    lines = [
+        f"{one.adapter} differs first in {one.rung}: {one.where}"
+        + ("" if one.size is None else f", {one.size:.1e} apart")
+        + f"; likely: {one.reason}"
+        for one in explain(certificate)
+    ]
+    lines += [
+        f"{rung.adapter}, {rung.name}: not run: {rung.detail}"
+        for rung in certificate.rungs
+        if rung.verdict == "not run"
+    ]
+    lines += [f"{adapter} failed: {text}" for adapter, text in certificate.failures.items()]
+    if wrong:
+        raise AssertionError(
+            f"{certificate.workload} is not proven the same on {', '.join(wrong)}:\n"
+            + "\n".join(lines)
+        )
+    return certificate

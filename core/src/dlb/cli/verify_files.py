@@ -1,0 +1,69 @@
+"""``dlb verify A.onnx B.onnx``: two files held against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from dlb.cli.output import print_json
+
+__all__ = ["verify_two_files"]
+
+#: Options of ``dlb verify`` that mean something for files.
+_OPTIONS = {"workload", "other", "inputs", "certificate", "seed", "as_json"}
+
+
+def verify_two_files(
+    first: str,
+    second: str | None,
+    inputs: Path | None,
+    destination: Path | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Compare, show, and give the exit status: 0 proven, 1 otherwise.
+
+    Raises:
+        click.UsageError: a file is missing, or an option is about adapters.
+        DlbError: as :func:`dlb.proof.files.certificate.verify_files`.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if typed and name not in _OPTIONS:
+            raise click.UsageError(f"{parameter.opts[0]} is about adapters, not about files")
+    if second is None:
+        what = "--input is for files" if inputs is not None else f"{first} is a file"
+        raise click.UsageError(f"{what}; give two: dlb verify A.onnx B.onnx")
+
+    import msgspec
+
+    from dlb.proof.certificate import check_destination, write
+    from dlb.proof.files.certificate import verify_files
+    from dlb.tables import print_certificate
+
+    check_destination(destination)
+    certificate = verify_files(Path(first), Path(second), inputs, seed)
+    if destination is not None:
+        write(certificate, destination)
+    word = certificate.word(certificate.rungs[0].adapter)
+    if as_json:
+        document = {
+            "proven": word == "proven",
+            "proof": word,
+            "files": [first, second],
+            "certificate": msgspec.to_builtins(certificate),
+        }
+        print_json(document)
+    else:
+        for name, made_by in certificate.adapters.items():
+            click.echo(f"{name}: {made_by}")
+        print_certificate(certificate)
+        for rung in certificate.rungs:
+            if rung.verdict == "passed" and rung.detail:
+                click.echo(f"{rung.name}: {rung.detail}")
+        click.echo(f"{certificate.workload}: {word}")
+    return 0 if word == "proven" else 1

@@ -1,0 +1,11 @@
+"""The conformance kit: what every adapter must do, whichever framework it is for.
+
+In the adapter's own environment, from any folder::
+
+    pip install "dlb-core[conformance]"
+    pytest --pyargs dlb.conformance --adapter torch
+
+The truth is the canonical ONNX graph of each model, evaluated in NumPy (``dlb.graph``); no other
+framework is needed. A test is skipped only where the adapter's own description says that it has
+no such layer, optimizer, dtype or device. ``docs/contract.md`` has the rest.
+"""

@@ -1,0 +1,253 @@
+"""A table of models around each layer type, with attributes that defaults and symmetry hide."""
+
+from __future__ import annotations
+
+from dlb import workload as W
+
+from .models import CLASSES, chain, classifier, graph
+from .window_cases import IMAGE, WINDOWS
+
+__all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
+
+_BATCH_NORM = {
+    "batch_norm-of-maps": classifier(IMAGE, W.BatchNorm()),
+    "batch_norm-of-maps-odd-numbers": classifier(IMAGE, W.BatchNorm(epsilon=0.03, momentum=0.7)),
+    "batch_norm-of-features": chain((6,), W.BatchNorm(), W.Linear(out_features=CLASSES)),
+    "batch_norm-of-features-odd-numbers": chain(
+        (6,), W.BatchNorm(epsilon=0.2, momentum=0.25), W.Linear(out_features=CLASSES)
+    ),
+    "batch_norm-between-conv-and-relu": classifier(
+        IMAGE, W.Conv(out_channels=4, kernel=(3, 3), bias=False), W.BatchNorm(), W.ReLU()
+    ),
+}
+
+_LRN = {
+    "lrn-of-3": classifier((7, 4, 3), W.LRN(size=3, alpha=0.4, beta=0.6, bias=1.7)),
+    "lrn-of-5": classifier((7, 4, 3), W.LRN(size=5, alpha=0.9, beta=0.75, bias=2.0)),
+    "lrn-wider-than-the-channels": classifier((3, 4, 3), W.LRN(size=5, alpha=0.9)),
+    "lrn-of-alexnet": classifier((7, 4, 3), W.LRN(size=5, alpha=1e-4, beta=0.75, bias=1.0)),
+}
+
+_LINEAR = {
+    "linear": chain((6,), W.Linear(out_features=CLASSES)),
+    "linear-without-bias": chain((6,), W.Linear(out_features=CLASSES, bias=False)),
+    "linear-of-a-sequence": chain((4, 6), W.Linear(out_features=CLASSES)),
+    "linear-of-a-sequence-without-bias": chain((4, 6), W.Linear(out_features=CLASSES, bias=False)),
+}
+
+
+def _activation(layer: W.Layer) -> dict[str, W.Model]:
+    """An activation of features, of maps and of a sequence."""
+    kind, logits = W.type_name(layer), W.Linear(out_features=CLASSES)
+    return {
+        kind: chain((9,), layer, logits),
+        f"{kind}-of-maps": classifier(IMAGE, layer),
+        f"{kind}-of-a-sequence": chain((4, 6), layer, logits),
+    }
+
+
+_DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
+
+_FLATTEN = {
+    "flatten-the-input": chain((2, 3, 4), W.Flatten(), W.Linear(out_features=CLASSES)),
+    "flatten-dropout-linear": chain(
+        (2, 5, 4),
+        W.Conv(out_channels=3, kernel=(2, 2)),
+        W.Flatten(),
+        W.Dropout(rate=0.0),
+        W.Linear(out_features=CLASSES),
+    ),
+    "flatten-relu-linear": chain(
+        (2, 5, 4),
+        W.Conv(out_channels=3, kernel=(2, 2)),
+        W.Flatten(),
+        W.ReLU(),
+        W.Linear(out_features=CLASSES),
+    ),
+    "flatten-batch_norm-linear": chain(
+        (2, 3, 2),
+        W.Conv(out_channels=3, kernel=(2, 1)),
+        W.Flatten(),
+        W.BatchNorm(),
+        W.Linear(out_features=CLASSES),
+    ),
+    "flatten-flatten-linear": chain(
+        (2, 5, 4), W.Flatten(), W.Flatten(), W.Linear(out_features=CLASSES)
+    ),
+    "logits-straight-from-a-flatten": chain(
+        (2, 2, 4), W.Conv(out_channels=3, kernel=(1, 2)), W.Flatten()
+    ),
+    "two-readers-of-one-flatten": graph(
+        (2, 4, 3),
+        ("flat", W.Flatten(), ("input",)),
+        ("left", W.Linear(out_features=CLASSES), ("flat",)),
+        ("squashed", W.Tanh(), ("flat",)),
+        ("right", W.Linear(out_features=CLASSES), ("squashed",)),
+        ("sum", W.Add(), ("left", "right")),
+    ),
+    "two-flattens-joined": graph(
+        (2, 4, 3),
+        ("conv", W.Conv(out_channels=3, kernel=(2, 2)), ("input",)),
+        ("one", W.Flatten(), ("conv",)),
+        ("other", W.Flatten(), ("input",)),
+        ("both", W.Concat(axis=1), ("one", "other")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+    "two-flattens-added": graph(
+        (3, 4, 3),
+        ("conv", W.Conv(out_channels=3, kernel=(1, 1)), ("input",)),
+        ("one", W.Flatten(), ("conv",)),
+        ("other", W.Flatten(), ("input",)),
+        ("sum", W.Add(), ("one", "other")),
+        ("logits", W.Linear(out_features=CLASSES), ("sum",)),
+    ),
+}
+
+
+def _joined(axis: int) -> W.Model:
+    """Two convolutions of the input whose maps differ along one axis."""
+    channels, kernel = (2, (2, 2)), [(1, 1), (1, 1), (2, 1), (1, 2)][axis]
+    other = 3 if axis == 1 else channels[0]
+    return graph(
+        (2, 4, 3),
+        ("left", W.Conv(out_channels=channels[0], kernel=(1, 1)), ("input",)),
+        ("right", W.Conv(out_channels=other, kernel=kernel), ("input",)),
+        ("both", W.Concat(axis=axis), ("left", "right")),
+        ("flat", W.Flatten(), ("both",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
+_CONCAT = {
+    "concat-of-a-value-with-itself": graph(
+        (6,),
+        ("twice", W.Concat(axis=1), ("input", "input")),
+        ("logits", W.Linear(out_features=CLASSES), ("twice",)),
+    ),
+    "concat-of-channels": _joined(1),
+    "concat-of-rows": _joined(2),
+    "concat-of-columns": _joined(3),
+    "concat-of-three": graph(
+        (2, 4, 3),
+        ("one", W.Tanh(), ("input",)),
+        ("two", W.ReLU(), ("input",)),
+        ("all", W.Concat(axis=1), ("two", "input", "one")),
+        ("flat", W.Flatten(), ("all",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "concat-of-features-of-a-sequence": graph(
+        (4, 3),
+        ("one", W.Linear(out_features=2), ("input",)),
+        ("both", W.Concat(axis=2), ("one", "input")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+    "concat-of-time": graph(
+        (4, 3),
+        ("one", W.Tanh(), ("input",)),
+        ("both", W.Concat(axis=1), ("one", "input")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+}
+
+_ADD = {
+    "add-a-value-to-itself": graph(
+        (6,),
+        ("double", W.Add(), ("input", "input")),
+        ("logits", W.Linear(out_features=CLASSES), ("double",)),
+    ),
+    "residual": graph(
+        (3, 5, 4),
+        ("conv", W.Conv(out_channels=3, kernel=(3, 3), pads=(1, 1, 1, 1)), ("input",)),
+        ("sum", W.Add(), ("conv", "input")),
+        ("relu", W.ReLU(), ("sum",)),
+        ("flat", W.Flatten(), ("relu",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "add-features": graph(
+        (6,),
+        ("one", W.Linear(out_features=CLASSES), ("input",)),
+        ("other", W.Linear(out_features=CLASSES, bias=False), ("input",)),
+        ("sum", W.Add(), ("one", "other")),
+    ),
+}
+
+_EMBEDDING = {
+    "embedding": chain(
+        (4,), W.Embedding(entries=7, features=3), W.Linear(out_features=CLASSES), kind="index"
+    ),
+    "embedding-of-many-entries-most-of-them-unread": chain(
+        (4,), W.Embedding(entries=50, features=3), W.Linear(out_features=CLASSES), kind="index"
+    ),
+}
+
+_LSTM = {
+    "lstm": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
+    "lstm-of-one-step": chain((1, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
+    "lstm-as-logits": chain((4, 3), W.LSTM(hidden=CLASSES)),
+    "two-lstms": chain((4, 3), W.LSTM(hidden=6), W.LSTM(hidden=2), W.Linear(out_features=CLASSES)),
+    "language-model": chain(
+        (5,),
+        W.Embedding(entries=9, features=4),
+        W.LSTM(hidden=6),
+        W.Dropout(rate=0.0),
+        W.LSTM(hidden=3),
+        W.Linear(out_features=9),
+        kind="index",
+    ),
+}
+
+#: What is tested, by the layer type that it tells about and by what is odd about it; first the one
+#: that needs the fewest other types. The names are ids of tests, which files of expected failures
+#: have: renaming one is a change for their authors.
+BY_LAYER: dict[str, dict[str, W.Model]] = {
+    **WINDOWS,
+    "batch_norm": _BATCH_NORM,
+    "lrn": _LRN,
+    "linear": _LINEAR,
+    "relu": _activation(W.ReLU()),
+    "tanh": _activation(W.Tanh()),
+    "sigmoid": _activation(W.Sigmoid()),
+    "dropout": _DROPOUT,
+    "flatten": _FLATTEN,
+    "concat": _CONCAT,
+    "add": _ADD,
+    "embedding": _EMBEDDING,
+    "lstm": _LSTM,
+}
+#: All of them by name.
+CASES: dict[str, W.Model] = {
+    name: model for models in BY_LAYER.values() for name, model in models.items()
+}
+
+#: Models that together have a layer of every type; the last is for adapters that have few.
+EVERY_LAYER: dict[str, W.Model] = {
+    "maps": graph(
+        (3, 9, 8),
+        ("conv", W.Conv(out_channels=4, kernel=(3, 3), pads=(0, 1, 1, 2)), ("input",)),
+        ("norm", W.BatchNorm(momentum=0.8), ("conv",)),
+        ("relu", W.ReLU(), ("norm",)),
+        ("lrn", W.LRN(size=3, alpha=0.1), ("relu",)),
+        ("max", W.MaxPool(kernel=(3, 3), stride=(2, 2), ceil_mode=True), ("lrn",)),
+        ("grouped", W.Conv(out_channels=4, kernel=(1, 1), groups=2, bias=False), ("max",)),
+        ("sum", W.Add(), ("grouped", "max")),
+        ("tanh", W.Tanh(), ("sum",)),
+        ("both", W.Concat(axis=1), ("tanh", "sum")),
+        ("mean", W.AveragePool(kernel=(2, 2), stride=(1, 1)), ("both",)),
+        ("left", W.Flatten(), ("mean",)),
+        ("hidden", W.Linear(out_features=7), ("left",)),
+        ("hidden_norm", W.BatchNorm(), ("hidden",)),
+        ("sigmoid", W.Sigmoid(), ("hidden_norm",)),
+        ("drop", W.Dropout(rate=0.0), ("sigmoid",)),
+        ("pooled", W.GlobalAveragePool(), ("both",)),
+        ("right", W.Flatten(), ("pooled",)),
+        ("joined", W.Concat(axis=1), ("drop", "right")),
+        ("logits", W.Linear(out_features=CLASSES), ("joined",)),
+    ),
+    "sequence": CASES["language-model"],
+    "features": graph(
+        (6,),
+        ("hidden", W.Linear(out_features=7), ("input",)),
+        ("relu", W.ReLU(), ("hidden",)),
+        ("logits", W.Linear(out_features=CLASSES), ("relu",)),
+    ),
+}

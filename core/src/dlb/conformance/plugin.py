@@ -1,0 +1,150 @@
+"""pytest's side of the kit: options, the adapter, expected failures, and the table at the end.
+
+It comes by :mod:`dlb.conformance.entry_point`; where pytest loads no plugins by itself, by
+``-p dlb.conformance.plugin``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlb.errors import DlbError, RequestError
+from dlb.plugins import load_plugins
+
+from . import coverage, expected_failures
+from .subject import Adapter, find
+
+#: Threads of the session. Two, so that what only goes wrong in parallel can.
+THREADS = 2
+
+FOLDER = Path(__file__).resolve().parent
+_ADAPTER = pytest.StashKey[Adapter]()
+_ENTRY = pytest.StashKey[expected_failures.Entry]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("dlb.conformance", "conformance of adapters for dlb")
+    group.addoption("--adapter", default="", metavar="NAME", help="the adapter, e.g. torch")
+    group.addoption(
+        "--adapter-plugin",
+        default="",
+        metavar="MODULE",
+        help="its plugin module, where it is not installed, e.g. dlb_torch.plugin",
+    )
+    group.addoption(
+        "--expected-failures",
+        default="",
+        metavar="FILE",
+        help="TOML: tests that are known to fail, and why",
+    )
+    group.addoption("--long", action="store_true", help="many more random models")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "layer(type): what layer type a test of an adapter is about")
+    # Whatever the project in whose folder pytest was started calls its own tests.
+    config.addinivalue_line("python_files", "test_*.py")
+    config.addinivalue_line("python_functions", "test_")
+
+
+def _subject(config: pytest.Config) -> Adapter:
+    """The adapter that the options name, or the only one installed, not yet started.
+
+    Raises:
+        DlbError: there is none.
+    """
+    if _ADAPTER not in config.stash:
+        name, module = config.getoption("--adapter"), config.getoption("--adapter-plugin")
+        if not name and not module:
+            installed = sorted(load_plugins().adapters)
+            if len(installed) != 1:
+                known = ", ".join(installed) or "none"
+                raise RequestError(f"name the adapter with --adapter; installed here: {known}")
+            name = installed[0]
+        config.stash[_ADAPTER] = find(name, module)
+    return config.stash[_ADAPTER]
+
+
+def _entries(config: pytest.Config) -> tuple[expected_failures.Entry, ...]:
+    given = config.getoption("--expected-failures")
+    return expected_failures.read(config.invocation_params.dir / given) if given else ()
+
+
+@pytest.fixture(scope="session")
+def adapter_names(pytestconfig: pytest.Config) -> tuple[str, str]:
+    """Name of the adapter, and its plugin module where it is not installed."""
+    return _subject(pytestconfig).name, pytestconfig.getoption("--adapter-plugin")
+
+
+@pytest.fixture(scope="session")
+def adapter(pytestconfig: pytest.Config) -> Adapter:
+    """The adapter, with its framework brought up."""
+    found = _subject(pytestconfig)
+    found.start(THREADS)
+    return found
+
+
+# First, so that entries are held against all tests, not against what -k has left.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    own = {_id(item): item for item in items if _is_own(item)}
+    if not own:
+        return
+    try:
+        _subject(config)
+        entries = _entries(config)
+        if _is_whole(config, own):
+            expected_failures.refuse_stale(entries, list(own))
+    except DlbError as error:
+        raise pytest.UsageError(str(error)) from None
+    for name, item in own.items():
+        about = item.get_closest_marker("layer")
+        row = about.kwargs["type"] if about else coverage.OTHER
+        item.user_properties.append((coverage.PROPERTY, row))
+        entry = expected_failures.first_match(entries, name)
+        if entry:
+            item.stash[_ENTRY] = entry
+            item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=True))
+
+
+def _id(item: pytest.Item) -> str:
+    """The end of a test's id, which does not depend on where the kit is installed."""
+    return f"{item.path.name}::{item.nodeid.partition('::')[2]}"
+
+
+def _is_own(item: pytest.Item) -> bool:
+    return item.path.resolve().parent == FOLDER
+
+
+def _is_whole(config: pytest.Config, tests: Iterable[str]) -> bool:
+    """Whether all of the kit was collected: it was asked for, and no module was left out."""
+    asked = any(
+        each == __package__ or (config.invocation_params.dir / each).resolve() == FOLDER
+        for each in config.args
+    )
+    modules = {path.name for path in FOLDER.glob("test_*.py")}
+    return asked and {test.partition("::")[0] for test in tests} == modules
+
+
+# Around pytest's own, which makes an outcome of the mark.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    entry = item.stash.get(_ENTRY, None)
+    if entry and report.failed and call.excinfo is None:
+        report.longrepr = f"passes now: remove its entry\n{entry.place}: {entry.reason}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    told = list(coverage.lines(terminalreporter.stats))
+    if told:
+        terminalreporter.section(f"adapter '{_subject(config).name}'")
+        for line in told:
+            terminalreporter.write_line(line)

@@ -1,0 +1,147 @@
+"""The description tells what is so, and telling it costs no import of the framework."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlb import workload as W
+from dlb.contract import LaunchPlan, LoadRequest, PlanRequest, StartRequest
+from dlb.errors import UnsupportedError
+from dlb.plugins import check_description
+from dlb.workload.training import SGD, Adam
+
+from .closeness import VALUES, assert_near
+from .layer_cases import BY_LAYER
+from .models import CLASSES, chain, random_batch, random_weights
+from .processes import run_python
+from .subject import Adapter, workload
+
+_IMPORTED = """
+import contextlib, importlib, json, sys
+from importlib import metadata
+plugin = importlib.import_module({module!r})
+described = plugin.dlb_describe()
+strategies = plugin.dlb_strategies() if hasattr(plugin, "dlb_strategies") else ()
+for strategy in strategies:
+    if {name!r} in strategy.frameworks:
+        from dlb.contract import PlanRequest
+        plan = getattr(plugin, "dlb_plan", lambda **_: None)
+        plan(framework={name!r}, request=PlanRequest(
+            strategy=strategy.name, workers=2, host="127.0.0.1", ports=tuple(range(40000, 40008))))
+owned = []
+for name in described.framework:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found = metadata.distribution(name)
+        owned += (found.read_text("top_level.txt") or "").split()
+        tops = {{path.parts[0].removesuffix(".py") for path in found.files or () if path.suffix == ".py"}}
+        owned += filter(str.isidentifier, tops)
+named = ["torch", "tensorflow", "keras", "mxnet", "chainer", "jax", "onnx", "onnxruntime"]
+print(json.dumps([sorted(set(owned)), sorted(set(owned + named) & set(sys.modules))]))
+"""
+
+
+def test_it_is_of_this_contract(adapter: Adapter) -> None:
+    check_description(adapter.described)
+
+
+def test_names_are_those_of_the_workload(adapter: Adapter) -> None:
+    described = adapter.described
+    assert set(described.layers) <= set(W.layer_types())
+    assert set(described.optimizers) <= {"sgd", "adam"}
+    assert set(described.dtypes) <= {"float32", "float64"}
+    assert "cpu" in described.devices
+    assert set(described.devices) <= {"cpu", "cuda"}
+    assert described.exporter
+    for entry in (*described.layers.values(), *described.optimizers.values()):
+        assert entry.startswith(("native", "composed")), entry
+
+
+def test_loading_describing_and_planning_import_no_framework(adapter: Adapter) -> None:
+    script = _IMPORTED.format(module=adapter.module, name=adapter.name)
+    owned, imported = run_python(["-c", script])
+    assert owned, f"none of {adapter.described.framework} is installed here"
+    assert imported == []
+
+
+@pytest.mark.parametrize("kind", BY_LAYER)
+def test_layers_are_built_if_and_only_if_described(adapter: Adapter, kind: str) -> None:
+    model = next(iter(BY_LAYER[kind].values()))
+    others = {W.type_name(node.layer) for node in model.nodes} - {kind}
+    if others - set(adapter.described.layers):
+        pytest.skip(f"adapter '{adapter.name}' does not describe {sorted(others)}")
+    if kind not in adapter.described.layers:
+        with pytest.raises(UnsupportedError, match=kind):
+            adapter.build(model, random_weights(model), adapter.described.dtypes[0])
+        return
+    built = adapter.build(model, random_weights(model), adapter.described.dtypes[0])
+    assert built.weights().keys() == random_weights(model).keys()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SGD(learning_rate=0.1), Adam(learning_rate=0.1)],
+    ids=["sgd", "adam"],
+)
+def test_optimizers_are_built_if_and_only_if_described(
+    adapter: Adapter, optimizer: W.Optimizer
+) -> None:
+    model = chain((6,), W.Linear(out_features=CLASSES))
+    kind = W.type_name(optimizer)
+    dtype = adapter.described.dtypes[0]
+    if kind not in adapter.described.optimizers:
+        with pytest.raises(UnsupportedError, match=kind):
+            adapter.build(model, random_weights(model), dtype, optimizer=optimizer)
+        return
+    adapter.build(model, random_weights(model), dtype, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes_are_built_if_and_only_if_described(adapter: Adapter, dtype: str) -> None:
+    model = chain((6,), W.Linear(out_features=CLASSES))
+    weights = random_weights(model)
+    if dtype not in adapter.described.dtypes:
+        with pytest.raises(UnsupportedError, match=dtype):
+            adapter.build(model, weights, dtype)
+        return
+    built = adapter.build(model, weights, dtype)
+    inputs, _ = random_batch(model, dtype)
+    name = model.nodes[-1].name
+    true = inputs.astype("float64") @ weights[f"{name}.weight"].T.astype("float64")
+    found = built.forward(inputs)[name]
+    assert_near(found, true + weights[f"{name}.bias"], VALUES[dtype], dtype, name)
+
+
+def test_hooks_answer_for_no_other_framework(adapter: Adapter) -> None:
+    model = chain((6,), W.Linear(out_features=CLASSES))
+    inputs, labels = random_batch(model)
+    load = LoadRequest(inputs, labels, labels[None], "memory", "cpu", "float64")
+    plan = PlanRequest("any", 2, "127.0.0.1", tuple(range(40000, 40008)))
+    another, hook = "no-such-framework", adapter.hook
+    assert workload(model)
+    assert hook.dlb_start(framework=another, request=StartRequest(1)) is None
+    assert hook.dlb_load_data(framework=another, request=load) is None
+    assert hook.dlb_clock(framework=another, device="cpu") is None
+    assert hook.dlb_plan(framework=another, request=plan) is None
+    assert hook.dlb_join(framework=another, strategy="any", rank=0, workers=2) is None
+
+
+def test_an_unknown_strategy_is_left_to_others(adapter: Adapter) -> None:
+    plan = PlanRequest("no-such-strategy", 2, "127.0.0.1", tuple(range(40000, 40008)))
+    assert adapter.hook.dlb_plan(framework=adapter.name, request=plan) is None
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_each_strategy_lays_out_its_workers(adapter: Adapter, workers: int) -> None:
+    described = [one for some in adapter.hook.dlb_strategies() for one in some]
+    ports = tuple(range(40000, 40000 + 4 + 2 * workers))
+    for strategy in described:
+        if adapter.name not in strategy.frameworks:
+            continue
+        request = PlanRequest(strategy.name, workers, "127.0.0.1", ports)
+        plan = adapter.hook.dlb_plan(framework=adapter.name, request=request)
+        assert isinstance(plan, LaunchPlan), strategy.name
+        ranks = [process.rank for process in plan.processes if process.role == "worker"]
+        assert ranks == list(range(workers)), strategy.name
+        for process in plan.processes:
+            for key, value in process.environment.items():
+                assert isinstance(key, str) and isinstance(value, str), strategy.name

@@ -1,0 +1,203 @@
+"""The framework's own exporter: one file, and the model that was described, to the last operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from dlb import workload as W
+from dlb.contract import TrainableModel
+from dlb.errors import UnsupportedError
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
+from dlb.graph.exported import check_exported
+from dlb.graph.runtime import run_model
+from dlb.graph.structure import compare_structure
+from dlb.workload.files import load
+
+from .closeness import assert_same_bits, distance
+from .layer_cases import EVERY_LAYER
+from .models import CLASSES, chain, graph, random_batch, random_weights
+from .subject import BATCH, Adapter
+
+RESIDUAL = graph(
+    (3, 10, 8),
+    ("stem", W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1), bias=False), ("input",)),
+    ("stem_norm", W.BatchNorm(epsilon=1e-3), ("stem",)),
+    ("stem_relu", W.ReLU(), ("stem_norm",)),
+    (
+        "conv1",
+        W.Conv(out_channels=6, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1), bias=False),
+        ("stem_relu",),
+    ),
+    ("norm1", W.BatchNorm(), ("conv1",)),
+    ("relu1", W.ReLU(), ("norm1",)),
+    ("conv2", W.Conv(out_channels=6, kernel=(3, 3), pads=(1, 1, 1, 1), bias=False), ("relu1",)),
+    ("norm2", W.BatchNorm(), ("conv2",)),
+    ("short", W.Conv(out_channels=6, kernel=(1, 1), stride=(2, 2), bias=False), ("stem_relu",)),
+    ("short_norm", W.BatchNorm(), ("short",)),
+    ("sum", W.Add(), ("norm2", "short_norm")),
+    ("relu2", W.ReLU(), ("sum",)),
+    ("pooled", W.GlobalAveragePool(), ("relu2",)),
+    ("flat", W.Flatten(), ("pooled",)),
+    ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+)
+
+MODELS: dict[str, W.Model] = {
+    "lenet5": load("lenet5").model,
+    "residual": RESIDUAL,
+    "layers-of-alexnet": chain(
+        (3, 15, 15),
+        W.Conv(out_channels=6, kernel=(5, 5), stride=(2, 2), pads=(2, 2, 2, 2)),
+        W.ReLU(),
+        W.LRN(size=5, alpha=0.01, beta=0.75, bias=2.0),
+        W.MaxPool(kernel=(3, 3), stride=(2, 2)),
+        W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1), groups=2),
+        W.ReLU(),
+        W.Flatten(),
+        W.Linear(out_features=8),
+        W.Tanh(),
+        W.Dropout(rate=0.5),
+        W.Linear(out_features=CLASSES),
+    ),
+    "uneven-windows": graph(
+        (3, 9, 8),
+        (
+            "conv",
+            W.Conv(out_channels=4, kernel=(3, 3), stride=(2, 2), pads=(0, 0, 1, 1)),
+            ("input",),
+        ),
+        ("left", W.MaxPool(kernel=(3, 3), stride=(2, 2), ceil_mode=True), ("conv",)),
+        ("right", W.AveragePool(kernel=(2, 2), stride=(2, 2)), ("conv",)),
+        ("left_flat", W.Flatten(), ("left",)),
+        ("right_flat", W.Flatten(), ("right",)),
+        ("both", W.Concat(axis=1), ("left_flat", "right_flat")),
+        ("sigmoid", W.Sigmoid(), ("both",)),
+        ("logits", W.Linear(out_features=CLASSES), ("sigmoid",)),
+    ),
+    "average-of-uneven-windows": chain(
+        (3, 9, 8),
+        W.AveragePool(kernel=(2, 2), stride=(2, 2), pads=(0, 1, 0, 0)),
+        W.Flatten(),
+        W.Linear(out_features=CLASSES),
+    ),
+    "features-with-batch_norm": chain(
+        (6,),
+        W.Linear(out_features=7),
+        W.BatchNorm(epsilon=1e-3),
+        W.ReLU(),
+        W.Linear(out_features=CLASSES, bias=False),
+    ),
+    "features": EVERY_LAYER["features"],
+    "sequence": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
+    "language-model": chain(
+        (5,),
+        W.Embedding(entries=9, features=4),
+        W.LSTM(hidden=6),
+        W.LSTM(hidden=3),
+        W.Linear(out_features=9),
+        kind="index",
+    ),
+}
+#: Layers that no framework has as such: what they are composed of is exported.
+COMPOSED = ("average-of-uneven-windows",)
+
+
+def _export(adapter: Adapter, built: TrainableModel, model: W.Model, path: Path) -> str:
+    """Export; a refusal is accepted where the description owns up to it.
+
+    That is: ``deviations`` has a sentence that speaks of export and of a layer type of the model.
+    """
+    try:
+        return adapter.export(built, path)
+    except UnsupportedError as error:
+        kinds = {W.type_name(node.layer) for node in model.nodes}
+        for sentence in adapter.described.deviations:
+            if "export" in sentence.lower() and any(kind in sentence for kind in kinds):
+                pytest.skip(f"adapter '{adapter.name}' describes: {sentence} ({error})")
+        raise
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_export_is_the_model(adapter: Adapter, tmp_path: Path, name: str) -> None:
+    """Checked once each, since exporters are slow: the file, its validity, its operators in ONNX
+    Runtime, its structure, and that exporting left the model as it was."""
+    model = MODELS[name]
+    adapter.require(model, "float32")
+    weights = random_weights(model)
+    built = adapter.build(model, weights, "float32")
+    path = tmp_path / "model.onnx"
+    exporter = _export(adapter, built, model, path)
+    assert exporter.strip()
+    assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"], "one file"
+    _assert_valid(path)
+    inputs, labels = random_batch(model, "float32")
+    last = model.nodes[-1].name
+    own = built.forward(inputs)[last]
+    (logits,) = run_model(path, {_input_name(path): inputs})
+    away = distance(logits, own)
+    assert away <= 1e-5, f"ONNX Runtime's logits are {away:.2g} from the model's own"
+    if name not in COMPOSED:
+        _assert_structure(model, weights, path)
+    twin = adapter.build(model, weights, "float32")
+    for key, value in weights.items():
+        assert_same_bits(built.weights()[key], value, f"{key} after the export")
+    if not any(isinstance(node.layer, W.Dropout) for node in model.nodes):
+        batch = adapter.native(inputs, labels)
+        assert float(built.train_step(*batch)) == float(twin.train_step(*batch))
+
+
+@pytest.mark.parametrize("name", ["lenet5", "residual"])
+def test_a_float64_model_exports_as_exactly(adapter: Adapter, tmp_path: Path, name: str) -> None:
+    """Run by the evaluator: ONNX Runtime has no float64 convolutions."""
+    model = MODELS[name]
+    adapter.require(model, "float64")
+    weights = random_weights(model)
+    built = adapter.build(model, weights)
+    path = tmp_path / "model.onnx"
+    _export(adapter, built, model, path)
+    inputs, _ = random_batch(model)
+    (logits,) = evaluate(onnx.load(str(path)), {_input_name(path): inputs}).values()
+    away = distance(logits, built.forward(inputs)[model.nodes[-1].name])
+    assert away <= 1e-10, f"the exported logits are {away:.2g} from the model's own"
+
+
+def test_a_trained_model_exports_as_it_now_is(adapter: Adapter, tmp_path: Path) -> None:
+    """Running statistics included, which only evaluation reads."""
+    adapter.require(RESIDUAL, "float32")
+    built = adapter.build(RESIDUAL, random_weights(RESIDUAL), "float32")
+    inputs, labels = random_batch(RESIDUAL, "float32")
+    for _ in range(3):
+        built.train_step(*adapter.native(inputs, labels))
+    path = tmp_path / "model.onnx"
+    adapter.export(built, path)
+    (logits,) = run_model(path, {_input_name(path): inputs})
+    assert distance(logits, built.forward(inputs)["logits"]) <= 1e-5
+
+
+def _assert_valid(path: Path) -> None:
+    facts = check_exported(onnx.load(str(path), load_external_data=False))
+    assert facts.consistent, facts.complaint
+    assert not facts.refusal, facts.refusal
+
+
+def _input_name(path: Path) -> str:
+    """The only input, whose batch axis is free or the built one; and there is one output."""
+    made = onnx.load(str(path), load_external_data=False).graph
+    held = {tensor.name for tensor in made.initializer}
+    inputs = [value for value in made.input if value.name not in held]
+    assert len(inputs) == 1, [value.name for value in inputs]
+    assert len(made.output) == 1, [value.name for value in made.output]
+    batch = inputs[0].type.tensor_type.shape.dim[0]
+    assert not batch.HasField("dim_value") or batch.dim_value == BATCH
+    return str(inputs[0].name)
+
+
+def _assert_structure(model: W.Model, weights: dict[str, np.ndarray], path: Path) -> None:
+    canonical = canonical_graph(model, weights, dtype="float32")
+    compared = compare_structure(canonical, onnx.load(str(path)))
+    told = "\n".join(str(each) for each in compared.differences)
+    assert compared.equal, f"the exported graph is another:\n{told}"

@@ -1,0 +1,109 @@
+"""Each layer type, over a table of odd attributes: values and gradients are the canonical ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytest
+
+from dlb import workload as W
+from dlb.contract import TrainableModel
+from dlb.workload.shapes import trained_names
+
+from . import truth
+from .closeness import VALUES, assert_near
+from .gradient_checks import assert_gradients
+from .layer_cases import BY_LAYER, CASES, EVERY_LAYER
+from .models import random_batch, random_weights
+from .subject import Adapter
+
+MODELS = {**CASES, **{f"every-layer-{name}": model for name, model in EVERY_LAYER.items()}}
+#: What each is about, beside the models that are about no one layer.
+ABOUT = {name: pytest.mark.layer(type=kind) for kind, models in BY_LAYER.items() for name in models}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the table as the adapter built it, its weights, and a batch of its dtype."""
+
+    model: W.Model
+    dtype: str
+    weights: dict[str, np.ndarray]
+    inputs: np.ndarray
+    labels: np.ndarray
+    built: TrainableModel
+
+    def true_values(self, training: bool) -> dict[str, np.ndarray]:
+        return self._training_values if training else self._evaluation_values
+
+    @cached_property
+    def _evaluation_values(self) -> dict[str, np.ndarray]:
+        return truth.values(self.model, self.weights, self.inputs)
+
+    @cached_property
+    def _training_values(self) -> dict[str, np.ndarray]:
+        return truth.values(self.model, self.weights, self.inputs, training=True)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((name, dtype), id=f"{name}-{dtype}", marks=ABOUT.get(name, ()))
+        for name in MODELS
+        for dtype in ("float64", "float32")
+    ],
+)
+def case(adapter: Adapter, request: pytest.FixtureRequest) -> Case:
+    name, dtype = request.param
+    model = MODELS[name]
+    adapter.require(model, dtype)
+    weights = random_weights(model)
+    inputs, labels = random_batch(model, dtype)
+    return Case(model, dtype, weights, inputs, labels, adapter.build(model, weights, dtype))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_the_logits_are_the_canonical_ones(case: Case, training: bool) -> None:
+    found = case.built.forward(case.inputs, training=training)
+    last = case.model.nodes[-1].name
+    assert list(found) == [last]
+    true = case.true_values(training)[last]
+    assert_near(found[last], true, VALUES[case.dtype], case.dtype, last)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_every_layer_value_is_the_canonical_one(case: Case, training: bool) -> None:
+    names = [node.name for node in case.model.nodes]
+    found = case.built.forward(case.inputs, training=training, layers=names)
+    assert set(found) == set(names)
+    for name in names:
+        true = case.true_values(training)[name]
+        assert_near(found[name], true, VALUES[case.dtype], case.dtype, name)
+
+
+def test_the_loss_is_the_mean_over_the_batch(case: Case) -> None:
+    true = truth.loss(case.model, case.weights, case.inputs, case.labels)
+    found = case.built.gradients(case.inputs, case.labels).loss
+    assert_near(np.asarray(found), np.asarray(true), VALUES[case.dtype], case.dtype, "the loss")
+
+
+def test_gradients_are_of_every_trained_parameter_and_the_input(case: Case) -> None:
+    found = case.built.gradients(case.inputs, case.labels)
+    shapes = W.parameter_shapes(case.model)
+    assert set(found.parameters) == set(trained_names(case.model))
+    for name, gradient in found.parameters.items():
+        assert gradient.shape == shapes[name], name
+        assert gradient.dtype == np.dtype(case.dtype), name
+    if case.model.input.kind == "index":
+        assert found.inputs is None
+    else:
+        assert found.inputs is not None
+        assert found.inputs.shape == case.inputs.shape
+        assert found.inputs.dtype == np.dtype(case.dtype)
+
+
+def test_gradients_are_the_slopes_of_the_canonical_loss(case: Case) -> None:
+    found = case.built.gradients(case.inputs, case.labels)
+    assert_gradients(found, case.model, case.weights, case.inputs, case.labels, case.dtype)

@@ -1,0 +1,125 @@
+"""Data loading: exactly the rows asked for, in order, whichever way they come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlb import workload as W
+
+from . import truth
+from .closeness import FLOAT32, FLOAT64, assert_same_bits
+from .layer_cases import EVERY_LAYER
+from .models import CLASSES, chain, random_batch, random_weights
+from .subject import BATCH, Adapter
+from .training import row_order
+
+SAMPLES, STEPS = 23, 15
+#: So small that no weight moves: the loss of every step is that of its rows alone.
+STILL = W.SGD(learning_rate=1e-40)
+MODELS = {
+    "maps": EVERY_LAYER["maps"],
+    "features": chain((6,), W.Linear(out_features=CLASSES)),
+    "sequences": chain((4, 3), W.LSTM(hidden=CLASSES)),
+    "indices": EVERY_LAYER["sequence"],
+}
+ORDERS = {
+    "no-order-some-rows-twice": row_order(SAMPLES, STEPS),
+    "each-row-once": np.random.default_rng(3).permutation(SAMPLES)[:21].reshape(7, BATCH),
+    "the-rows-as-they-lie": np.arange(21).reshape(7, BATCH),
+    "one-row-over-and-over": np.full((2, BATCH), SAMPLES - 1),
+    "a-single-step": np.array([[4, 0, 22]]),
+}
+VIAS = ("pipeline", "memory")
+
+
+def _losses(
+    adapter: Adapter,
+    model: W.Model,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    order: np.ndarray,
+    via: str,
+    dtype: str,
+) -> list[float]:
+    built = adapter.build(model, random_weights(model), dtype, optimizer=STILL)
+    return [float(built.train_step(*each)) for each in adapter.load(inputs, labels, order, via)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_read_exactly_the_rows_of_the_order(
+    adapter: Adapter, name: str, order: str, via: str, dtype: str
+) -> None:
+    model = MODELS[name]
+    adapter.require(model, dtype)
+    inputs, labels = random_batch(model, dtype, samples=SAMPLES)
+    found = _losses(adapter, model, inputs, labels, ORDERS[order], via, dtype)
+    weights = random_weights(model)
+    true = [truth.loss(model, weights, inputs[rows], labels[rows]) for rows in ORDERS[order]]
+    bound = FLOAT64 if dtype == "float64" else FLOAT32
+    np.testing.assert_allclose(found, true, rtol=bound)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", MODELS)
+def test_pipeline_and_memory_train_alike_bit_for_bit(
+    adapter: Adapter, name: str, dtype: str
+) -> None:
+    model = MODELS[name]
+    adapter.require(model, dtype)
+    inputs, labels = random_batch(model, dtype, samples=SAMPLES)
+    runs = {}
+    for via in VIAS:
+        built = adapter.build(model, random_weights(model), dtype)
+        batches = adapter.load(inputs, labels, ORDERS["no-order-some-rows-twice"], via)
+        losses = np.array([float(built.train_step(*each)) for each in batches])
+        runs[via] = {"losses": losses, **built.weights()}
+    assert len(runs["memory"]["losses"]) == STEPS
+    for key, value in runs["memory"].items():
+        assert_same_bits(runs["pipeline"][key], value, key)
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_the_arrays_given_may_be_read_only(adapter: Adapter, name: str, via: str) -> None:
+    """As those of a data set are, which every framework is given."""
+    model = MODELS[name]
+    adapter.require(model, "float32")
+    inputs, labels = random_batch(model, "float32", samples=SAMPLES)
+    copies = inputs.copy(), labels.copy()
+    for array in (inputs, labels):
+        array.setflags(write=False)
+    _losses(adapter, model, inputs, labels, ORDERS["each-row-once"], via, "float32")
+    assert_same_bits(inputs, copies[0], "inputs")
+    assert_same_bits(labels, copies[1], "labels")
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_two_iterations_at_once_do_not_disturb_each_other(adapter: Adapter, via: str) -> None:
+    model = MODELS["features"]
+    adapter.require(model, "float64")
+    inputs, labels = random_batch(model, samples=SAMPLES)
+    order = ORDERS["each-row-once"]
+    built = adapter.build(model, random_weights(model), optimizer=STILL)
+    turned = np.ascontiguousarray(order[::-1])
+    forth, back = (adapter.load(inputs, labels, each, via) for each in (order, turned))
+    losses = [
+        (float(built.train_step(*one)), float(built.train_step(*other)))
+        for one, other in zip(forth, back)
+    ]
+    assert [one for one, _ in losses] == [other for _, other in losses][::-1]
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_an_iteration_can_be_given_up(adapter: Adapter, name: str, via: str) -> None:
+    model = MODELS[name]
+    adapter.require(model, "float32")
+    inputs, labels = random_batch(model, "float32", samples=SAMPLES)
+    for _ in range(3):
+        batches = adapter.load(inputs, labels, ORDERS["no-order-some-rows-twice"], via)
+        next(batches)
+        del batches

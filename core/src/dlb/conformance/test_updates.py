@@ -1,0 +1,143 @@
+"""Training steps: each optimizer moves weights and state by the formulas of the workload."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlb import workload as W
+from dlb.contract import TrainableModel
+from dlb.workload.shapes import trained_names
+
+from . import truth
+from .closeness import FLOAT64, UPDATE, assert_near
+from .layer_cases import EVERY_LAYER
+from .models import CLASSES, chain, random_batch, random_weights
+from .optimizer_formulas import Formula
+from .subject import BATCH, Adapter
+from .training import row_order, steps_of
+
+STEPS = 5
+
+#: 0.05 and 0.9 are not numbers of float32: a framework that keeps them in it is 1e-8 off.
+OPTIMIZERS: dict[str, W.Optimizer] = {
+    "sgd": W.SGD(learning_rate=0.05),
+    "sgd-with-decay": W.SGD(learning_rate=0.05, weight_decay=0.03),
+    "momentum": W.SGD(learning_rate=0.05, momentum=0.9),
+    "momentum-with-decay": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03),
+    "nesterov": W.SGD(learning_rate=0.05, momentum=0.9, nesterov=True),
+    "nesterov-with-decay": W.SGD(
+        learning_rate=0.05, momentum=0.7, nesterov=True, weight_decay=0.03
+    ),
+    "adam": W.Adam(learning_rate=0.01),
+    "adam-other-betas-large-epsilon": W.Adam(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
+    "adam-with-decay": W.Adam(learning_rate=0.01, weight_decay=0.03),
+}
+SCHEDULES: dict[str, W.Schedule] = {
+    "constant": W.Constant(),
+    "rate-falls-twice": W.Step(milestones=(2, 4), gamma=0.3),
+}
+MODELS = {
+    **EVERY_LAYER,
+    "embedding-with-unread-entries": chain(
+        (2,), W.Embedding(entries=40, features=3), W.Linear(out_features=CLASSES), kind="index"
+    ),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_follow_the_formulas(
+    adapter: Adapter, model: str, optimizer: str, schedule: str
+) -> None:
+    described, by, rates = MODELS[model], OPTIMIZERS[optimizer], SCHEDULES[schedule]
+    adapter.require(described, "float64", by)
+    weights = random_weights(described)
+    built = adapter.build(described, weights, optimizer=by, schedule=rates)
+    formula = Formula(by, {name: weights[name] for name in trained_names(described)})
+    inputs, labels = random_batch(described, samples=8)
+    order = row_order(8, STEPS)
+    for step, rate in steps_of(adapter, built, by, rates, inputs, labels, order):
+        rows = order[step]
+        formula.step(built.gradients(inputs[rows], labels[rows]).parameters, rate)
+    found = built.weights()
+    for name, true in formula.weights.items():
+        assert_near(found[name], true, UPDATE, "float64", f"{name} after {STEPS} steps")
+    _assert_computes_with(built, described, inputs[:BATCH])
+    state = built.optimizer_state()
+    assert set(state) == set(formula.state)
+    for name, true in formula.state.items():
+        assert_near(state[name], true, UPDATE, "float64", f"{name} after {STEPS} steps")
+
+
+def _assert_computes_with(built: TrainableModel, model: W.Model, inputs: np.ndarray) -> None:
+    """What is trained is what it hands out: no other copy, no second bias has moved unseen."""
+    last = model.nodes[-1].name
+    true = truth.values(model, built.weights(), inputs)[last]
+    assert_near(built.forward(inputs)[last], true, FLOAT64, "float64", "logits after training")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_before_the_first_step_the_state_is_empty_or_zero(
+    adapter: Adapter, name: str, optimizer: str
+) -> None:
+    model, by = MODELS[name], OPTIMIZERS[optimizer]
+    adapter.require(model, "float64", by)
+    built = adapter.build(model, random_weights(model), optimizer=by)
+    for key, value in built.optimizer_state().items():
+        assert not value.any(), key
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("model", ["sequence", "features"])
+def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(
+    adapter: Adapter, model: str, optimizer: str
+) -> None:
+    described, by = EVERY_LAYER[model], OPTIMIZERS[optimizer]
+    adapter.require(described, "float32", by)
+    weights = random_weights(described)
+    built = adapter.build(described, weights, "float32", optimizer=by)
+    formula = Formula(by, {name: weights[name] for name in trained_names(described)})
+    inputs, labels = random_batch(described, "float32", samples=8)
+    order = row_order(8, STEPS)
+    for step, rate in steps_of(adapter, built, by, W.Constant(), inputs, labels, order):
+        rows = order[step]
+        formula.step(built.gradients(inputs[rows], labels[rows]).parameters, rate)
+    found = built.weights()
+    for name, true in formula.weights.items():
+        # Five roundings of each weight and its gradient, 6e-8 each.
+        assert_near(found[name], true, 2e-6, "float32", f"{name} after {STEPS} steps")
+
+
+@pytest.mark.parametrize("via", ["pipeline", "memory"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_gives_the_loss_before_the_update(adapter: Adapter, name: str, via: str) -> None:
+    model = MODELS[name]
+    adapter.require(model, "float64")
+    built = adapter.build(model, random_weights(model))
+    inputs, labels = random_batch(model, samples=8)
+    order = row_order(8, 3)
+    for rows, batch in zip(order, adapter.load(inputs, labels, order, via)):
+        true = truth.loss(model, built.weights(), inputs[rows], labels[rows])
+        found = float(built.train_step(*batch))
+        assert abs(found - true) <= FLOAT64 * abs(true)
+
+
+@pytest.mark.parametrize("name", ["maps", "features"])
+def test_a_rate_set_before_a_step_acts_in_that_step(adapter: Adapter, name: str) -> None:
+    model = EVERY_LAYER[name]
+    adapter.require(model, "float64")
+    weights = random_weights(model)
+    inputs, labels = random_batch(model)
+    batch = adapter.native(inputs, labels)
+    moved = {}
+    for rate in (0.05, 0.1):
+        built = adapter.build(model, weights)
+        built.set_learning_rate(0.7)
+        built.set_learning_rate(rate)
+        built.train_step(*batch)
+        after = built.weights()["logits.weight"]
+        moved[rate] = after - weights["logits.weight"]
+    np.testing.assert_allclose(moved[0.1], 2 * moved[0.05], rtol=1e-10, atol=1e-15)

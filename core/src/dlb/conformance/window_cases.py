@@ -1,0 +1,122 @@
+"""Convolutions and pools: pads, strides, dilation, groups, and sizes that do not divide evenly."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dlb import workload as W
+
+from .models import classifier
+
+__all__ = ["IMAGE", "WINDOWS"]
+
+
+def _conv(shape: tuple[int, int, int] = (4, 9, 7), /, **attributes: Any) -> W.Model:
+    given: dict[str, Any] = {"out_channels": 6, "kernel": (3, 2), **attributes}
+    return classifier(shape, W.Conv(**given), W.Tanh())
+
+
+def _pool(
+    kind: type[W.MaxPool | W.AveragePool],
+    shape: tuple[int, int, int],
+    kernel: int | tuple[int, int],
+    stride: int,
+    **more: Any,
+) -> W.Model:
+    pair = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    return classifier(shape, kind(kernel=pair, stride=(stride, stride), **more))
+
+
+_max, _mean = partial(_pool, W.MaxPool), partial(_pool, W.AveragePool)
+
+
+IMAGE = (3, 8, 7)
+
+_CONV = {
+    "conv": _conv(),
+    "conv-without-bias": _conv(bias=False),
+    "conv-1x1": _conv(kernel=(1, 1)),
+    "conv-even-pads": _conv(pads=(2, 1, 2, 1)),
+    "conv-uneven-pads": _conv(pads=(1, 0, 2, 3)),
+    "conv-pads-at-the-end-only": _conv(pads=(0, 0, 1, 1), stride=(2, 2)),
+    "conv-pads-wider-than-the-kernel": _conv(pads=(4, 4, 4, 4)),
+    "conv-uneven-stride": _conv(stride=(3, 2)),
+    "conv-stride-that-leaves-rows-over": _conv((4, 10, 10), kernel=(3, 3), stride=(4, 4)),
+    "conv-stride-2-with-pads-of-same": _conv(
+        (4, 8, 8), kernel=(5, 5), stride=(2, 2), pads=(1, 1, 2, 2)
+    ),
+    "conv-stride-2-with-even-pads": _conv(
+        (4, 8, 8), kernel=(5, 5), stride=(2, 2), pads=(2, 2, 2, 2)
+    ),
+    "conv-dilation": _conv(dilation=(2, 3)),
+    "conv-dilation-uneven-pads": _conv(dilation=(3, 2), pads=(2, 1, 3, 0)),
+    "conv-dilation-and-stride": _conv(dilation=(2, 2), stride=(2, 1), pads=(1, 1, 1, 1)),
+    "conv-two-groups": _conv(groups=2),
+    "conv-two-groups-uneven-pads-stride": _conv(groups=2, pads=(0, 1, 2, 0), stride=(2, 2)),
+    "conv-depthwise": _conv(groups=4, out_channels=4),
+    "conv-depthwise-with-multiplier": _conv(groups=4, out_channels=8, bias=False),
+    "conv-of-one-channel": _conv((1, 9, 7)),
+    "conv-as-large-as-its-input": _conv(kernel=(9, 7)),
+}
+
+_MAX_POOL = {
+    "max_pool": _max(IMAGE, 2, 2),
+    "max_pool-overlapping": _max(IMAGE, 3, 2),
+    "max_pool-gaps": _max(IMAGE, 2, 3),
+    "max_pool-uneven-kernel": _max(IMAGE, (3, 2), 2),
+    "max_pool-even-pads": _max(IMAGE, 3, 2, pads=(1, 1, 1, 1)),
+    "max_pool-uneven-pads": _max(IMAGE, 3, 2, pads=(0, 1, 2, 1)),
+    "max_pool-ceil": _max(IMAGE, 3, 2, ceil_mode=True),
+    "max_pool-ceil-nothing-to-round": _max((3, 7, 7), 3, 2, ceil_mode=True),
+    "max_pool-ceil-even-pads": _max((3, 7, 8), 2, 2, pads=(1, 1, 1, 1), ceil_mode=True),
+    "max_pool-ceil-uneven-pads": _max(IMAGE, 3, 2, pads=(1, 0, 0, 2), ceil_mode=True),
+    "max_pool-ceil-last-window-would-start-past-the-end": _max(
+        (3, 5, 6), 2, 3, ceil_mode=True, pads=(1, 0, 1, 1)
+    ),
+    "max_pool-ceil-last-window-would-start-in-padding": _max(
+        (3, 4, 4), 3, 3, ceil_mode=True, pads=(2, 2, 1, 1)
+    ),
+}
+
+_AVERAGE_POOL = {
+    "average_pool": _mean(IMAGE, 2, 2),
+    "average_pool-overlapping": _mean(IMAGE, 3, 2),
+    "average_pool-even-pads": _mean(IMAGE, 3, 2, pads=(1, 1, 1, 1)),
+    "average_pool-even-pads-counted": _mean(IMAGE, 3, 2, pads=(1, 1, 1, 1), count_include_pad=True),
+    "average_pool-uneven-pads": _mean(IMAGE, (3, 2), 2, pads=(0, 1, 2, 0)),
+    "average_pool-uneven-pads-counted": _mean(
+        IMAGE, (3, 2), 2, pads=(0, 1, 2, 0), count_include_pad=True
+    ),
+    "average_pool-ceil": _mean(IMAGE, 3, 2, ceil_mode=True),
+    "average_pool-ceil-counted": _mean(IMAGE, 3, 2, ceil_mode=True, count_include_pad=True),
+    "average_pool-ceil-even-pads": _mean((3, 6, 8), 3, 2, pads=(1, 1, 1, 1), ceil_mode=True),
+    "average_pool-ceil-even-pads-counted": _mean(
+        (3, 6, 8), 3, 2, pads=(1, 1, 1, 1), ceil_mode=True, count_include_pad=True
+    ),
+    "average_pool-ceil-uneven-pads": _mean((3, 8, 7), 3, 2, pads=(1, 0, 0, 2), ceil_mode=True),
+    "average_pool-ceil-uneven-pads-counted": _mean(
+        (3, 8, 7), 3, 2, pads=(1, 0, 0, 2), ceil_mode=True, count_include_pad=True
+    ),
+    "average_pool-ceil-last-window-would-start-in-padding": _mean(
+        (3, 4, 4), 3, 3, ceil_mode=True, pads=(2, 2, 1, 1)
+    ),
+    "average_pool-ceil-last-window-would-start-in-padding-counted": _mean(
+        (3, 4, 4), 3, 3, ceil_mode=True, pads=(2, 2, 1, 1), count_include_pad=True
+    ),
+}
+
+_GLOBAL_AVERAGE_POOL = {
+    "global_average_pool": classifier(IMAGE, W.GlobalAveragePool()),
+    "global_average_pool-after-conv": classifier(
+        IMAGE, W.Conv(out_channels=6, kernel=(3, 3)), W.ReLU(), W.GlobalAveragePool()
+    ),
+}
+
+#: By layer type, and by what is odd about it.
+WINDOWS: dict[str, dict[str, W.Model]] = {
+    "conv": _CONV,
+    "max_pool": _MAX_POOL,
+    "average_pool": _AVERAGE_POOL,
+    "global_average_pool": _GLOBAL_AVERAGE_POOL,
+}

@@ -1,0 +1,77 @@
+"""ONNX graphs in another precision: the same operators on wider or narrower real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+__all__ = ["REAL_TYPES", "in_precision"]
+
+#: Element types that are moved to the precision asked for.
+REAL_TYPES = frozenset(
+    (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+)
+#: Attributes that name the element type of a result.
+_NAMES_A_TYPE = {"Cast": "to", "EyeLike": "dtype"}
+
+
+def in_precision(model: onnx.ModelProto, element: int) -> onnx.ModelProto:
+    """A copy with every real number of one element type.
+
+    Initialisers, constants, casts, inputs and outputs are of it; casts between real types, which
+    only round, are casts to it. Functions of the model's own are inlined, and the types and shapes
+    that were written for values in between are left out.
+
+    Args:
+        element: ``TensorProto.FLOAT`` or ``TensorProto.DOUBLE``.
+
+    Raises:
+        ValueError: a tensor that does not hold what its shape says.
+    """
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _convert_graph(copy.graph, element)
+    return copy
+
+
+def _convert_graph(graph: onnx.GraphProto, element: int) -> None:
+    _convert_tensors(graph.initializer, element)
+    _convert_tensors((sparse.values for sparse in graph.sparse_initializer), element)
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in REAL_TYPES:
+            value.type.tensor_type.elem_type = element
+    for node in graph.node:
+        _convert_node(node, element)
+
+
+def _convert_node(node: onnx.NodeProto, element: int) -> None:
+    kind = helper.tensor_dtype_to_np_dtype(element)
+    for attribute in node.attribute:
+        if attribute.name == _NAMES_A_TYPE.get(node.op_type) and attribute.i in REAL_TYPES:
+            attribute.i = element
+        if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            number = np.asarray(helper.get_attribute_value(attribute), kind)
+            attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(number)))
+        elif attribute.type == onnx.AttributeProto.TENSOR:
+            _convert_tensors([attribute.t], element)
+        for inner in (attribute.g, *attribute.graphs):
+            _convert_graph(inner, element)
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        zero = numpy_helper.from_array(np.zeros(1, kind))
+        node.attribute.append(helper.make_attribute("value", zero))
+
+
+def _convert_tensors(tensors: Iterable[onnx.TensorProto], element: int) -> None:
+    kind = helper.tensor_dtype_to_np_dtype(element)
+    for tensor in tensors:
+        if tensor.data_type in REAL_TYPES and tensor.data_type != element:
+            array = numpy_helper.to_array(tensor).astype(kind)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

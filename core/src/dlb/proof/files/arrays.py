@@ -1,0 +1,46 @@
+"""Arrays of a stranger's .npz file: numbers and nothing else."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import DataError
+
+__all__ = ["read_arrays"]
+
+Array = npt.NDArray[Any]
+
+#: Bytes of the arrays that are given.
+LARGEST_GIVEN = 1 << 30
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Every array of an .npz file.
+
+    Raises:
+        DataError: it is none, or holds Python objects.
+    """
+    try:
+        if not path.is_file() or not zipfile.is_zipfile(path):
+            raise DataError(f"{path}: not an .npz file; write one with numpy.savez")
+        with zipfile.ZipFile(path) as archive:
+            total = sum(member.file_size for member in archive.infolist())
+        if total > LARGEST_GIVEN:
+            raise DataError(f"{path}: {total} bytes of arrays; at most {LARGEST_GIVEN} are read")
+        with np.load(path, allow_pickle=False) as stored:
+            found = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, KeyError, MemoryError, SyntaxError) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: not an .npz file of plain numbers: {text}") from None
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{path}: a damaged .npz file: {error}") from None
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise DataError(f"{path}: '{name}' is no array of numbers")
+    return found

@@ -1,0 +1,301 @@
+"""Reading a stranger's ONNX file: a model that can be run, or one line that says why not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+import psutil
+from onnx import TensorProto, defs, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
+
+from dlb.errors import DataError, UnsupportedError
+from dlb.graph.exported import Exported, check_exported, with_opset
+from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.runtime import load_model
+
+__all__ = ["ModelFile", "Port", "nodes_within", "read_model_file"]
+
+#: Of the file and what it keeps beside it: what protobuf can hold.
+LARGEST_BYTES = 2**31 - 1
+#: A model is held as it is written and in float64, and so is every value that it computes.
+MEMORY_MULTIPLE = 8
+OLDEST_OPSET = 7
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_RANDOM = frozenset(
+    (
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of a model.
+
+    Attributes:
+        name: of the value.
+        element: its ``TensorProto`` element type.
+        shape: a size, the name of an open one, or None for an open one without a name; None in
+            all if the model does not say.
+    """
+
+    name: str
+    element: int
+    shape: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"'{self.name}'"
+        return f"'{self.name}' [{', '.join('?' if n is None else str(n) for n in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An ONNX file that was read.
+
+    Attributes:
+        label: what it is called wherever it is shown.
+        model: as it is written, weights of other files loaded, under the operator set that fits.
+        facts: what it says of itself.
+        sha256: of the .onnx file's bytes.
+    """
+
+    label: str
+    model: onnx.ModelProto
+    facts: Exported
+    sha256: str
+
+    @property
+    def opset(self) -> int:
+        """The operator set that it is read with."""
+        return _opset(self.model)
+
+    @property
+    def described(self) -> str:
+        """Producer and operator set."""
+        read = f", read as {self.opset}" if self.opset != self.facts.opset else ""
+        return f"{self.facts.producer or 'unnamed producer'}, opset {self.facts.opset}{read}"
+
+    @cached_property
+    def wide(self) -> onnx.ModelProto:
+        """The model in float64."""
+        return in_precision(self.model, TensorProto.DOUBLE)
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """What it reads, initialisers that are also listed as inputs left out."""
+        held = {tensor.name for tensor in self.model.graph.initializer}
+        return tuple(_port(value) for value in self.model.graph.input if value.name not in held)
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        return tuple(_port(value) for value in self.model.graph.output)
+
+
+def read_model_file(path: Path, label: str) -> ModelFile:
+    """Read a file and see that its graph can be given a meaning.
+
+    A file that is labelled with an operator set that its operators are not written in, and that
+    ONNX Runtime therefore refuses, is read with the newest set below that fits.
+
+    Raises:
+        DataError: no file, not an ONNX model, one that contradicts itself, weights kept outside
+            its folder, or more than can be held.
+        UnsupportedError: an operator set or an operator that is not ONNX's own, or one that draws
+            random numbers; an input or output that is no tensor of numbers.
+    """
+    _check_size(path)
+    model = load_model(path)
+    if not _is_text(model):
+        raise DataError(f"{path}: not an ONNX model: a name in it is no text")
+    _load_external(model, path)
+    for each in _tensors(model):
+        try:
+            numpy_helper.to_array(each)
+        except Exception as error:  # NumPy's and protobuf's own
+            raise DataError(f"{path}: weight '{each.name}': {_one_line(error)}") from None
+    _check_opset(model, path)
+    _check_operators(model, path)
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.tensor_type.elem_type
+        if not value.type.HasField("tensor_type") or kind not in _ELEMENTS:
+            raise UnsupportedError(
+                f"{path}: '{value.name}' is no tensor of real numbers, integers or booleans"
+            )
+    facts = check_exported(model)
+    if facts.complaint and facts.refusal:
+        if facts.newest_consistent is None:
+            raise DataError(f"{path}: not a valid ONNX model: {facts.complaint}")
+        model = with_opset(model, facts.newest_consistent)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return ModelFile(label, model, facts, sha256)
+
+
+_ELEMENTS = REAL_TYPES | {
+    TensorProto.BOOL,
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+}
+
+
+def _check_size(path: Path) -> None:
+    try:
+        size = path.stat().st_size
+        regular = path.is_file()
+    except OSError as error:
+        raise DataError(
+            f"{path}: {error.strerror or error}; give the path of a .onnx file"
+        ) from None
+    if not regular:
+        raise DataError(f"{path}: not a file; give the path of a .onnx file")
+    if not size:
+        raise DataError(f"{path}: empty, not an ONNX model")
+    _check_bytes(size, path)
+
+
+def _check_bytes(size: int, path: Path) -> None:
+    if size > LARGEST_BYTES:
+        raise DataError(f"{path}: {size} bytes with its weights; at most {LARGEST_BYTES} are read")
+    free = psutil.virtual_memory().available
+    if size * MEMORY_MULTIPLE > free:
+        raise DataError(
+            f"{path}: {size} bytes with its weights would need {MEMORY_MULTIPLE} times as much "
+            f"memory, and {free} bytes are free"
+        )
+
+
+def _is_text(message: Any) -> bool:
+    """Whether every text of a message can be read, which parsing does not see to."""
+    for described, value in message.ListFields():
+        if described.type not in (described.TYPE_STRING, described.TYPE_MESSAGE):
+            continue
+        single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+        for each in [value] if single else value:
+            if isinstance(each, bytes) or (hasattr(each, "ListFields") and not _is_text(each)):
+                return False
+    return True
+
+
+def _load_external(model: onnx.ModelProto, path: Path) -> None:
+    """Bring in weights kept in other files; where they may be, load_model has seen to."""
+    if any(
+        each.t.data_location == TensorProto.EXTERNAL
+        for node in nodes_within(_bodies(model))
+        for each in node.attribute
+    ):
+        raise DataError(f"{path}: a function of its own keeps numbers in another file")
+    total = model.ByteSize()
+    outside = [each for each in _tensors(model) if each.data_location == TensorProto.EXTERNAL]
+    for tensor in outside:
+        told = {entry.key: entry.value for entry in tensor.external_data}
+        there = (path.resolve().parent / told["location"]).stat().st_size
+        try:
+            start = int(told.get("offset", 0))
+            length = int(told.get("length", there - start))
+        except ValueError:
+            start, length = -1, 0
+        if min(start, length) < 0 or start + length > there:
+            raise DataError(
+                f"{path}: weight '{tensor.name}' is not within '{told['location']}' ({there} bytes)"
+            )
+        total += length
+    _check_bytes(total, path)
+    if outside:
+        try:
+            load_external_data_for_model(model, str(path.resolve().parent))
+        except Exception as error:  # its own checks raise what they like
+            raise DataError(f"{path}: weights in other files: {_one_line(error)}") from None
+
+
+def _check_opset(model: onnx.ModelProto, path: Path) -> None:
+    newest, found = defs.onnx_opset_version(), _opset(model)
+    if not found:
+        raise DataError(f"{path}: names no operator set; not a valid ONNX model")
+    if not OLDEST_OPSET <= found <= newest:
+        raise UnsupportedError(
+            f"{path}: is of operator set {found}; {OLDEST_OPSET} to {newest} are read: export it "
+            "again with one of those, or convert it with onnx.version_converter"
+        )
+
+
+def _check_operators(model: onnx.ModelProto, path: Path) -> None:
+    own = {(each.domain, each.name) for each in model.functions}
+    for node in nodes_within([*model.graph.node, *_bodies(model)]):
+        name = f"node '{node.name or ', '.join(node.output)}'"
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (node.domain, node.op_type) in own:
+            continue
+        called = f"{domain}::{node.op_type}" if domain else node.op_type
+        if domain not in _DOMAINS or not defs.has(node.op_type, domain):
+            raise UnsupportedError(
+                f"{path}: {name} is {called}, which is no operator of ONNX, so that only its "
+                "maker knows what it computes; export the model in ONNX's own operators"
+            )
+        if node.op_type in _RANDOM:
+            raise UnsupportedError(
+                f"{path}: {name} ({called}) draws random numbers; export the model for inference"
+            )
+
+
+def _bodies(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes of the model's own functions."""
+    return [node for each in model.functions for node in each.node]
+
+
+def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Every node, those of graphs within nodes too."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes_within(inner.node)
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that the model holds."""
+    nodes = list(nodes_within([*model.graph.node, *_bodies(model)]))
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    graphs = [graph for each in attributes for graph in (each.g, *each.graphs)]
+    for graph in (model.graph, *graphs):
+        yield from graph.initializer
+    for each in attributes:
+        if each.type == onnx.AttributeProto.TENSOR:
+            yield each.t
+        yield from each.tensors
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((each.version for each in model.opset_import if each.domain in _DOMAINS[:2]), 0)
+
+
+def _port(value: onnx.ValueInfoProto) -> Port:
+    kind = value.type.tensor_type
+    shape: tuple[int | str | None, ...] | None = None
+    if kind.HasField("shape"):
+        shape = tuple(
+            each.dim_value if each.dim_value > 0 else (each.dim_param or None)
+            for each in kind.shape.dim
+        )
+    return Port(value.name, kind.elem_type, shape)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:300] + "..."

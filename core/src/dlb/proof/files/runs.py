@@ -1,0 +1,82 @@
+"""Both models run in float64 on everything that they are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from dlb.errors import DlbError, UnsupportedError
+from dlb.graph.trace import Trace, trace
+from dlb.proof.files.inputs import Fed
+from dlb.proof.files.read import ModelFile
+
+__all__ = ["Pair", "Runs", "run_both", "settled", "traced_on"]
+
+Array = npt.NDArray[Any]
+Values = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two files and what they are fed; ``outputs`` are pairs of names."""
+
+    first: ModelFile
+    second: ModelFile
+    fed: Fed
+    outputs: list[tuple[str, str]]
+    told: str
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Both models in float64: traces of the first batch, and every batch's outputs by the first's
+    names."""
+
+    traces: tuple[Trace, Trace]
+    values: tuple[list[Values], list[Values]]
+
+
+def run_both(pair: Pair) -> Runs:
+    """Raises UnsupportedError, with the file, if a graph cannot be evaluated in float64."""
+    traces: list[Trace] = []
+    values: tuple[list[Values], list[Values]] = ([], [])
+    sides = ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
+    for side, (file, batches) in enumerate(sides):
+        for place, batch in enumerate(batches):
+            traced = traced_on(file, batch)
+            if not place:
+                traces.append(traced)
+            found = {names[0]: traced.values[names[side]] for names in pair.outputs}
+            for name, value in found.items():
+                if value.dtype.kind == "f" and value.dtype != np.float64:
+                    raise UnsupportedError(
+                        f"{file.label}: '{name}' is evaluated in {value.dtype}, not in float64"
+                    )
+            values[side].append(found)
+    return Runs((traces[0], traces[1]), values)
+
+
+def traced_on(file: ModelFile, batch: Mapping[str, Array]) -> Trace:
+    try:
+        return trace(settled(file.wide, batch), batch)
+    except DlbError as error:
+        raise UnsupportedError(f"{file.label}: {error}") from None
+
+
+def settled(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with the sizes of its inputs as they are in a batch."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.input:
+        if value.name in batch:
+            kind = value.type.tensor_type
+            kind.CopyFrom(
+                helper.make_tensor_type_proto(kind.elem_type, batch[value.name].shape).tensor_type
+            )
+    return copy

@@ -1,0 +1,294 @@
+"""The conformance kit as its users run it: pytest in an adapter's environment, from any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from dlb_process import TESTS
+
+from dlb import workload as W
+from dlb.conformance.expected_failures import read
+from dlb.conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
+from dlb.errors import RequestError
+
+#: Where the environment with the test adapters has it from.
+FOLDER = TESTS.parent / "src" / "dlb" / "conformance"
+Ended = subprocess.CompletedProcess[str]
+Pytest = Callable[..., Ended]
+EXAMPLE = ("--pyargs", "dlb.conformance", "--adapter", "example")
+#: A handful of tests that take no time.
+FEW = ("-k", "test_layers and linear-without-bias")
+ENTRY = '[[expected_failures]]\ntest = "{test}"\nreason = "{reason}"\n'
+
+
+@pytest.fixture
+def run_pytest(dlb_command: Path, tmp_path: Path) -> Pytest:
+    """pytest of the environment with the test adapters, in an empty folder."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DLB_", "PYTHON", "PYTEST"))
+    }
+
+    def run(*words: str, **variables: str) -> Ended:
+        python = dlb_command.parent / "python"
+        return subprocess.run(
+            [str(python), "-m", "pytest", "-p", "no:cacheprovider", *words],
+            cwd=tmp_path,
+            env={**inherited, **variables},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+def table(ended: Ended) -> dict[str, list[int]]:
+    """Rows of the kit's table: passed, failed, expected failures, not described."""
+    rows = re.findall(r"^(\w[\w ]*?) +([\d-]+) +([\d-]+) +([\d-]+) +([\d-]+)$", ended.stdout, re.M)
+    return {name: [int(cell.replace("-", "0")) for cell in cells] for name, *cells in rows}
+
+
+# --- what is in it ---------------------------------------------------------------------------
+
+
+def test_every_layer_type_has_cases() -> None:
+    """A layer type that is added to the contract is added to the kit."""
+    assert set(BY_LAYER) == set(W.layer_types())
+    for kind, models in BY_LAYER.items():
+        assert models, kind
+        for name, model in models.items():
+            assert kind in {W.type_name(node.layer) for node in model.nodes}, name
+    assert sum(map(len, BY_LAYER.values())) == len(CASES), "two cases of one name"
+
+
+def test_whole_models_have_every_layer_type() -> None:
+    met = {W.type_name(node.layer) for model in EVERY_LAYER.values() for node in model.nodes}
+    assert met == set(W.layer_types())
+
+
+def test_every_case_is_met_forward_and_backward_in_float64(run_pytest: Pytest) -> None:
+    listed = run_pytest(*EXAMPLE, "--collect-only", "-q").stdout.splitlines()
+    ids = {line for line in listed if "::" in line}
+    for name in CASES:
+        for mode in ("evaluation", "training"):
+            value = f"test_every_layer_value_is_the_canonical_one[{name}-float64-{mode}]"
+            assert f"test_layers.py::{value}" in ids
+        slopes = f"test_gradients_are_the_slopes_of_the_canonical_loss[{name}-float64]"
+        assert f"test_layers.py::{slopes}" in ids
+    assert {
+        each for each in ids if not re.fullmatch(r"test_\w+\.py::test_\w+(\[[\w.:-]+\])?", each)
+    } == set()
+
+
+# --- an adapter ------------------------------------------------------------------------------
+
+
+def test_the_example_adapter_passes(run_pytest: Pytest, tmp_path: Path) -> None:
+    ended = run_pytest(*EXAMPLE, "--junitxml=results.xml")
+    assert ended.returncode == 0, ended.stdout[-4000:]
+    cases = list(ElementTree.parse(tmp_path / "results.xml").iter("testcase"))
+    skipped = [each.get("message", "") for case in cases for each in case.iter("skipped")]
+    assert all("adapter 'example'" in each and "describe" in each for each in skipped)
+
+    found = table(ended)
+    assert set(found) == {*W.layer_types(), "other tests"}
+    assert sum(map(sum, found.values())) == len(cases)
+    for kind, (passed, failed, expected, missing) in found.items():
+        assert not failed and not expected, kind
+        if kind in ("linear", "relu", "tanh"):
+            assert passed >= 28 and not missing, kind
+        elif kind not in ("flatten", "other tests"):
+            assert missing and not passed, kind
+    rows = Counter(each.get("value") for case in cases for each in case.iter("property"))
+    assert rows == {kind: sum(cells) for kind, cells in found.items()}
+
+
+def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
+    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty")
+    ended = run_pytest(*words, *FEW, DLB_FAULT="wrong-forward")
+    assert ended.returncode == 1
+    passed, failed, expected, missing = table(ended)["linear"]
+    # Forward in two modes, of the logits and of every layer, in float64; float32 is not so fine.
+    assert (passed, failed, expected, missing) == (10, 4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--adapter", "exampel"), "unknown adapter 'exampel'; did you mean 'example'?"),
+        ((), "name the adapter with --adapter; installed here: example, faulty"),
+        (("--adapter-plugin", "no_such"), "module no_such: ModuleNotFoundError"),
+        (
+            ("--adapter", "other", "--adapter-plugin", "dlb_example.plugin"),
+            "module dlb_example.plugin is adapter 'example', not 'other'",
+        ),
+    ],
+)
+def test_an_adapter_that_is_not_there_is_a_usage_error(
+    run_pytest: Pytest, words: tuple[str, ...], complaint: str
+) -> None:
+    refused(run_pytest("--pyargs", "dlb.conformance", *words), complaint)
+
+
+def refused(ended: Ended, *complaints: str) -> None:
+    """pytest's own status and form of a usage error."""
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    (line,) = (line for line in ended.stderr.splitlines() if line.strip())
+    for complaint in complaints:
+        assert line.startswith("ERROR: ") and complaint in line
+    assert "Traceback" not in ended.stdout
+
+
+# --- expected failures -----------------------------------------------------------------------
+
+
+def test_expected_failures_fail_no_run(run_pytest: Pytest, tmp_path: Path) -> None:
+    tests = (
+        "test_the_logits_*-float64-*",
+        "test_every_layer_value*[linear-without-bias-float64-*]",
+    )
+    entries = (ENTRY.format(test=f"test_layers.py::{test}", reason="it is off") for test in tests)
+    (tmp_path / "known.toml").write_text("".join(entries))
+    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty", *FEW)
+    ended = run_pytest(
+        *words, "--expected-failures", "known.toml", "-rx", DLB_FAULT="wrong-forward"
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert table(ended) == {"linear": [10, 0, 4, 0]}
+    assert ended.stdout.count("it is off") >= 4
+
+
+def test_an_expected_failure_that_passes_fails(run_pytest: Pytest, tmp_path: Path) -> None:
+    entry = ENTRY.format(test="*loss*[linear-without-bias-float64]", reason="it was off")
+    (tmp_path / "known.toml").write_text(entry)
+    ended = run_pytest(*EXAMPLE, *FEW, "--expected-failures", "known.toml")
+    assert ended.returncode == 1
+    assert table(ended) == {"linear": [12, 2, 0, 0]}
+    assert ended.stdout.count("passes now: remove its entry\n") == 2
+    place = f"{tmp_path / 'known.toml'}: entry 1 ('*loss*[linear-without-bias-float64]')"
+    assert f"{place}: it was off" in ended.stdout
+
+
+def test_an_entry_of_no_test_is_a_usage_error(run_pytest: Pytest, tmp_path: Path) -> None:
+    good = ENTRY.format(test="test_layers.py::*[conv-float64*]", reason="a")
+    stale = ENTRY.format(test="test_layers.py::*[convolution-*]", reason="b")
+    (tmp_path / "known.toml").write_text(good + stale)
+    refused(
+        run_pytest(*EXAMPLE, *FEW, "--expected-failures", "known.toml"),
+        "known.toml: entry 2 ('test_layers.py::*[convolution-*]') matches no test",
+    )
+
+
+def test_where_a_part_is_run_entries_of_the_rest_are_left_alone(
+    run_pytest: Pytest, tmp_path: Path
+) -> None:
+    (tmp_path / "known.toml").write_text(ENTRY.format(test="test_export.py::*", reason="a"))
+    words = ("--pyargs", "dlb.conformance.test_layers", "--adapter", "example")
+    ended = run_pytest(*words, *FEW, "--expected-failures", "known.toml")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b'[[expected_failures]]\ntest = "a"\n', "entry 1 ('a'): Object missing required field"),
+        (ENTRY.format(test="a", reason=" ").encode(), "entry 1 ('a'): 'reason' is empty"),
+        (ENTRY.format(test="", reason="b").encode(), "entry 1 (''): 'test' is empty"),
+        (
+            ENTRY.format(test="a", reason="b").encode() + b'when = "c"\n',
+            "entry 1 ('a'): Object contains unknown field `when`",
+        ),
+        (b"[[expected_failures]]\ntest = 1\nreason = 'b'\n", "entry 1: Expected `str`"),
+        (b"expected_failures = [1]", "entry 1: Expected `object`"),
+        (b"[expected_failures]\ntest = 'a'\n", "'expected_failures' is no list"),
+        (b"[[expected]]\ntest = 'a'\n", "unknown key 'expected'"),
+        (b"[[expected_failures]\n", "not TOML"),
+        (b"\xff", "not TOML"),
+        (b"a = " + b"[" * 20_000, "not TOML"),
+        (b"#" * 2**21, "larger than"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name_and_entry(
+    tmp_path: Path, text: bytes | None, complaint: str
+) -> None:
+    path = tmp_path / "known.toml"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(RequestError) as refusal:
+        read(path)
+    assert str(refusal.value).startswith(f"{path}: {complaint}")
+
+
+def test_a_bad_file_is_a_usage_error(run_pytest: Pytest, tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_text('[[expected_failures]]\ntest = "a"\n')
+    ended = run_pytest(*EXAMPLE, "--expected-failures", "known.toml")
+    refused(ended, f"{tmp_path / 'known.toml'}: entry 1 ('a'): ", "`reason`")
+
+
+# --- other projects --------------------------------------------------------------------------
+
+
+def test_other_projects_do_not_notice_it(run_pytest: Pytest, tmp_path: Path) -> None:
+    """No option of the kit is taken, and nothing is imported that takes time."""
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n"
+        "    for name in ('--adapter', '--adapter-plugin', '--expected-failures', '--long'):\n"
+        "        parser.addoption(name)\n"
+    )
+    (tmp_path / "test_own.py").write_text(
+        "import sys\n\n\n"
+        "def test_own(pytestconfig):\n"
+        "    assert pytestconfig.getoption('--adapter') == 'mine'\n"
+        "    named = ('numpy', 'onnx', 'onnxruntime', 'msgspec', 'click', 'dlb_example')\n"
+        "    assert [name for name in named if name in sys.modules] == []\n"
+        "    own = {name for name in sys.modules if name.partition('.')[0] == 'dlb'}\n"
+        "    assert own == {'dlb', 'dlb.conformance', 'dlb.conformance.entry_point'}\n"
+    )
+    ended = run_pytest("--adapter", "mine", "--strict-markers", "-W", "error")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "adapter '" not in ended.stdout
+
+
+LOSS = "test_the_loss_is_the_mean_over_the_batch"
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (("--pyargs", "dlb.conformance.test_layers"), 14),
+        (("--pyargs", f"dlb.conformance.test_layers::{LOSS}"), 2),
+        ((str(FOLDER),), 14),
+        (("--long", "--pyargs", "dlb.conformance"), 14),
+        ((f"{FOLDER}/test_layers.py::{LOSS}[linear-without-bias-float64]",), 1),
+    ],
+)
+def test_a_part_is_asked_for_by_name_or_by_path(
+    run_pytest: Pytest, words: tuple[str, ...], count: int
+) -> None:
+    ended = run_pytest("--adapter", "example", *words, *FEW)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert table(ended) == {"linear": [count, 0, 0, 0]}
+
+
+def test_settings_of_the_project_around_it_do_not_hide_its_tests(
+    run_pytest: Pytest, tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npython_files = check_*.py\npython_functions = check_own_*\n"
+        "testpaths = elsewhere\naddopts = --strict-markers --strict-config\n"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    for mode in ("prepend", "importlib"):
+        ended = run_pytest(*EXAMPLE, *FEW, f"--import-mode={mode}")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert table(ended) == {"linear": [14, 0, 0, 0]}

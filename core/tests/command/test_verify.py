@@ -1,0 +1,170 @@
+"""``dlb verify`` and ``dlb explain``: levels, certificates, the first thing that differs, the API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from dlb_process import PATIENCE, TESTS, Dlb
+
+from dlb.proof.certificate import LEVELS, read, schema
+
+MLP = TESTS / "workloads" / "mlp.toml"
+
+
+def verify(dlb: Dlb, *words: object, on: str = "example", fault: str = "") -> Any:
+    return dlb("verify", MLP, "--on", on, "--threads", 1, "--json", *words, fault=fault)
+
+
+def climb(dlb: Dlb, fault: str, *words: object) -> Path:
+    """The certificate of a faulty adapter beside a right one."""
+    path = dlb.folder / "certificate.json"
+    given = ("--on", "faulty", "--certificate", path, *words)
+    assert verify(dlb, *given, fault=fault).status == 1
+    return path
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_alone_passes_and_proves_nothing(dlb: Dlb, level: str) -> None:
+    ended = verify(dlb, "--level", level)
+    assert ended.status == 0, ended.err
+    assert ended.document["passed"] is True and ended.document["proven"] is False
+    rungs = ended.document["certificate"]["rungs"]
+    assert rungs and {rung["level"] for rung in rungs} == {level}
+    assert set(ended.document["certificate"]["left_out"]) == set(LEVELS) - {level}
+
+
+def test_all_levels_prove(dlb: Dlb) -> None:
+    ended = verify(dlb, "--level", "all", "--steps", 3)
+    assert ended.status == 0 and ended.document["proven"] is True
+    rungs = ended.document["certificate"]["rungs"]
+    assert {rung["level"] for rung in rungs} == set(LEVELS)
+    (followed,) = [rung for rung in rungs if rung["name"] == "trajectory"]
+    assert followed["detail"] == "3 steps"
+
+
+def test_one_step_is_enough_to_ask_for(dlb: Dlb) -> None:
+    ended = verify(dlb, "--level", "update", "--level", "trajectory", "--steps", 1)
+    rungs = ended.document["certificate"]["rungs"]
+    assert [rung["verdict"] for rung in rungs] == ["passed", "passed"]
+
+
+def test_a_certificate_is_written_and_fits_its_schema(dlb: Dlb) -> None:
+    path = dlb.folder / "certificate.json"
+    ended = verify(dlb, "--level", "forward", "--certificate", path)
+    document = json.loads(path.read_bytes())
+    jsonschema.validate(document, json.loads(schema()))
+    assert document == ended.document["certificate"]
+    assert read(path).word("example") == "unproven"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--certificate", "nowhere/certificate.json"), "there is no folder nowhere"),
+        (("--steps", 0), "it must be 1 or more"),
+        (("--level", "sideways"), "'sideways' is not one of"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_any_work(
+    dlb: Dlb, words: tuple[object, ...], says: str
+) -> None:
+    ended = verify(dlb, *words)
+    assert ended.status == 2 and says in ended.complaint
+
+
+#: What a fault's explanation names: the rung, where, and a word of the reason.
+EXPLAINED = {
+    "wrong-weights": ("weights float64", "fc1.weight", "layout"),
+    "wrong-forward": ("layers alone", "layer flatten, flatten()", "channels"),
+    "wrong-gradient": ("gradients", "fc2.weight", "loss"),
+    "wrong-update": ("trajectory", "fc2.bias.velocity", "momentum"),
+    "wrong-export": ("export", "logits", "exporter"),
+}
+
+
+@pytest.mark.parametrize("fault", EXPLAINED)
+def test_the_first_difference_is_explained(dlb: Dlb, fault: str) -> None:
+    path = climb(dlb, fault, "--on", "example")
+    ended = dlb("explain", path, "--json")
+    assert ended.status == 0, ended.err
+    assert ended.document["words"] == {"faulty": "deviates", "example": "proven"}
+    (told,) = ended.document["explanations"]
+    rung, where, reason = EXPLAINED[fault]
+    assert (told["rung"], told["where"]) == (rung, where)
+    assert reason in told["reason"]
+    plain = dlb("explain", path)
+    assert f"faulty differs first in {rung}: {where}" in plain.out
+    assert "example: proven" in plain.out
+
+
+def test_a_rung_that_was_not_run_is_no_agreement(dlb: Dlb) -> None:
+    path = climb(dlb, "export-nothing")
+    ended = dlb("explain", path)
+    assert "faulty: unproven" in ended.out and "structure: not run" in ended.out
+
+
+def test_a_run_that_failed_is_told(dlb: Dlb) -> None:
+    path = climb(dlb, "raise@build")
+    told = dlb("explain", path)
+    assert "faulty: unproven; its run failed: " in told.out
+    assert "the kernel of the framework burst" in told.out
+
+
+def test_a_record_is_explained_as_well(dlb: Dlb) -> None:
+    dlb.run("--on", "faulty", fault="wrong-forward")
+    (path,) = dlb.out.glob("*.json")
+    assert "differs first in layers alone" in dlb("explain", path).out
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{}", b'{"format": 9}', b"\x80\x00", b'{"format":1}']
+)
+def test_what_is_no_certificate_is_refused(dlb: Dlb, content: bytes | None) -> None:
+    path = dlb.folder / "bad.json"
+    if content is not None:
+        path.write_bytes(content)
+    ended = dlb("explain", path)
+    assert ended.status == 2 and str(path) in ended.complaint
+
+
+def python(dlb: Dlb, code: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+    """Run code in the environment of the command."""
+    return subprocess.run(
+        [str(dlb.command.parent / "python"), "-c", f"import dlb\nWHAT = {str(MLP)!r}\n{code}"],
+        env=dlb.environment(fault),
+        cwd=dlb.folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def test_from_python(dlb: Dlb) -> None:
+    done = python(
+        dlb,
+        "found = dlb.verify(WHAT, ['example'], levels=['forward', 'update'], steps=2, threads=1)\n"
+        "print(found.word('example'), found.holds('example'), [one.name for one in found.rungs])\n",
+    )
+    assert done.stdout == (
+        "unproven True ['forward float64', 'forward float64, training', 'update']\n"
+    ), done.stderr
+    assert dlb.left() == []
+
+
+def test_as_an_assertion(dlb: Dlb) -> None:
+    code = "dlb.assert_proven(WHAT, ['faulty'], levels=['layers'])\n"
+    assert python(dlb, code).returncode == 0
+    wrong = python(dlb, code, fault="wrong-forward")
+    assert "AssertionError: mlp is not proven the same on faulty:" in wrong.stderr
+    assert "faulty differs first in layers alone: layer flatten" in wrong.stderr
+    assert dlb.left() == []
+
+
+def test_an_assertion_about_levels_that_are_none(dlb: Dlb) -> None:
+    done = python(dlb, "dlb.assert_proven(WHAT, ['example'], levels=['sideways'])\n")
+    assert "RequestError: levels ['sideways']: choose from weights, forward" in done.stderr

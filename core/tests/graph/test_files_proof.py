@@ -1,0 +1,488 @@
+"""Two ONNX files: what computes the same is proven, and what does not is found at its node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from exported_models import MODELS
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.catalogue import load_workload
+from dlb.graph.canonical import canonical_graph
+from dlb.proof.certificate import Certificate, Rung
+from dlb.proof.files.certificate import verify_files
+from dlb.proof.files.rungs import RUNGS
+from dlb.workload import parameter_shapes
+
+
+def drawn(model, seed=0):
+    """Weights of which none is zero or one, variances positive."""
+    draw = np.random.default_rng(seed)
+    return {
+        name: (draw.uniform(0.5, 1.5, shape) if name.endswith("variance") else
+               draw.normal(0, 0.5, shape)).astype(np.float32)
+        for name, shape in parameter_shapes(model).items()
+    }  # fmt: skip
+
+
+GRAPHS = {name: canonical_graph(model, drawn(model)) for name, model in MODELS.items()}
+LENET5 = load_workload("lenet5").model
+GRAPHS["lenet5"] = canonical_graph(LENET5, drawn(LENET5))
+
+
+@pytest.fixture
+def compare(tmp_path):
+    def run(first, second, given=None, seed=0) -> Certificate:
+        for name, model in (("a", first), ("b", second)):
+            (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
+        return verify_files(tmp_path / "a.onnx", tmp_path / "b.onnx", given, seed)
+
+    return run
+
+
+def rung(certificate: Certificate, name: str) -> Rung:
+    (found,) = (each for each in certificate.rungs if each.name == name)
+    return found
+
+
+def verdicts(certificate: Certificate) -> dict[str, str]:
+    return {each.name: each.verdict for each in certificate.rungs}
+
+
+def copied(model):
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def node_of(model, name):
+    (node,) = (each for each in model.graph.node if each.name == name)
+    return node
+
+
+def set_weight(model, name, change):
+    (tensor,) = (each for each in model.graph.initializer if each.name == name)
+    array = change(numpy_helper.to_array(tensor).copy())
+    tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float32), name))
+
+
+def changed(name, layer, **attributes):
+    """The canonical graph of a model with attributes of one layer changed, weights the same."""
+    model = MODELS[name]
+    nodes = tuple(
+        msgspec.structs.replace(node, layer=msgspec.structs.replace(node.layer, **attributes))
+        if node.name == layer
+        else node
+        for node in model.wired()
+    )
+    return canonical_graph(msgspec.structs.replace(model, nodes=nodes), drawn(model))
+
+
+# --- the same ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_model_is_proven_the_same_as_itself(name, compare):
+    certificate = compare(GRAPHS[name], GRAPHS[name])
+    assert certificate.word("b.onnx") == "proven"
+    assert list(verdicts(certificate)) == [each for each in RUNGS if each != "layers"]
+    assert all(each.relative_l2 == 0 for each in rung(certificate, "forward float64").figures)
+    # Two batches at least.
+    assert len(rung(certificate, "forward float64").figures) == 2
+    assert certificate.workload == "a.onnx and b.onnx"
+    assert certificate.adapters == dict.fromkeys(("a.onnx", "b.onnx"), "dlb, opset 17")
+
+
+def renamed(model):
+    """Every value and node under another name, the batch of another size, MatMul for Gemm."""
+    copy = copied(model)
+    graph = copy.graph
+    names = {name: f"v{place}" for place, name in enumerate(
+        dict.fromkeys(each for node in graph.node for each in (*node.input, *node.output) if each)
+    )}  # fmt: skip
+    nodes = []
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    for place, node in enumerate(graph.node):
+        if node.op_type == "Gemm":
+            weight = numpy_helper.to_array(held[node.input[1]])
+            held[node.input[1]].CopyFrom(numpy_helper.from_array(weight.T.copy(), node.input[1]))
+            product = f"product{place}"
+            nodes.append(helper.make_node("MatMul", node.input[:2], [product]))
+            node = helper.make_node("Add", [node.input[2], product], node.output)
+        nodes.append(node)
+    for place, node in enumerate(nodes):
+        node.name = f"n{place}"
+        node.input[:] = [names.get(each, each) for each in node.input]
+        node.output[:] = [names.get(each, each) for each in node.output]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for each in (*graph.initializer, *graph.input, *graph.output):
+        each.name = names[each.name]
+    for each in (*graph.input, *graph.output):
+        each.type.tensor_type.shape.dim[0].dim_value = 4
+    copy.producer_name = "another"
+    return copy
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet", "branches", "tokens"])
+def test_names_layouts_and_operators_of_another_writer_do_not_matter(name, compare):
+    certificate = compare(GRAPHS[name], renamed(GRAPHS[name]))
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    assert "paired by order" in rung(certificate, "forward float64").detail
+    assert certificate.adapters["b.onnx"].startswith("another")
+
+
+def folded(epsilon=1e-3):
+    """The residual model with two batch normalisations folded into convolutions, in float32."""
+    model = copied(GRAPHS["residual"])
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name in ("bn1", "bn2"):
+        norm = node_of(model, name)
+        conv = next(node for node in model.graph.node if norm.input[0] in node.output)
+        scale, bias, mean, variance = (numpy_helper.to_array(held[n]) for n in norm.input[1:5])
+        factor = scale / np.sqrt(variance + np.float32(epsilon))
+        assert factor.dtype == np.float32
+        weight = numpy_helper.to_array(held[conv.input[1]]) * factor.reshape(-1, 1, 1, 1)
+        held[conv.input[1]].CopyFrom(numpy_helper.from_array(weight, conv.input[1]))
+        added = numpy_helper.from_array(bias - mean * factor, f"{name}.folded")
+        model.graph.initializer.append(added)
+        conv.input.append(added.name)
+        conv.output[0] = norm.output[0]
+        model.graph.node.remove(norm)
+    return model
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_folded_batch_normalisation_is_held_to_what_rounding_does(backwards, compare):
+    pair = (GRAPHS["residual"], folded())
+    certificate = compare(*(pair[::-1] if backwards else pair))
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    label = "a.onnx" if backwards else "b.onnx"
+    assert f"{label} has folded or written out: 'bn1', 'bn2'" in (
+        rung(certificate, "structure").detail
+    )
+    assert 1e-10 < rung(certificate, "forward float64").gate < 1e-5
+    assert rung(certificate, "weights").gate == 1e-6
+
+
+@pytest.mark.parametrize("epsilon", [1.02e-3, 1e-5])
+def test_batch_normalisation_folded_with_another_epsilon_is_found(epsilon, compare):
+    certificate = compare(GRAPHS["residual"], folded(epsilon))
+    assert certificate.word("b.onnx") == "deviates"
+    assert rung(certificate, "forward float64").verdict == "failed"
+    assert rung(certificate, "forward float64").gate == 1e-10
+    assert "Conv 'conv1'" in rung(certificate, "layers").detail
+
+
+def of(text, weights=(), shape=("N", 4), inputs=None, outputs=("y",), element=TensorProto.FLOAT):
+    """A model from lines of ONNX's own text form."""
+    graph = onnx.parser.parse_graph("g (float[N,4] x) => (float[N,4] y) {" + text + "}")
+    del graph.input[:], graph.output[:]
+    for name, kind, sizes in inputs or [("x", element, shape)]:
+        graph.input.append(helper.make_tensor_value_info(name, kind, sizes))
+    graph.output.extend(helper.make_tensor_value_info(name, element, None) for name in outputs)
+    for name, array in dict(weights).items():
+        graph.initializer.append(numpy_helper.from_array(array, name))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+W = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+SWISH = "h = MatMul (x, w) s = Sigmoid (h) y = Mul (h, s)"
+PARTS = (
+    "h = MatMul (x, w) n = Neg (h) e = Exp (n) one = Constant <value_float = 1.0> () "
+    "d = Add (e, one) y = Div (h, d)"
+)
+
+
+def test_other_analytic_operators_are_decided_by_values(compare):
+    certificate = compare(of(SWISH, {"w": W}), of(PARTS, {"w": W}))
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    assert "written differently" in rung(certificate, "structure").detail
+
+
+def test_one_matrix_for_three_holds_the_same_numbers(compare):
+    text = "q = MatMul (x, a) k = MatMul (x, b) v = MatMul (x, c) p = Mul (q, k) y = Add (p, v)"
+    parts = {name: W + place for place, name in enumerate("abc")}
+    merged = "m = MatMul (x, w) q, k, v = Split <axis = 1> (m, n) p = Mul (q, k) y = Add (v, p)"
+    whole = {"w": np.concatenate(list(parts.values()), axis=1), "n": np.array([4, 4, 4])}
+    certificate = compare(of(text, parts), of(merged, whole))
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+
+
+@pytest.mark.parametrize("second", ["float64", "float16"])
+def test_a_file_of_another_precision(second, compare):
+    element = {"float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16}[second]
+    narrow = of(SWISH, {"w": W.astype(second)}, element=element)
+    certificate = compare(of(SWISH, {"w": W}), narrow)
+    if second == "float64":
+        assert certificate.word("b.onnx") == "proven", certificate.rungs
+        assert "run in float32" in rung(certificate, "forward float32").detail
+    else:
+        assert verdicts(certificate)["weights"] == "failed"
+        assert verdicts(certificate)["forward float64"] == "failed"
+
+
+def test_inputs_that_are_given(compare, tmp_path):
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    certificate = compare(of(SWISH, {"w": W}), of(SWISH, {"w": W}), tmp_path / "x.npz")
+    assert certificate.word("b.onnx") == "proven"
+    assert "x.npz" in rung(certificate, "forward float64").detail
+    other = of(SWISH.replace("(x,", "(z,"), {"w": W}, inputs=[("z", 1, ("N", 4))])
+    assert compare(other, of(SWISH, {"w": W}), tmp_path / "x.npz").word("b.onnx") == "proven"
+
+
+def test_indices_that_one_reads_as_real_numbers(compare):
+    """As MXNet has them."""
+    table = np.arange(20, dtype=np.float32).reshape(5, 4)
+    real = of("k = Cast <to = 6> (i) y = Gather (t, k)", {"t": table}, inputs=[("i", 1, ("N",))])
+    whole = of("y = Gather (t, i)", {"t": table}, inputs=[("i", TensorProto.INT64, ("N",))])
+    for pair in ((real, real), (real, whole), (whole, real)):
+        assert compare(*pair).word("b.onnx") == "proven"
+
+
+EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
+def test_what_frameworks_export_is_proven_the_same_as_itself(path, compare):
+    assert compare(onnx.load(str(path)), onnx.load(str(path))).word("b.onnx") == "proven"
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "branches"])
+def test_two_exporters_of_one_framework_are_proven_the_same(name, compare):
+    pair = [onnx.load(str(EXPORTED[0].parent / f"{each}-{name}.onnx")) for each in TORCH]
+    certificate = compare(*pair)
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    set_weight(pair[1], "fc.bias" if name != "lenet" else "9.bias", lambda array: array * 1.000001)
+    assert compare(*pair).word("b.onnx") == "deviates"
+
+
+TORCH = ("torch", "torch-script")
+
+
+def test_padding_on_its_own_is_held_against_the_layer_that_pads(compare):
+    conv = "y = Conv <kernel_shape = [3, 3], pads = [0, 0, {}, 1]> (x, w)"
+    apart = "p = Pad (x, n) y = Conv <kernel_shape = [3, 3]> (p, w)"
+    kernel = np.random.default_rng(0).normal(size=(2, 1, 3, 3)).astype(np.float32)
+    around = {"w": kernel, "n": np.array([0, 0, 0, 0, 0, 0, 1, 1])}
+    padded = of(apart, around, shape=("N", 1, 5, 5))
+    for after, word in ((1, "proven"), (0, "deviates")):
+        within = of(conv.format(after), {"w": kernel}, shape=("N", 1, 5, 5))
+        certificate = compare(within, padded)
+        assert certificate.word("b.onnx") == word, certificate.rungs
+    assert "Conv 'y' (kernel_shape=[3, 3]) of b.onnx" in rung(certificate, "layers").detail
+
+
+def test_two_inputs_of_which_one_is_an_index(compare):
+    text = "e = Gather (t, i) y = Mul (e, x)"
+    inputs = [("x", TensorProto.FLOAT, ("N", 4)), ("i", TensorProto.INT64, ("N",))]
+    model = of(text, {"t": np.vstack([W, W + 1, W + 2])}, inputs=inputs)
+    assert compare(model, model).word("b.onnx") == "proven"
+
+
+# --- what differs ------------------------------------------------------------------------------
+
+
+def with_weight(name, weight, place, by):
+    def moved(array):
+        array.flat[place] *= 1 + by
+        return array
+
+    model = copied(GRAPHS[name])
+    set_weight(model, weight, moved)
+    return model
+
+
+def with_weights_exchanged():
+    model = copied(GRAPHS["residual"])
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    one, other = held["bn1.mean"], held["bn2.mean"]
+    one.name, other.name = other.name, one.name
+    return model
+
+
+def with_inputs_reversed(name, node):
+    model = copied(GRAPHS[name])
+    inputs = node_of(model, node).input
+    inputs[:] = list(inputs)[::-1]
+    return model
+
+
+def with_operator(name, node, operator):
+    model = copied(GRAPHS[name])
+    node_of(model, node).op_type = operator
+    return model
+
+
+#: The first file; the second; rungs that fail beside forward and layers; the operators and names
+#: of the nodes that part; what is said of how they differ.
+PLANTED = {
+    "epsilon": ("residual", changed("residual", "bn2", epsilon=1.1e-3), {"structure"},
+                ("BatchNormalization 'bn2'",) * 2, "attributes: epsilon"),
+    "epsilon by little": ("residual", changed("residual", "bn2", epsilon=1.00001e-3), {"structure"},
+                          ("BatchNormalization 'bn2'",) * 2, "attributes: epsilon"),
+    "one weight": ("lenet", with_weight("lenet", "fc2.weight", 7, 1.2e-7), {"weights"},
+                   ("Gemm 'fc2'",) * 2, "constants: 'fc2.weight' and 'fc2.weight'"),
+    "one weight of a renamed file":
+        ("lenet", renamed(with_weight("lenet", "fc1.weight", 3, 1e-6)), {"weights"},
+         ("Gemm 'fc1'", "Add 'n8'"), ""),
+    "a running mean": ("residual", with_weight("residual", "bn3.mean", 0, 1e-6), {"weights"},
+                       ("BatchNormalization 'bn3'",) * 2, "constants: 'bn3.mean'"),
+    "side of the padding": ("branches", changed("branches", "conv1", pads=(1, 1, 0, 0)),
+                            {"structure"}, ("Conv 'conv1'",) * 2, "attributes: pads"),
+    "padding that counts": ("branches", changed("branches", "pool1", count_include_pad=False),
+                            {"structure"}, ("AveragePool 'pool1'",) * 2, "count_include_pad"),
+    "a pair of weights": ("residual", with_weights_exchanged(), set(),
+                          ("BatchNormalization 'bn1'",) * 2, "constants: 'bn1.mean'"),
+    "a pair of inputs": ("branches", with_inputs_reversed("branches", "concat"), {"structure"},
+                         ("Concat 'concat'",) * 2, "inputs: reads pool1, tanh2 and tanh2, pool1"),
+    "an activation": ("branches", with_operator("branches", "tanh2", "Sigmoid"), {"structure"},
+                      ("Tanh 'tanh2'", "Sigmoid 'tanh2'"), "operators"),
+    "a scale": ("branches", changed("branches", "lrn", alpha=1.001e-2), {"structure"},
+                ("LRN 'lrn'",) * 2, "attributes: alpha"),
+    "recurrent weight": ("tokens", with_weight("tokens", "lstm.recurrent_weight", 0, 1e-6),
+                         {"weights"}, ("LSTM 'lstm'",) * 2, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_difference_is_found_at_its_node(planted, compare):
+    name, second, more, nodes, differs = PLANTED[planted]
+    certificate = compare(GRAPHS[name], second)
+    assert certificate.word("b.onnx") == "deviates"
+    failed = {each for each, word in verdicts(certificate).items() if word == "failed"}
+    assert failed - {"forward float32"} == {"forward float64", "layers", *more}, certificate.rungs
+    detail = rung(certificate, "layers").detail
+    first, _, rest = detail.partition(" of a.onnx, ")
+    assert nodes[0] in first and nodes[1] in rest, detail
+    assert differs in rest, detail
+    assert rung(certificate, "layers").worst.relative_l2 > 1e-10
+
+
+def test_one_bit_of_one_weight_among_thousands_is_found(compare):
+    """What it does to the outputs is below the gate; the weights themselves tell."""
+    certificate = compare(GRAPHS["lenet5"], with_weight("lenet5", "conv2.weight", 7, 1.2e-7))
+    assert certificate.word("b.onnx") == "deviates"
+    assert rung(certificate, "weights").worst.tensor == "conv2.weight"
+    detail = rung(certificate, "weights").detail
+    assert detail.count("'conv2.weight' [64, 32, 5, 5] of Conv 'conv2'") == 2, detail
+
+
+def test_an_attribute_that_is_written_at_its_default_is_no_difference(compare):
+    text = "y = Conv <{}kernel_shape = [1]> (x, w)"
+    kernel = np.ones((4, 4, 1), np.float32)
+    written = of(text.format('auto_pad = "NOTSET", group = 1, '), {"w": 2 * kernel}, ("N", 4, 4))
+    certificate = compare(of(text.format(""), {"w": kernel}, ("N", 4, 4)), written)
+    assert "attributes" not in rung(certificate, "layers").detail
+    assert "constants: 'w' and 'w'" in rung(certificate, "layers").detail
+
+
+def test_a_row_that_is_never_looked_up_counts(compare):
+    """A table has more rows than two batches reach."""
+    table = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
+    inputs = [("i", TensorProto.INT64, ("N",))]
+    text = "y = Gather (t, i)"
+    for place in (4000, 4001):
+        other = table.copy()
+        other[place, 0] *= 1 + 1e-6
+        certificate = compare(
+            of(text, {"t": table}, inputs=inputs), of(text, {"t": other}, inputs=inputs)
+        )
+        assert verdicts(certificate)["forward float64"] == "passed"
+        assert verdicts(certificate)["weights"] == "failed"
+    exchanged = table.copy()
+    exchanged[[4000, 4001]] = exchanged[[4001, 4000]]
+    certificate = compare(
+        of(text, {"t": table}, inputs=inputs), of(text, {"t": exchanged}, inputs=inputs)
+    )
+    assert verdicts(certificate)["weights"] == "failed"
+
+
+def test_a_bound_that_no_input_reached_leaves_the_files_unproven(compare):
+    bounded = "h = MatMul (x, w) t = Constant <value_float = 1e6> () y = Min (h, t)"
+    certificate = compare(of("y = MatMul (x, w)", {"w": W}), of(bounded, {"w": W}))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert verdicts(certificate)["structure"] == "not run"
+    assert "Min" in rung(certificate, "structure").detail
+    assert certificate.word("b.onnx") == "unproven"
+    six = "h = MatMul (x, w) t = Constant <value_float = 6.0> () y = Min (h, t)"
+    certificate = compare(of("y = MatMul (x, w)", {"w": W}), of(six, {"w": W}))
+    assert certificate.word("b.onnx") == "deviates"
+
+
+@pytest.mark.parametrize("by", [1e-7, 1e-3])
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_bound_that_no_input_reached_is_compared(by, size, compare):
+    text = "h = MatMul (x, w) y = Min (h, t)"
+    bounds = np.linspace(1e6, 2e6, size).astype(np.float32)
+    other = bounds.copy()
+    other[-1] *= np.float32(1 + by)
+    assert other[-1] != bounds[-1]
+    certificate = compare(of(text, {"w": W, "t": bounds}), of(text, {"w": W, "t": other}))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert certificate.word("b.onnx") != "proven"
+    # Not as a set either: each is of a channel.
+    if size > 1:
+        certificate = compare(
+            of(text, {"w": W, "t": bounds}), of(text, {"w": W, "t": bounds[::-1]})
+        )
+        assert certificate.word("b.onnx") != "proven"
+
+
+def test_a_bound_that_is_an_attribute_is_compared(compare):
+    text = "y = ThresholdedRelu <alpha = {}> (x)"
+    certificate = compare(of(text.format("-1e6")), of(text.format("-1000000.1")))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert verdicts(certificate)["weights"] == "failed"
+
+
+def test_a_branch_that_depends_on_the_input_is_not_compared(compare):
+    text = (
+        "m = ReduceMax <keepdims = 0> (x) t = Constant <value_float = 1e6> () c = Greater (m, t) "
+        "y = If (c) <then_branch = a () => (float[N,4] p) {p = Neg (x)}, "
+        "else_branch = b () => (float[N,4] q) {q = Identity (x)}>"
+    )
+    certificate = compare(of("y = Identity (x)"), of(text))
+    assert verdicts(certificate)["forward float64"] == "passed"
+    assert verdicts(certificate)["structure"] == "not run"
+    assert certificate.word("b.onnx") == "unproven"
+    assert compare(of(text), of(text)).word("b.onnx") == "proven"
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_not_finite_differs_even_from_itself(number, both, compare):
+    bad = with_weight("lenet", "conv1.weight", 0, number)
+    certificate = compare(bad if both else GRAPHS["lenet"], bad)
+    assert certificate.word("b.onnx") == "deviates"
+    assert "a NaN or an infinity in" in rung(certificate, "forward float64").detail
+    assert rung(certificate, "forward float64").worst.relative_l2 is None
+    assert verdicts(certificate)["forward float32"] == "failed"
+
+
+def test_an_operator_that_cannot_be_evaluated_leaves_the_files_unproven(compare):
+    text = "y, i = MaxPool <kernel_shape = [2]> (x)"
+    model = of(text, shape=("N", 2, 4))
+    certificate = compare(model, model)
+    assert certificate.word("b.onnx") == "unproven"
+    assert set(verdicts(certificate).values()) == {"not run"}
+    assert all("indices" in each.detail for each in certificate.rungs)
+
+
+def test_outputs_that_are_exchanged_are_found(compare):
+    text = "y = Tanh (x) z = Sigmoid (x)"
+    other = "y = Sigmoid (x) z = Tanh (x)"
+    certificate = compare(of(text, outputs=("y", "z")), of(other, outputs=("y", "z")))
+    assert certificate.word("b.onnx") == "deviates"
+    assert "Tanh 'y'" in rung(certificate, "layers").detail
+
+
+def test_an_output_of_another_shape_differs(compare):
+    certificate = compare(of("y = Identity (x)"), of("y = Transpose (x)"))
+    assert verdicts(certificate)["forward float64"] == "failed"
+    assert rung(certificate, "forward float64").worst.relative_l2 is None

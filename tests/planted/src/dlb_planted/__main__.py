@@ -1,0 +1,59 @@
+"""Plant every difference, one at a time, and print a table of what was found::
+
+    python -m dlb_planted tests/planted/workloads
+
+Ends with 1 when one was not found, or elsewhere than it was planted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from dlb import verify
+from dlb.proof.explain import Explanation, explain
+from dlb_planted.plants import PLANTS, Plant
+
+
+def find(plant: Plant, workloads: Path) -> Explanation | None:
+    """What the ladder says of it: the first difference, or None where nothing differs."""
+    os.environ["DLB_PLANT"] = plant.name
+    try:
+        path = workloads / f"{plant.workload}.toml"
+        certificate = verify(path, ["planted"], steps=8, threads=1)
+    finally:
+        del os.environ["DLB_PLANT"]
+    found = explain(certificate)
+    if not found and certificate.failures:
+        raise AssertionError(f"{plant.name}: {certificate.failures}")
+    return found[0] if found else None
+
+
+def is_right(plant: Plant, found: Explanation | None) -> bool:
+    """Whether it was found on its rung, at its layer or tensor."""
+    return found is not None and found.rung == plant.rung and plant.where in found.where
+
+
+def main() -> int:
+    """Print the table."""
+    workloads = Path(sys.argv[1])
+    print("| planted | found by | at | relative L2 |")
+    print("|---|---|---|---|")
+    missed = 0
+    for plant in PLANTS.values():
+        found = find(plant, workloads)
+        missed += not is_right(plant, found)
+        if found is None:
+            print(f"| {plant.name} | **nothing** | | |", flush=True)
+            continue
+        size = "" if found.size is None else f"{found.size:.1e}"
+        where = found.where.split("(")[0].rstrip(", ")
+        mark = "" if is_right(plant, found) else " (**elsewhere**)"
+        print(f"| {plant.name} | {found.rung}{mark} | {where} | {size} |", flush=True)
+    print(f"\n{len(PLANTS) - missed} of {len(PLANTS)} found where they were planted.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,484 @@
+"""The differences, one function each: what it does to torch's model, and where it must be found.
+
+They are mistakes that were made in ports, in papers and in frameworks, at the size they had there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dlb_torch import model as torch_model
+from dlb_torch.layers import Padded
+
+Apply = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A difference.
+
+    Attributes:
+        name: what is different.
+        workload: ``pictures`` or ``words``, which has the layer.
+        rung: the first of the ladder that must fail, as ``dlb explain`` orders it.
+        where: what its finding must name: a layer or a tensor.
+        apply: makes it, in a model that torch's adapter has built.
+    """
+
+    name: str
+    workload: str
+    rung: str
+    where: str
+    apply: Apply
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(name: str, rung: str, where: str, workload: str = "pictures") -> Callable[[Apply], Apply]:
+    """Register a function that makes a difference."""
+
+    def register(apply: Apply) -> Apply:
+        PLANTS[name] = Plant(name, workload, rung, where, apply)
+        return apply
+
+    return register
+
+
+def layer(model: Any, name: str) -> Any:
+    return model.network.layers[torch_model.key(name)]
+
+
+class Around(nn.Module):
+    """A layer with another function in its place, its parameters where they were."""
+
+    def __init__(self, inner: nn.Module, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.inner, self.function = inner, function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(self.inner, *inputs)
+
+
+def around(model: Any, name: str, function: Callable[..., Tensor]) -> None:
+    """Replace what a layer computes by ``function(layer, *inputs)``."""
+    model.network.layers[torch_model.key(name)] = Around(layer(model, name), function)
+
+
+def with_loss(model: Any, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Replace the loss, in this worker."""
+    torch_model.mean_loss = loss
+
+
+def flat(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return logits.flatten(0, -2), labels.flatten()
+
+
+# --- layers --------------------------------------------------------------------------------
+
+
+@plant("batch norm's epsilon 1e-3 for 1e-5", "layers alone", "norm")
+def _(model: Any) -> None:
+    layer(model, "norm").eps = 1e-3
+
+
+@plant("batch norm trains on running statistics", "layers alone, training", "norm")
+def _(model: Any) -> None:
+    around(
+        model,
+        "norm",
+        lambda norm, x: F.batch_norm(
+            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, eps=norm.eps
+        ),
+    )
+
+
+@plant("uneven padding on the other side", "layers alone", "conv")
+def _(model: Any) -> None:
+    padded = layer(model, "conv")
+    assert isinstance(padded, Padded)
+    left, right, top, bottom = padded.pad.padding
+    padded.pad.padding = (right, left, bottom, top)
+
+
+@plant("a true convolution, its kernel turned", "layers alone", "first")
+def _(model: Any) -> None:
+    around(
+        model,
+        "first",
+        lambda conv, x: F.conv2d(x, conv.weight.flip(2, 3), conv.bias, padding=1),
+    )
+
+
+@plant("a bias left out", "layers alone", "hidden")
+def _(model: Any) -> None:
+    # A part of the graph all the same, so that it has a gradient: zero.
+    around(model, "hidden", lambda linear, x: F.linear(x, linear.weight, 0 * linear.bias))
+
+
+@plant("LRN's alpha not divided by its size", "layers alone", "lrn")
+def _(model: Any) -> None:
+    layer(model, "lrn").alpha *= layer(model, "lrn").size
+
+
+@plant("LRN's constant 1 for 2", "layers alone", "lrn")
+def _(model: Any) -> None:
+    layer(model, "lrn").k = 1.0
+
+
+@plant("max pooling pads with zeros", "layers alone", "most")
+def _(model: Any) -> None:
+    around(model, "most", lambda pool, x: F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2))
+
+
+@plant("average pooling counts its padding", "layers alone", "mean")
+def _(model: Any) -> None:
+    layer(model, "mean").count_include_pad = True
+
+
+@plant("the odd window of ceil mode at the front", "layers alone", "less")
+def _(model: Any) -> None:
+    front = (1, 0, 1, 0)
+    around(model, "less", lambda pool, x: F.max_pool2d(F.pad(x, front, value=-np.inf), 2, 2))
+
+
+@plant("a leaky slope of 1e-6", "layers alone", "relu")
+def _(model: Any) -> None:
+    around(model, "relu", lambda relu, x: F.leaky_relu(x, 1e-6))
+
+
+@plant("an upper bound on ReLU", "layers alone", "relu")
+def _(model: Any) -> None:
+    around(model, "relu", lambda relu, x: x.clamp(0, 1))
+
+
+@plant("tanh computed in float32", "layers alone", "tanh")
+def _(model: Any) -> None:
+    around(model, "tanh", lambda tanh, x: torch.tanh(x.float()).to(x.dtype))
+
+
+@plant("a hard sigmoid", "layers alone", "sigmoid")
+def _(model: Any) -> None:
+    around(model, "sigmoid", lambda sigmoid, x: F.hardsigmoid(x))
+
+
+@plant("concatenated the other way round", "layers alone", "both")
+def _(model: Any) -> None:
+    around(model, "both", lambda concat, *x: torch.cat(x[::-1], 1))
+
+
+@plant("flattened channels last", "layers alone", "flat")
+def _(model: Any) -> None:
+    around(model, "flat", lambda flatten, x: x.permute(0, 2, 3, 1).flatten(1))
+
+
+@plant("a sum that leaves a branch out", "layers alone", "sum")
+def _(model: Any) -> None:
+    around(model, "sum", lambda add, one, other: one)
+
+
+@plant("dropout left on in evaluation", "layers alone", "drop")
+def _(model: Any) -> None:
+    around(model, "drop", lambda drop, x: F.dropout(x, 0.1, training=True))
+
+
+@plant("dropout at its own rate where 0 was asked for", "layers alone, training", "drop")
+def _(model: Any) -> None:
+    layer(model, "drop").p = 0.5
+
+
+@plant("one value in a thousand not a number", "layers alone", "logits")
+def _(model: Any) -> None:
+    def function(linear: nn.Module, x: Tensor) -> Tensor:
+        found = linear(x).clone()
+        found[0, 0] = np.nan
+        return found
+
+    around(model, "logits", function)
+
+
+@plant("two layers of one shape swapped", "layers alone", "first")
+def _(model: Any) -> None:
+    layers = model.network.layers
+    one, other = torch_model.key("first"), torch_model.key("second")
+    layers[one], layers[other] = layers[other], layers[one]
+
+
+@plant("a square matrix transposed, there and back", "layers alone", "square")
+def _(model: Any) -> None:
+    around(model, "square", lambda linear, x: F.linear(x, linear.weight.T, linear.bias))
+
+
+@plant("one weight off by 1e-7", "weights float64", "square.weight")
+def _(model: Any) -> None:
+    with torch.no_grad():
+        layer(model, "square").weight[3, 5] += 1e-7
+
+
+@plant("running mean and variance exchanged", "weights float64", "norm.")
+def _(model: Any) -> None:
+    norm = layer(model, "norm")
+    with torch.no_grad():
+        kept = norm.running_mean.clone()
+        norm.running_mean.copy_(norm.running_var)
+        norm.running_var.copy_(kept + 0.5)
+
+
+# --- layers of words -----------------------------------------------------------------------
+
+
+@plant("LSTM's gates in another order, there and back", "layers alone", "lower", "words")
+def _(model: Any) -> None:
+    def function(lstm: Any, x: Tensor) -> Tensor:
+        turned = [torch.cat([w.chunk(4)[i] for i in (1, 0, 2, 3)]) for w in lstm._flat_weights]
+        zeros = x.new_zeros(1, len(x), lstm.hidden_size)
+        return torch.lstm(x, (zeros, zeros), turned, True, 1, 0.0, False, False, True)[0]
+
+    around(model, "lower", function)
+
+
+@plant("a forget bias of 1", "layers alone", "upper", "words")
+def _(model: Any) -> None:
+    lstm = layer(model, "upper")
+    with torch.no_grad():
+        lstm.bias_hh_l0[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
+
+
+@plant("a sequence read backwards", "layers alone", "upper", "words")
+def _(model: Any) -> None:
+    around(model, "upper", lambda lstm, x: lstm(x.flip(1)))
+
+
+@plant("indices shifted by one", "layers alone", "table", "words")
+def _(model: Any) -> None:
+    around(model, "table", lambda table, x: F.embedding((x + 1) % len(table.weight), table.weight))
+
+
+# --- loss and gradients --------------------------------------------------------------------
+
+
+@plant("the sum of losses for their mean", "gradients by differences", "all parameters")
+def _(model: Any) -> None:
+    with_loss(model, lambda *given: F.cross_entropy(*flat(*given), reduction="sum"))
+
+
+@plant("label smoothing of 1e-3", "gradients by differences", "")
+def _(model: Any) -> None:
+    with_loss(model, lambda *given: F.cross_entropy(*flat(*given), label_smoothing=1e-3))
+
+
+@plant("loss averaged over the first step alone", "gradients by differences", "", "words")
+def _(model: Any) -> None:
+    with_loss(model, lambda logits, labels: F.cross_entropy(logits[:, 0], labels[:, 0]))
+
+
+@plant("a branch detached from the gradient", "gradients by differences", "")
+def _(model: Any) -> None:
+    around(model, "sum", lambda add, one, other: add(one, other.detach()))
+
+
+@plant("a backward pass that is not its forward pass's", "gradients by differences", "")
+def _(model: Any) -> None:
+    class Straight(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Tensor) -> Tensor:
+            return torch.sigmoid(x)
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+            return gradient
+
+    around(model, "sigmoid", lambda sigmoid, x: Straight.apply(x))
+
+
+# --- updates -------------------------------------------------------------------------------
+
+
+@plant("the learning rate rounded to float32", "update", "")
+def _(model: Any) -> None:
+    set_rate = model.set_learning_rate
+    model.set_learning_rate = lambda rate: set_rate(float(np.float32(rate)))
+
+
+@plant("weight decay left off biases", "update", "bias")
+def _(model: Any) -> None:
+    groups: dict[bool, list[Tensor]] = {True: [], False: []}
+    for name, parameter in model.network.named_parameters():
+        groups[name.endswith("bias")].append(parameter)
+        if name.endswith("bias"):
+            # At zero a bias decays to nothing, and the difference would show only later.
+            continue
+    optimizer = model.optimizer
+    model.optimizer = torch.optim.SGD(
+        [
+            {"params": groups[False]},
+            {"params": groups[True], "weight_decay": 0.0},
+        ],
+        **{k: optimizer.defaults[k] for k in ("lr", "momentum", "nesterov", "weight_decay")},
+    )
+
+
+@plant("plain momentum for Nesterov's", "update", "")
+def _(model: Any) -> None:
+    model.optimizer.param_groups[0]["nesterov"] = False
+
+
+@plant("momentum dampened", "trajectory", "")
+def _(model: Any) -> None:
+    model.optimizer.param_groups[0].update(dampening=0.1, nesterov=False)
+    # With dampening torch refuses Nesterov: the first step is made Nesterov's by hand.
+    step = model.optimizer.step
+
+    def nesterov(closure: Any = None) -> None:
+        group = model.optimizer.param_groups[0]
+        first = not model.optimizer.state
+        if not first:
+            return step()
+        group["nesterov"], group["dampening"] = True, 0.0
+        step()
+        group["nesterov"], group["dampening"] = False, 0.1
+
+    model.optimizer.step = nesterov
+
+
+@plant("the schedule one step late", "trajectory", "")
+def _(model: Any) -> None:
+    set_rate, told = model.set_learning_rate, []
+
+    def late(rate: float) -> None:
+        told.append(rate)
+        set_rate(told[-2] if len(told) > 1 else rate)
+
+    model.set_learning_rate = late
+
+
+@plant("gradients clipped at norm 1", "update", "")
+def _(model: Any) -> None:
+    step = model.optimizer.step
+
+    def clipped(closure: Any = None) -> None:
+        torch.nn.utils.clip_grad_norm_(model.network.parameters(), 0.1)
+        step()
+
+    model.optimizer.step = clipped
+
+
+@plant("batch norm's momentum taken for its complement", "update", "norm.")
+def _(model: Any) -> None:
+    norm = layer(model, "norm")
+    norm.momentum = 1 - norm.momentum
+
+
+@plant("the unbiased running variance", "update", "norm.variance")
+def _(model: Any) -> None:
+    norm = layer(model, "norm")
+    norm.forward = lambda x: nn.BatchNorm2d.forward(norm, x)
+
+
+@plant("samples out of order", "update", "")
+def _(model: Any) -> None:
+    """Done where batches are made: see the plugin."""
+
+
+@plant("Adam's epsilon 1e-7 for 1e-8", "update", "", "words")
+def _(model: Any) -> None:
+    model.optimizer.param_groups[0]["eps"] = 1e-7
+
+
+@plant("Adam without bias correction", "update", "", "words")
+def _(model: Any) -> None:
+    group = model.optimizer.param_groups[0]
+
+    def step(closure: Any = None) -> None:
+        first, second = group["betas"]
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            held = model.optimizer.state[parameter]
+            gradient = parameter.grad + group["weight_decay"] * parameter.detach()
+            m = held.get("exp_avg", torch.zeros_like(gradient)) * first + (1 - first) * gradient
+            v = held.get("exp_avg_sq", torch.zeros_like(gradient)) * second
+            v = v + (1 - second) * gradient**2
+            held["exp_avg"], held["exp_avg_sq"] = m, v
+            with torch.no_grad():
+                parameter -= group["lr"] * m / (v.sqrt() + group["eps"])
+
+    model.optimizer.step = step
+
+
+@plant("decoupled weight decay", "update", "", "words")
+def _(model: Any) -> None:
+    group = {k: v for k, v in model.optimizer.param_groups[0].items() if k != "params"}
+    model.optimizer = torch.optim.AdamW(
+        model.optimizer.param_groups[0]["params"],
+        lr=group["lr"],
+        betas=group["betas"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+    )
+
+
+# --- float32 and the exported file ---------------------------------------------------------
+
+
+@plant("a product in bfloat16 when it is float32", "forward float32", "")
+def _(model: Any) -> None:
+    if model.dtype == torch.float32:
+        around(
+            model,
+            "hidden",
+            lambda linear, x: (
+                F.linear(x.bfloat16(), linear.weight.bfloat16()).float() + linear.bias
+            ),
+        )
+
+
+@plant("one float32 weight off by its last bit", "weights float32", "square.weight")
+def _(model: Any) -> None:
+    if model.dtype == torch.float32:
+        with torch.no_grad():
+            weight = layer(model, "square").weight
+            weight[0, 0] = torch.nextafter(weight[0, 0], weight[0, 0] + 1)
+
+
+@plant("exported with another epsilon", "export", "logits")
+def _(model: Any) -> None:
+    norm, train = layer(model, "norm"), model.network.train
+
+    def altered() -> Any:
+        norm.eps = 1e-3
+        return train(False)
+
+    def restored(mode: bool = True) -> Any:
+        norm.eps = 1e-5
+        return train(mode)
+
+    # Only the export calls eval; the adapter predicts after train(False).
+    model.network.eval, model.network.train = altered, restored
+
+
+@plant("exported before it was trained", "structure", "conv")
+def _(model: Any) -> None:
+    train = model.network.train
+    kept = {name: value.clone() for name, value in model.network.state_dict().items()}
+    trained: dict[str, Tensor] = {}
+
+    def earlier() -> Any:
+        trained.update({name: v.clone() for name, v in model.network.state_dict().items()})
+        model.network.load_state_dict(kept)
+        return train(False)
+
+    def later(mode: bool = True) -> Any:
+        if trained and mode:
+            model.network.load_state_dict(trained)
+            trained.clear()
+        return train(mode)
+
+    model.network.eval, model.network.train = earlier, later

@@ -1,0 +1,25 @@
+"""Every planted difference is found, on its rung and at its layer; without one, nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dlb_planted.__main__ import find, is_right
+from dlb_planted.plants import PLANTS
+
+import dlb
+
+WORKLOADS = Path(__file__).parent / "workloads"
+
+
+@pytest.mark.parametrize("name", PLANTS, ids=lambda name: name.replace(" ", "_"))
+def test_a_planted_difference_is_found(name: str) -> None:
+    found = find(PLANTS[name], WORKLOADS)
+    assert is_right(PLANTS[name], found), found
+
+
+@pytest.mark.parametrize("workload", ["pictures", "words"])
+def test_without_a_difference_nothing_is_found(workload: str) -> None:
+    certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["planted"])
+    assert certificate.word("planted") == "proven"
