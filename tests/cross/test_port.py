@@ -82,11 +82,31 @@ def test_gated_recurrent_units_are_proven(verify: Verify) -> None:
 
 #: The kind of error, the reference, the model that has it, and what must be told of its place.
 ERRORS = [
-    ("epsilon", "torch", "tf", r"first layer past the gate: 'bn1'.*eps=1e-05.*epsilon=0.001"),
-    ("epsilon", "torch", "mxnet", r"first layer past the gate: 'bn1'.*'1' BatchNorm\(.*eps=0.001"),
-    ("epsilon", "torch", "chainer", r"first layer past the gate: 'bn1'.*eps=2e-05"),
-    ("epsilon", "tf", "torch", r"first layer past the gate: 'bn1'.*epsilon=1e-05.*eps=0.001"),
-    ("padding", "torch", "tf", r"past the gate: 'conv2' Conv2d\(.*'conv2' Conv2D\(.*padding=same"),
+    (
+        "epsilon",
+        "torch",
+        "tf",
+        r"first layer past the gate: bn1, batch_norm.*eps=1e-05.*epsilon=0.001",
+    ),
+    (
+        "epsilon",
+        "torch",
+        "mxnet",
+        r"first layer past the gate: bn1, batch_norm.*'1' BatchNorm\(.*eps=0.001",
+    ),
+    ("epsilon", "torch", "chainer", r"first layer past the gate: bn1, batch_norm.*eps=2e-05"),
+    (
+        "epsilon",
+        "tf",
+        "torch",
+        r"first layer past the gate: bn1, batch_norm.*epsilon=1e-05.*eps=0.001",
+    ),
+    (
+        "padding",
+        "torch",
+        "tf",
+        r"past the gate: conv2, conv.*'conv2' Conv2d.*'conv2' Conv2D\(.*padding=same",
+    ),
     ("padding", "torch", "mxnet", r"between 'max_pool2d\(\)' and 'conv2':.*'4' Pad of mxnet"),
     ("padding", "torch", "chainer", r"between 'bn1' and 'conv2':.*'Pad\(\)' of chainer"),
     ("padding", "tf", "torch", r"and 'conv2': 'zero_padding2d'.*'pad\(\)' of torch"),

@@ -161,17 +161,33 @@ def run_command(**options: Any) -> int:
     metavar="FILE",
     help="Write the certificate, a JSON document (see: dlb explain).",
 )
-def verify_command(other: str | None, **options: Any) -> int:
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of two .onnx files, or with --model: an .npz file to run on, instead of seeded noise.",
+)
+def verify_command(
+    other: str | None,
+    inputs: Path | None,
+    levels: tuple[str, ...],
+    trajectory_steps: int | None,
+    **options: Any,
+) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
     Exit status 0: every rung that was asked for passed. Only all levels together prove.
 
     WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
 
-    With --model, twice or more: prove that models of your own, written by hand in several
+    With --model, twice or more: proves that models of your own, written by hand in several
     frameworks, are the same model.
     """
-    if other is not None or (options["workload"] or "").endswith(".onnx"):
+    status = verify_models(inputs, options)
+    if status is not None:
+        return status
+    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
         from dlb.cli.verify_files import verify_two_files
 
         given = [options[name] for name in ("input_file", "certificate", "seed", "as_json")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dlb.cli.output import note, print_json, print_table, print_warnings
 
@@ -15,22 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["model_options", "verify_models"]
 
-#: Options of ``verify`` that are of workloads, by parameter, and what they are when not given.
+#: Options of ``verify`` that are of workloads or files, by parameter.
 OF_WORKLOADS = {
-    "workload": None,
-    "adapters": (),
-    "dtype": "float32",
-    "strategy": "",
-    "workers": 1,
-    "levels": (),
-    "trajectory_steps": None,
-}
-#: What those are typed as, where that is not their name.
-WORDS = {
     "workload": "WORKLOAD",
+    "other": "OTHER",
     "adapters": "--on",
+    "dtype": "--dtype",
+    "strategy": "--strategy",
+    "workers": "--workers",
     "levels": "--level",
     "trajectory_steps": "--steps",
+}
+#: Options that are of models, by parameter.
+OF_MODELS = {
+    "map_file": "--map",
+    "layouts": "--layout",
+    "input_shape": "--input-shape",
+    "tokens": "--tokens",
 }
 
 
@@ -62,13 +64,6 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="With --model: the order of the axes that it reads, such as tf=NHWC.",
         ),
         click.option(
-            "--input",
-            "input_file",
-            type=click.Path(path_type=Path),
-            metavar="FILE.npz",
-            help="With --model, or two .onnx files: what to run them on. Default: seeded noise.",
-        ),
-        click.option(
             "--input-shape",
             metavar="SHAPE",
             help="With --model: shape of one sample of noise, such as 3,32,32.",
@@ -85,31 +80,29 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def verify_models(options: dict[str, Any]) -> int | None:
+def verify_models(inputs: Path | None, options: dict[str, Any]) -> int | None:
     """Prove a port, if there are models among the options of ``verify``; else None.
 
     The options of models are taken out.
     """
-    names = ("models", "map_file", "layouts", "input_file", "input_shape", "tokens")
-    given = {name: options.pop(name) for name in names}
-    if not given["models"]:
-        for name, value in given.items():
-            if value not in (None, ()):
-                word = {"map_file": "map", "layouts": "layout", "input_file": "input"}.get(
-                    name, name
-                )
-                also = ", or for two .onnx files" if word == "input" else ""
-                raise click.UsageError(f"--{word.replace('_', '-')} is for --model{also}")
-        if options["workload"] is None:
-            raise click.UsageError("Missing argument 'WORKLOAD', or --model twice")
-        return None
-    for name, absent in OF_WORKLOADS.items():
-        if options[name] != absent:
-            raise click.UsageError(f"{WORDS.get(name, f'--{name}')} does not go with --model")
-    return _verify(given, options)
+    given = {name: options.pop(name) for name in ("models", *OF_MODELS)}
+    context = click.get_current_context()
+
+    def typed(name: str) -> bool:
+        return context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+
+    for name, word in (OF_WORKLOADS if given["models"] else OF_MODELS).items():
+        if typed(name):
+            wrong = "does not go with --model" if given["models"] else "is for --model"
+            raise click.UsageError(f"{word} {wrong}")
+    if given["models"]:
+        return _verify(inputs, given, options)
+    if options["workload"] is None:
+        raise click.UsageError("Missing argument 'WORKLOAD', or --model twice")
+    return None
 
 
-def _verify(given: dict[str, Any], options: dict[str, Any]) -> int:
+def _verify(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]) -> int:
     from dlb.adapters import find_adapters
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
@@ -122,9 +115,10 @@ def _verify(given: dict[str, Any], options: dict[str, Any]) -> int:
     print_warnings()
     check_destination(options["certificate"])
     models = check_models(given["models"])
+    check_destination(options["certificate"])
     if options["source"] is not None and not options["provision"]:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    if given["input_file"] is not None and (given["input_shape"] or given["tokens"]):
+    if inputs is not None and (given["input_shape"] or given["tokens"]):
         raise click.UsageError("--input excludes --input-shape and --tokens")
     threads = options["threads"]
     if threads is not None and threads < 1:
@@ -150,7 +144,7 @@ def _verify(given: dict[str, Any], options: dict[str, Any]) -> int:
             report=note,
         ),
         given=Given(
-            file=given["input_file"],
+            file=inputs,
             shape=_shape(given["input_shape"]),
             tokens=given["tokens"],
             batch=BATCH if options["batch_size"] is None else options["batch_size"],
@@ -172,8 +166,6 @@ def _verify(given: dict[str, Any], options: dict[str, Any]) -> int:
         print_json(document(port, models))
     else:
         print_certificate(port.certificate)
-        for name in port.pairs:
-            click.echo(f"{name}={models[name]}: {port.certificate.word(name)}")
     return 0 if port.proven else 1
 
 

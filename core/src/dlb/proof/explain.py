@@ -124,6 +124,9 @@ def _place(rung: Rung) -> tuple[str, Figure | None]:
     if named:
         figure = next((one for one in rung.figures if one.tensor == named[1]), rung.worst)
         return f"layer {named[1]}, {named[2]}", figure
+    between = re.match(r"first past the gate: (what is [^;]+)", rung.detail)
+    if between:  # of a port, where no layer with parameters is to blame
+        return between[1], rung.worst
     if rung.worst is not None:
         return rung.worst.tensor, rung.worst
     return rung.detail, None

@@ -187,7 +187,12 @@ def _shape(array: Array | None) -> str:
 def _culprit(ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, gate: float) -> str:
     """The culprit in words, once the first event past the gate is known."""
     assert past.output is not None
-    told = f"{ours.told(past.layer)} of {ours.name}, {theirs.told(past.other)} of {theirs.name}"
+    known = ours.layers.get(past.layer)
+    kind = known.kind or known.type if known else "layer"
+    told = (
+        f"{past.layer or kind}, {kind}"
+        f"({ours.name}: {ours.told(past.layer)}; {theirs.name}: {theirs.told(past.other)})"
+    )
     if past.inputs is not None and past.inputs <= gate:
         return f"first layer past the gate: {told}{_shapes(ours, theirs, past)}"
     agreed = [one for one in events if one.output and _within(one.output, gate)]
@@ -197,7 +202,7 @@ def _culprit(ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, g
         default=None,
     )
     if past.inputs is None:
-        return f"first layer past the gate, or what it is given: {told}"
+        return f"first layer past the gate: {told}; or what it is given"
     return _between(ours, theirs, before, past.places, f"'{past.output.tensor}'", gate)
 
 

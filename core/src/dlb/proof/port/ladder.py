@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from dlb.supervision.adopted import AdoptedRemote
 __all__ = ["Model", "climb"]
 
 Array = npt.NDArray[Any]
-GRADIENTS = "gradients"
+GRADIENTS: Literal["gradients"] = "gradients"
 #: A gradient this small beside the whole one is compared as if it were so large: one that is zero
 #: but for rounding, as a bias before a batch normalisation has, is off by 1e-16 of the whole.
 SMALL = 1e-3
@@ -186,20 +186,20 @@ class _Comparison:
     def rungs(self) -> list[Rung]:
         """Climb: each rung is timed, and what raises is not run."""
         found = []
-        rungs: list[tuple[str, Callable[[], Rung]]] = [
-            ("weights", self.carried),
-            ("forward", self.evaluated),
-            ("layers", self.layers),
-            (TRAINING, self.trained),
+        rungs: list[tuple[str, Level, Callable[[], Rung]]] = [
+            ("weights", "weights", self.carried),
+            ("forward", "forward", self.evaluated),
+            ("layers", "layers", self.layers),
+            (TRAINING, "forward", self.trained),
         ]
         if self._normalisations():
-            rungs.append((STATISTICS, self.statistics))
-        for name, make in (*rungs, (GRADIENTS, self.gradients)):
+            rungs.append((STATISTICS, "forward", self.statistics))
+        for name, level, make in (*rungs, (GRADIENTS, GRADIENTS, self.gradients)):
             began = time.perf_counter()
             try:
                 rung = make()
             except (WorkerRaised, UnsupportedError) as error:
-                rung = not_run(name, LEVEL_OF[name], self.model.name, self.against, str(error))
+                rung = not_run(name, level, self.model.name, self.against, str(error))
             seconds = time.perf_counter() - began
             found.append(msgspec.structs.replace(rung, seconds=seconds))
         return found
@@ -219,7 +219,7 @@ class _Comparison:
             detail += f"; left as they are: {', '.join(left)}"
         return Rung(
             name="weights",
-            level=LEVEL_OF["weights"],
+            level="weights",
             adapter=self.model.name,
             against=f"weights of {self.truth.model.name}, bit for bit",
             verdict=verdict(not wrong),
@@ -247,7 +247,7 @@ class _Comparison:
         compared = figures(found, expected)
         return Rung(
             name=name,
-            level=LEVEL_OF[name],
+            level="forward",
             adapter=self.model.name,
             against=self.against,
             verdict=verdict(passes(compared, FLOAT64_GATE) and len(found) == len(expected)),
@@ -281,10 +281,10 @@ class _Comparison:
             found = compare_layers(*self._sides(*both), self.pairs, FLOAT64_GATE)
         if not found.figures:
             reason = "; ".join(found.apart) or "no layer of one is that of the other"
-            return not_run(name, LEVEL_OF[name], self.model.name, self.against, reason)
+            return not_run(name, "layers", self.model.name, self.against, reason)
         return Rung(
             name=name,
-            level=LEVEL_OF[name],
+            level="layers",
             adapter=self.model.name,
             against=self.against,
             verdict=verdict(passes(found.figures, FLOAT64_GATE) and not found.culprit),
@@ -308,7 +308,7 @@ class _Comparison:
         """Outputs in training mode: batch normalisation by the batch's statistics."""
         if self.drawing:
             reason = f"{self.drawing}; make the models without dropout"
-            return not_run(TRAINING, LEVEL_OF[TRAINING], self.model.name, self.against, reason)
+            return not_run(TRAINING, "forward", self.model.name, self.against, reason)
         theirs = self.model.forward(self.truth.inputs, training=True)
         rung = self._outputs(TRAINING, self.truth.trained, theirs)
         if rung.verdict == "failed":
@@ -342,7 +342,7 @@ class _Comparison:
         ]
         return Rung(
             name=STATISTICS,
-            level=LEVEL_OF[STATISTICS],
+            level="forward",
             adapter=self.model.name,
             against=f"momentum of {self.truth.model.name}'s batch normalisations",
             verdict=verdict(not wrong),
@@ -378,7 +378,7 @@ class _Comparison:
         mode = "" if training else "in evaluation mode, since training mode draws random numbers"
         return Rung(
             name=GRADIENTS,
-            level=LEVEL_OF[GRADIENTS],
+            level=GRADIENTS,
             adapter=self.model.name,
             against=self.against,
             verdict=verdict(passes(compared, FLOAT64_GATE) and not alone),
