@@ -156,7 +156,7 @@ def test_one_file_or_options_of_adapters(tmp_path, verify, capfd):
     verify(model())
     for words, message in {
         ("a.onnx",): "give two",
-        ("lenet5", "--input", "x.npz"): "--input is for --model, or for two .onnx files",
+        ("lenet5", "--input", "x.npz"): "--input is for files",
         ("a.onnx", "b.onnx", "--on", "torch"): "--on is about adapters",
         ("a.onnx", "b.onnx", "--dtype", "float64"): "--dtype is about adapters",
         ("a.onnx", "b.onnx", "c.onnx"): "unexpected extra argument",

@@ -190,14 +190,10 @@ def verify_command(
     if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
         from dlb.cli.verify_files import verify_two_files
 
-        given = [options[name] for name in ("input_file", "certificate", "seed", "as_json")]
+        given = (inputs, options["certificate"], options["seed"], options["as_json"])
         return verify_two_files(options["workload"], other, *given)
-    status = verify_models(options)
-    if status is not None:
-        return status
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
-    levels, trajectory_steps = options.pop("levels"), options.pop("trajectory_steps")
     chosen = LEVELS if "all" in levels or not levels else levels
     return execute(
         "verify",

@@ -12,7 +12,7 @@ from dlb.cli.output import print_json
 __all__ = ["verify_two_files"]
 
 #: Options of ``dlb verify`` that mean something for files.
-_OPTIONS = {"workload", "other", "input_file", "certificate", "seed", "as_json"}
+_OPTIONS = {"workload", "other", "inputs", "certificate", "seed", "as_json"}
 
 
 def verify_two_files(
@@ -36,7 +36,8 @@ def verify_two_files(
         if typed and name not in _OPTIONS:
             raise click.UsageError(f"{parameter.opts[0]} is about adapters, not about files")
     if second is None:
-        raise click.UsageError(f"{first} is a file; give two: dlb verify A.onnx B.onnx")
+        what = "--input is for files" if inputs is not None else f"{first} is a file"
+        raise click.UsageError(f"{what}; give two: dlb verify A.onnx B.onnx")
 
     import msgspec
 

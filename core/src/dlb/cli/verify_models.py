@@ -113,7 +113,6 @@ def _verify(inputs: Path | None, given: dict[str, Any], options: dict[str, Any])
     from dlb.tables import print_certificate
 
     print_warnings()
-    check_destination(options["certificate"])
     models = check_models(given["models"])
     check_destination(options["certificate"])
     if options["source"] is not None and not options["provision"]:

@@ -30,16 +30,6 @@ GRADIENTS: Literal["gradients"] = "gradients"
 SMALL = 1e-3
 TRAINING = "forward, training"
 STATISTICS = "running statistics"
-#: The level of each rung.
-LEVEL_OF: dict[str, Level] = {
-    "weights": "weights",
-    "forward": "forward",
-    TRAINING: "forward",
-    "layers": "layers",
-    "layers, training": "layers",
-    STATISTICS: "update",
-    GRADIENTS: "gradients",
-}
 
 
 class Model:
