@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dlb import interrupts
 from dlb.errors import RecordError
 
 __all__ = ["encode", "make_schema", "read", "shipped_schema", "write_atomically"]
@@ -34,24 +35,25 @@ def encode(document: msgspec.Struct) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, or leave what is there as it is.
+    """Write a file, or leave what is there as it is; an interruption waits for it.
 
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp's mode is for the owner alone; documents are for whoever may read the folder.
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with interrupts.deferred():
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp's mode is for the owner alone; documents are for whoever may read the folder.
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def read(path: Path, form: type[Form], noun: str, version: int) -> Form:

@@ -173,7 +173,8 @@ def test_an_expected_failure_that_passes_fails(run_pytest: Pytest, tmp_path: Pat
     ended = run_pytest(*EXAMPLE, *FEW, "--expected-failures", "known.toml")
     assert ended.returncode == 1
     assert table(ended) == {"linear": [12, 2, 0, 0]}
-    assert ended.stdout.count("passes now: remove its entry\n") == 2
+    # Once for each; pytest repeats them in its summary where CI is set.
+    assert ended.stdout.count("passes now: remove its entry\n") in (2, 4)
     place = f"{tmp_path / 'known.toml'}: entry 1 ('*loss*[linear-without-bias-float64]')"
     assert f"{place}: it was off" in ended.stdout
 

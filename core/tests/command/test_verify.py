@@ -81,8 +81,8 @@ def test_what_cannot_be_meant_is_refused_before_any_work(
 EXPLAINED = {
     "wrong-weights": ("weights float64", "fc1.weight", "layout"),
     "wrong-forward": ("layers alone", "layer flatten, flatten()", "channels"),
-    "wrong-gradient": ("gradients", "fc2.weight", "loss"),
-    "wrong-update": ("trajectory", "fc2.bias.velocity", "momentum"),
+    "wrong-gradient": ("gradients by differences", "all parameters", "loss"),
+    "wrong-update": ("trajectory", "fc1.bias.velocity", "momentum"),
     "wrong-export": ("export", "logits", "exporter"),
 }
 

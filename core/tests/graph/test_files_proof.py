@@ -7,9 +7,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from exported_models import MODELS
 from onnx import TensorProto, helper, numpy_helper
+from packaging.version import Version
 
 from dlb.catalogue import load_workload
 from dlb.graph.canonical import canonical_graph
@@ -248,16 +250,24 @@ def test_indices_that_one_reads_as_real_numbers(compare):
 EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
 
 
+def is_witness(name: str) -> bool:
+    """The last ONNX Runtime for Python 3.10 pools wrongly in ceil mode, which torch exports."""
+    new = Version(onnxruntime.__version__) >= Version("1.31")
+    return new or name not in ("branches", "torch-branches")
+
+
 @pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
 def test_what_frameworks_export_is_proven_the_same_as_itself(path, compare):
-    assert compare(onnx.load(str(path)), onnx.load(str(path))).word("b.onnx") == "proven"
+    word = compare(onnx.load(str(path)), onnx.load(str(path))).word("b.onnx")
+    assert word == ("proven" if is_witness(path.stem) else "unproven")
 
 
 @pytest.mark.parametrize("name", ["lenet", "residual", "branches"])
 def test_two_exporters_of_one_framework_are_proven_the_same(name, compare):
     pair = [onnx.load(str(EXPORTED[0].parent / f"{each}-{name}.onnx")) for each in TORCH]
     certificate = compare(*pair)
-    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    word = "proven" if is_witness(name) else "unproven"
+    assert certificate.word("b.onnx") == word, certificate.rungs
     set_weight(pair[1], "fc.bias" if name != "lenet" else "9.bias", lambda array: array * 1.000001)
     assert compare(*pair).word("b.onnx") == "deviates"
 

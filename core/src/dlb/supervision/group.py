@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import secrets
-import signal
 import socket
 import subprocess
 import threading
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlb import protocol
+from dlb import interrupts, protocol
 from dlb.errors import (
     DlbError,
     RequestError,
@@ -365,7 +364,7 @@ class Group:
 
     def close(self) -> None:
         """End every process, now, and wait until it has gone; no signal cuts this short."""
-        with uninterrupted():
+        with interrupts.ignored():
             self._close()
 
     def _close(self) -> None:
@@ -374,22 +373,6 @@ class Group:
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Keep a second Ctrl-C from leaving processes behind. Python runs handlers in one thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in kept:
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def _climb(pair: Pair, draw: np.random.Generator) -> list[Rung]:
     found.append(forward)
     if not agree:
         found.append(clock.stamp(rungs.layers_rung(pair, runs, gate)))
-    found.append(clock.stamp(rungs.float32_rung(pair, runs)))
+    found.append(clock.stamp(rungs.float32_rung(pair, runs, agree)))
     return found
 
 

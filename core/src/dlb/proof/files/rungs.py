@@ -21,6 +21,7 @@ from dlb.proof.files.parting import first_parting
 from dlb.proof.files.runs import Pair, Runs, traced_on
 from dlb.proof.files.structure import LISTED, Structure
 from dlb.proof.files.weights import FOLDED_GATE, Matched
+from dlb.proof.reference import FLOAT32_MOST
 from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE, FLOAT64_GATE, not_run
 
 __all__ = [
@@ -174,8 +175,12 @@ def layers_rung(pair: Pair, runs: Runs, gate: float) -> Rung:
     return unrun(pair, "layers", "the outputs that differ are inputs or constants")
 
 
-def float32_rung(pair: Pair, runs: Runs) -> Rung:
-    """Each file's own error by ONNX Runtime, the larger against the smaller."""
+def float32_rung(pair: Pair, runs: Runs, agree: bool) -> Rung:
+    """Each file's own error by ONNX Runtime, the larger against the smaller.
+
+    Args:
+        agree: whether the files do in float64.
+    """
     errors: list[list[Figure]] = []
     told = []
     sides = ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
@@ -192,6 +197,10 @@ def float32_rung(pair: Pair, runs: Runs) -> Rung:
         math.inf if some[0].relative_l2 is None else some[0].relative_l2
         for some in map(worst_first, errors)
     ]
+    if agree and max(largest) > FLOAT32_MOST:
+        # Before 1.31 the last window of an average pooling in ceil mode, for one.
+        reason = f"this ONNX Runtime computes something else: {max(largest):.1e} from the truth"
+        return unrun(pair, "forward float32", reason)
     least = min(largest)
     gate = FLOAT32_MULTIPLE * max(least if math.isfinite(least) else 0.0, FLOAT32_LEAST)
     ordered = worst_first([*errors[0], *errors[1]])
