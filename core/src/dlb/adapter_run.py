@@ -286,6 +286,8 @@ class _Climb:
             test_samples=len(prepared.test_labels),
         )
 
+        if not request.levels & {"structure", "export"}:
+            return
         self.reporter.phase(ran.adapter, "exporting and verifying")
         exported = self.scratch / "exported.onnx"
         inputs = np.resize(prepared.test_inputs, (model.share, *prepared.test_inputs.shape[1:]))

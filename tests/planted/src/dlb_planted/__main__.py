@@ -12,8 +12,18 @@ import sys
 from pathlib import Path
 
 from dlb import verify
+from dlb.proof.certificate import LEVELS, Level
 from dlb.proof.explain import Explanation, explain
 from dlb_planted.plants import PLANTS, Plant
+
+#: What is climbed to find a difference on a rung: all that must not fail before it.
+CLIMBED: dict[str, tuple[Level, ...]] = {
+    "weights": ("weights",),
+    "layers": ("forward", "layers"),
+    "gradients": ("forward", "layers", "gradients"),
+    "update": ("forward", "layers", "gradients", "update"),
+    "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
+}
 
 
 def find(plant: Plant, workloads: Path) -> Explanation | None:
@@ -21,7 +31,8 @@ def find(plant: Plant, workloads: Path) -> Explanation | None:
     os.environ["DLB_PLANT"] = plant.name
     try:
         path = workloads / f"{plant.workload}.toml"
-        certificate = verify(path, ["planted"], steps=8, threads=1)
+        levels = CLIMBED.get(plant.rung.split()[0], LEVELS)
+        certificate = verify(path, ["planted"], levels=levels, steps=8, threads=1)
     finally:
         del os.environ["DLB_PLANT"]
     found = explain(certificate)
