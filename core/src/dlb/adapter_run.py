@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,14 +73,17 @@ class AdapterRun:
     failure: str = ""
 
 
-def run_adapter(home: Home, request: Request, prepared: Prepared, reporter: Reporter) -> AdapterRun:
+def run_adapter(
+    home: Home, request: Request, prepared: Prepared, reporter: Reporter, stop: threading.Event
+) -> AdapterRun:
     """Run one adapter; whatever goes wrong with it is in the result.
 
     Raises:
         RecordError: its exported model cannot be kept.
+        KeyboardInterrupt: ``stop`` was set; its processes have been ended.
     """
     ran = AdapterRun(home.adapter)
-    climb = _Climb(home, request, prepared, reporter, ran)
+    climb = _Climb(home, request, prepared, reporter, ran, stop)
     reporter.phase(home.adapter, "starting")
     try:
         climb.run()
@@ -101,12 +105,14 @@ class _Climb:
         prepared: Prepared,
         reporter: Reporter,
         ran: AdapterRun,
+        stop: threading.Event,
     ) -> None:
         self.home = home
         self.request = request
         self.prepared = prepared
         self.reporter = reporter
         self.ran = ran
+        self.stop = stop
         self.scratch = prepared.scratch / home.adapter
         self.scratch.mkdir()
 
@@ -161,6 +167,7 @@ class _Climb:
             workers=1 if alone else request.workers,
             device=request.device,
             call_seconds=request.call_seconds,
+            stop=self.stop,
         )
 
     def start(self, group: Group) -> None:

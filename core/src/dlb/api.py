@@ -28,7 +28,8 @@ def verify(
         levels: what of the ladder to climb.
         steps: training steps that the trajectory is followed over; 20 when left out.
         seed: of the weights and inputs.
-        threads: of each worker; the cores there are when left out.
+        threads: of each worker; when left out, the cores there are, shared out among adapters,
+            which then climb at the same time.
         device: ``cpu`` or ``cuda``.
 
     Returns:
@@ -43,21 +44,24 @@ def verify(
     from dlb.errors import RequestError
     from dlb.progress import Silent
     from dlb.provenance import available_cores
-    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
     from dlb.run import run
 
     unknown = set(levels) - set(LEVELS)
     if unknown or not levels:
         raise RequestError(f"levels {sorted(unknown)}: choose from {', '.join(LEVELS)}")
     read = load_workload(str(workload))
+    homes = find_adapters(on)
+    at_once, each = share_cores(available_cores(), len(homes), threads, device=device)
     request = Request(
         workload=read,
-        homes=find_adapters(on),
+        homes=homes,
         out=None,
         batch_size=read.batch_size,
         steps=VERIFY_STEPS,
         warmup=0,
-        threads=available_cores() if threads is None else threads,
+        threads=each,
+        at_once=at_once,
         device=device,
         seed=seed,
         command="verify",

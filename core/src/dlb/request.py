@@ -20,7 +20,7 @@ from dlb.supervision.remote import write_arrays
 from dlb.workload import Workload
 from dlb.workload.initial import initial_weights, proof_weights
 
-__all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
+__all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare", "share_cores"]
 
 Array = npt.NDArray[Any]
 #: Samples that the forward and gradient rungs are run on.
@@ -61,6 +61,7 @@ class Request:
         command: ``run`` or ``verify``, for the record.
         levels: what of the ladder to climb.
         trajectory_steps: how many steps the trajectory is followed over.
+        at_once: adapters that climb at the same time: 1 wherever time is what is measured.
     """
 
     workload: Workload
@@ -80,6 +81,7 @@ class Request:
     command: str = "run"
     levels: frozenset[Level] = frozenset(LEVELS)
     trajectory_steps: int = TRAJECTORY_STEPS
+    at_once: int = 1
 
     @property
     def left_out(self) -> tuple[Level, ...]:
@@ -139,6 +141,18 @@ def check(request: Request) -> None:
         raise RequestError(
             f"--workers {request.workers} needs a --strategy; see: dlb list strategies"
         )
+
+
+def share_cores(
+    cores: int, adapters: int, threads: int | None, *, workers: int = 1, device: str = "cpu"
+) -> tuple[int, int]:
+    """How many adapters climb at once where nothing is timed, and threads of each worker.
+
+    Much of a climb is one thread's work (imports, exports), and a device is not shared.
+    """
+    wanted = workers * max(1, threads or 1)
+    at_once = max(1, min(adapters, cores // wanted)) if device == "cpu" else 1
+    return at_once, max(1, cores // (workers * at_once)) if threads is None else threads
 
 
 def prepare(request: Request, scratch: Path) -> Prepared:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from dlb import __version__, record
+from dlb import __version__, interrupts, record
 from dlb.adapter_run import AdapterRun, run_adapter
+from dlb.adapters import Home
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import git_state, machine_facts
@@ -69,16 +73,15 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
     records: list[Record] = []
     interrupted = False
     machine = machine_facts()
-    for home in request.homes:
-        moment = record.now()
-        try:
-            runs.append(run_adapter(home, request, prepared, reporter))
-        except KeyboardInterrupt:
-            interrupted = True
-            break
-        certificate = _certify(request, runs)
-        records.append(_record(request, prepared, runs[-1], certificate, moment, machine))
-        _write(records[-1], request)
+    try:
+        with closing(_climb(request, prepared, reporter)) as climbed:
+            for moment, ran in climbed:
+                runs.append(ran)
+                certificate = _certify(request, runs)
+                records.append(_record(request, prepared, ran, certificate, moment, machine))
+                _write(records[-1], request)
+    except KeyboardInterrupt:
+        interrupted = True
     certificate = _certify(request, runs, across=True)
     final = [
         msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))
@@ -86,6 +89,30 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
     ]
     paths = [path for one in final if (path := _write(one, request)) is not None]
     return Outcome(final, certificate, paths, interrupted)
+
+
+def _climb(
+    request: Request, prepared: Prepared, reporter: Reporter
+) -> Generator[tuple[datetime, AdapterRun], None, None]:
+    """When each adapter began, and what came of it, in the order asked for."""
+    stop = threading.Event()
+
+    def climb(home: Home) -> tuple[datetime, AdapterRun]:
+        return record.now(), run_adapter(home, request, prepared, reporter, stop)
+
+    if request.at_once == 1:
+        yield from map(climb, request.homes)
+        return
+    with ThreadPoolExecutor(request.at_once) as pool:
+        climbing = [pool.submit(climb, home) for home in request.homes]
+        try:
+            for one in climbing:
+                yield one.result()
+        finally:
+            # On every way out the processes of those that still climb are ended first.
+            with interrupts.ignored():
+                stop.set()
+                pool.shutdown(cancel_futures=True)
 
 
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from dlb_process import PATIENCE, Dlb
+from dlb_process import PATIENCE, TESTS, Dlb
+
+from dlb.provenance import available_cores
 
 Ending = Callable[[subprocess.Popen[str]], None]
 
@@ -73,3 +75,34 @@ def test_workers_end_by_themselves_when_dlb_is_killed(dlb: Dlb, more: tuple[obje
     process.communicate(timeout=PATIENCE)
     assert dlb.left() == []
     assert "example" in dlb.records()
+
+
+def verify_at_once(dlb: Dlb) -> subprocess.Popen[str]:
+    """Start to verify two adapters; wait until both are in the middle of it."""
+    words = ("--on", "faulty", "--on", "example", "--threads", 1, "--steps", 10_000)
+    process = dlb.start("verify", TESTS / "workloads" / "mlp.toml", *words, fault="slow@train")
+    assert process.stderr is not None
+    waited_for = {"faulty: proving updates", "example: proving updates"}
+    deadline = time.monotonic() + PATIENCE
+    while waited_for:
+        assert time.monotonic() < deadline and process.poll() is None
+        waited_for.discard(process.stderr.readline().strip())
+    return process
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="adapters share one core by turns")
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=list(ENDINGS))
+def test_adapters_that_climb_at_once(dlb: Dlb, end: Ending) -> None:
+    process = verify_at_once(dlb)
+    assert len(dlb.alive()) >= 3
+    end(process)
+    ended = dlb.finish(process)
+    assert ended.status == 130 and "interrupted" in ended.complaint
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="adapters share one core by turns")
+def test_adapters_that_climb_at_once_end_when_dlb_is_killed(dlb: Dlb) -> None:
+    process = verify_at_once(dlb)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    assert dlb.left() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--threads",
             type=int,
             metavar="N",
-            help="Threads of each worker. Default: the cores there are, shared out.",
+            help="Threads of each worker. Default: the cores there are, shared out; what is verified, not "
+            "timed, shares them out among adapters too, which then run at the same time.",
         ),
         click.option(
             "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
@@ -232,7 +234,7 @@ def execute(
     from dlb.proof.certificate import check_destination
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
-    from dlb.request import Request, check
+    from dlb.request import Request, check, share_cores
     from dlb.run import run
     from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
@@ -267,8 +269,14 @@ def execute(
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
     if request.strategy:
         check_strategy(request.strategy, homes)
+    request = replace(request, homes=homes)
+    if command == "verify":
+        at_once, each = share_cores(
+            available_cores(), len(homes), threads, workers=workers, device=request.device
+        )
+        request = replace(request, at_once=at_once, threads=each)
     with make_reporter([home.adapter for home in homes]) as reporter:
-        outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
+        outcome = run(request, reporter)
     if certificate is not None:
         write_certificate(outcome.certificate, certificate)
     if as_json:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Reference"]
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 #: Relative step of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
 #: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
 #: and 1e-9 err by 1e-9 (or 1e-3 across a kink), 5e-8, 4e-7 and 4e-6 of a typical slope.
@@ -31,6 +33,8 @@ DIRECTIONS = 3
 
 class Reference:
     """The canonical graph of a model at given weights, on one batch.
+
+    What is true for every adapter is computed once, whichever thread asks first.
 
     Args:
         model: with dropout at rate 0.
@@ -46,18 +50,25 @@ class Reference:
         self.weights = weights
         self.inputs = inputs
         self.labels = labels
-        #: Differences do not depend on the adapter: by what is moved, seed, and direction.
-        self._differences: dict[tuple[str, int, int], float] = {}
+        self._known: dict[object, Any] = {}
+        self._lock = threading.RLock()
 
-    @cached_property
+    def _once(self, key: object, compute: Callable[[], T]) -> T:
+        """What ``compute`` gave, or gives, for a key."""
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = compute()
+            return self._known[key]  # type: ignore[no-any-return]
+
+    @property
     def layers(self) -> dict[str, Array]:
         """Every layer's value in evaluation mode, float64, in order."""
-        return self._layers(training=False)
+        return self._once("layers", lambda: self._layers(training=False))
 
-    @cached_property
+    @property
     def training_layers(self) -> dict[str, Array]:
         """Every layer's value in training mode, float64, in order."""
-        return self._layers(training=True)
+        return self._once("training layers", lambda: self._layers(training=True))
 
     def _layers(self, training: bool) -> dict[str, Array]:
         from dlb.graph.canonical import canonical_graph
@@ -98,7 +109,7 @@ class Reference:
         found = evaluate(graph, {self.model.input.name: inputs})
         return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
-    @cached_property
+    @property
     def float32_gate(self) -> float:
         """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
         is, on the same graph.
@@ -106,6 +117,9 @@ class Reference:
         Where that is further than rounding explains, ONNX Runtime computes something else (before
         1.31 the last window of an average pooling in ceil mode), and is no witness.
         """
+        return self._once("float32 gate", self._float32_gate)
+
+    def _float32_gate(self) -> float:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.runtime import run_model
 
@@ -152,29 +166,36 @@ class Reference:
             }
             norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
             own = sum(float(np.sum(gradients[key] * direction[key])) for key in gradients) / norm
-            if (what, seed, number) not in self._differences:
-                start = {key: at[key].astype(np.float64) for key in gradients}
-                unit = {key: array / norm for key, array in direction.items()}
-                self._differences[what, seed, number] = self._difference(start, unit)
-            tried.append((own, self._differences[what, seed, number], typical))
+            # Differences do not depend on the adapter.
+            difference = self._once(
+                (what, seed, number), partial(self._difference, at, direction, float(norm))
+            )
+            tried.append((own, difference, typical))
         # A NaN sorts last, so that it cannot hide behind the others.
         ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
         return ordered[DIRECTIONS // 2]
 
-    def _difference(self, start: Mapping[str, Array], unit: Mapping[str, Array]) -> float:
-        """The loss's central difference along a unit direction."""
+    def _difference(
+        self, at: Mapping[str, Array], direction: Mapping[str, Array], norm: float
+    ) -> float:
+        """The loss's central difference along a direction of a norm, brought to length 1."""
+        start = {key: at[key].astype(np.float64) for key in direction}
         # A step that is small beside the numbers it moves, whatever their scale.
         scale = np.sqrt(sum(float(np.sum(array**2)) for array in start.values()))
         step = STEP * max(float(scale), 1.0)
         base: dict[str, Array] = {self.model.input.name: self.inputs, "labels": self.labels}
         ends = []
         for sign in (1.0, -1.0):
-            moved = {key: array + sign * step * unit[key] for key, array in start.items()}
-            ends.append(float(self._loss.run({**base, **moved}, ["loss"])["loss"]))
+            moved = {
+                key: array + sign * step / norm * direction[key] for key, array in start.items()
+            }
+            ends.append(float(self._loss().run({**base, **moved}, ["loss"])["loss"]))
         return (ends[0] - ends[1]) / (2 * step)
 
-    @cached_property
     def _loss(self) -> Evaluator:
+        return self._once("loss", self._make_loss)
+
+    def _make_loss(self) -> Evaluator:
         from dlb.graph.canonical import loss_graph
         from dlb.graph.evaluate import Evaluator
 

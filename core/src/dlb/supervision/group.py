@@ -62,6 +62,7 @@ class Launch:
         strategy, workers: how many processes, and how they work together; "" and 1 alone.
         device: handed to the strategy's plan.
         call_seconds: a call that neither answers nor makes progress for so long has hung.
+        stop: once set, waiting ends as an interrupt does: Ctrl-C itself reaches only the main thread.
     """
 
     adapter: str
@@ -72,6 +73,7 @@ class Launch:
     workers: int = 1
     device: str = "cpu"
     call_seconds: float = 300.0
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -156,6 +158,8 @@ class Group:
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
+            # What a framework leaves in the temporary folder goes when the run's folder goes.
+            "TMPDIR": str(self.launch.scratch),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
             "DLB_SUPERVISOR": f"{host}:{port}",
@@ -166,6 +170,7 @@ class Group:
         waiting = {(member.role, member.rank): member for member in expected}
         deadline = time.monotonic() + ARRIVAL_SECONDS
         while waiting:
+            self._check_stop()
             for member in waiting.values():
                 self._check_process(member)
             if time.monotonic() > deadline:
@@ -272,6 +277,7 @@ class Group:
         silence = IMPORT_SILENCE_SECONDS if name == "start" else SILENCE_SECONDS
         looked = last_progress = time.monotonic()
         while len(results) < len(asked):
+            self._check_stop()
             # By the clock, not when nothing arrives: many workers never leave a pause.
             if time.monotonic() - looked > LOOK_SECONDS:
                 self._check_all(silence)
@@ -303,6 +309,10 @@ class Group:
         return [results[number] for number in asked]
 
     # --- noticing ------------------------------------------------------------------------
+
+    def _check_stop(self) -> None:
+        if self.launch.stop.is_set():
+            raise KeyboardInterrupt
 
     def _check_all(self, silence: float) -> None:
         now = time.monotonic()

@@ -1,0 +1,104 @@
+"""What it costs to prove a workload: seconds of the whole ladder, and memory of each worker.
+
+    python benchmarks/ladder_cost.py [WORKLOAD] [--runs N]
+
+``dlb verify`` is run as a user runs it, on every adapter that dlb finds. The peak of the memory that
+each adapter's processes hold (resident, shared pages counted for each) is looked up every 50 ms.
+
+Ends with 1 when a run is not proven, takes longer than 60 s, or a worker holds more than 2 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from dlb.adapters import find_adapters
+from dlb.provenance import available_cores
+
+LOOK_SECONDS = 0.05
+LIMIT_SECONDS = 60.0
+LIMIT_BYTES = 2e9
+
+
+def main() -> int:
+    """Measure, print, and tell by the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("workload", nargs="?", default="lenet5")
+    parser.add_argument("--runs", type=int, default=3)
+    asked = parser.parse_args()
+    homes = {str(home.python): home.adapter for home in find_adapters(())}
+    runs = [_once(asked.workload, homes) for _ in range(asked.runs)]
+    seconds = [one["seconds"] for one in runs]
+    table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
+    for name in ("adapter", "rungs", "seconds in rungs", "peak memory of a worker"):
+        table.add_column(name)
+    memory = {}
+    for adapter in homes.values():
+        memory[adapter] = max(one["memory"][adapter] for one in runs)
+        rungs = statistics.median(one["rungs"][adapter] for one in runs)
+        count = runs[0]["counts"][adapter]
+        table.add_row(adapter, f"{count}", f"{rungs:.1f}", f"{memory[adapter] / 1e9:.2f} GB")
+    Console(width=100).print(table)
+    print(
+        f"whole ladder on {len(homes)} adapters: {statistics.median(seconds):.1f} s "
+        f"({min(seconds):.1f} to {max(seconds):.1f})"
+    )
+    within = statistics.median(seconds) <= LIMIT_SECONDS and max(memory.values()) <= LIMIT_BYTES
+    return 0 if within and all(one["proven"] for one in runs) else 1
+
+
+def _once(workload: str, homes: dict[str, str]) -> dict[str, Any]:
+    """One run of the command, and the peak memory of any process of each adapter."""
+    peak: dict[str, int] = defaultdict(int)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "certificate.json"
+        command = [str(Path(sys.executable).parent / "dlb"), "verify", workload]
+        began = time.perf_counter()
+        with subprocess.Popen(
+            [*command, "--certificate", str(path)], stdout=subprocess.DEVNULL
+        ) as process:
+            watched = psutil.Process(process.pid)
+            while process.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    for child in watched.children(recursive=True):
+                        _look(child, homes, peak)
+                time.sleep(LOOK_SECONDS)
+        seconds = time.perf_counter() - began
+        certificate = json.loads(path.read_bytes())
+    rungs: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for rung in certificate["rungs"]:
+        rungs[rung["adapter"]] += rung["seconds"]
+        counts[rung["adapter"]] += 1
+    return {
+        "seconds": seconds,
+        "memory": peak,
+        "rungs": rungs,
+        "counts": counts,
+        "proven": process.returncode == 0,
+    }
+
+
+def _look(child: psutil.Process, homes: dict[str, str], peak: dict[str, int]) -> None:
+    with contextlib.suppress(psutil.Error, IndexError):
+        adapter = homes.get(child.cmdline()[0])
+        if adapter is not None:
+            peak[adapter] = max(peak[adapter], child.memory_info().rss)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
