@@ -6,6 +6,7 @@ import math
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import numpy.typing as npt
 from dlb import record
 from dlb.adapters import Home
 from dlb.errors import DlbError, RecordError
-from dlb.proof import rungs
-from dlb.proof.certificate import Rung
+from dlb.proof import divergence, rungs
+from dlb.proof.certificate import Divergence, Rung
 from dlb.proof.ladder import (
     FEW_SAMPLES,
     batch_gradients,
@@ -30,7 +31,7 @@ from dlb.proof.ladder import (
 from dlb.record import Exported, Quality, Timing
 from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
-from dlb.supervision.remote import RemoteModel, Trained, start, write_arrays
+from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 
 __all__ = ["AdapterRun", "run_adapter"]
 
@@ -54,6 +55,7 @@ class AdapterRun:
         gradients, changes: its float64 gradients, and what its float64 steps changed, to be
             compared across adapters.
         exact, rounded: its gradients of a few batches, in float64 and in float32.
+        divergence: how far its float32 steps stray.
         failure: what ended it early, one line.
     """
 
@@ -66,6 +68,7 @@ class AdapterRun:
     changes: dict[str, Array] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
     rounded: list[dict[str, Array]] = field(default_factory=list)
+    divergence: Divergence | None = None
     timing: Timing | None = None
     quality: Quality | None = None
     exported: Exported | None = None
@@ -191,12 +194,17 @@ class _Climb:
         )
         return False
 
-    def build_for_proof(self, group: Group, dtype: str, batch_size: int) -> RemoteModel:
+    def build_for_proof(
+        self,
+        group: Group,
+        dtype: str,
+        batch_size: int,
+        weights: Mapping[str, Array] | None = None,
+    ) -> RemoteModel:
         """Build a model without dropout, from weights of which none is constant."""
         prepared = self.prepared
-        return RemoteModel(
-            group, prepared.proven, prepared.reference.weights, dtype=dtype, batch_size=batch_size
-        )
+        given = prepared.reference.weights if weights is None else weights
+        return RemoteModel(group, prepared.proven, given, dtype=dtype, batch_size=batch_size)
 
     def prove(self, group: Group) -> RemoteModel:
         """Climb in float64 with a model built for it, dropout at rate 0."""
@@ -233,6 +241,34 @@ class _Climb:
                 model = self.build_for_proof(group, dtype, FEW_SAMPLES)
                 found += batch_gradients(model, prepared.reference)
                 model.drop()
+            self.follow_float32(group)
+
+    def follow_float32(self, group: Group) -> None:
+        """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
+        self.reporter.phase(self.ran.adapter, "following float32")
+        start = self.prepared.reference.weights
+        exact = self.follow(group, "float64", start)
+        rounded = self.follow(group, "float32", start)
+        perturbed = []
+        if self.home == self.request.homes[0]:
+            for seed in range(self.request.seed, self.request.seed + divergence.PERTURBATIONS):
+                beside = self.follow(group, "float32", divergence.nudged(start, seed))
+                perturbed.append(divergence.strays(beside, rounded, exact, start))
+        self.ran.divergence = Divergence(
+            adapter=self.ran.adapter,
+            steps=divergence.looked_at(len(self.prepared.practice.order)),
+            distances=divergence.strays(rounded, exact, exact, start),
+            perturbed=tuple(perturbed),
+        )
+
+    def follow(self, group: Group, dtype: str, weights: Mapping[str, Array]) -> list[Path]:
+        """A trajectory from its start, in files."""
+        practice = self.prepared.practice
+        model = self.build_for_proof(group, dtype, PRACTICE_BATCH, weights)
+        folder = scratch_file(group, "")
+        kept = divergence.follow(model, practice.path(dtype), practice.order, folder)
+        model.drop()
+        return kept
 
     def some_steps(self, model: RemoteModel) -> list[dict[str, Array]]:
         """Every worker's weights after some steps in float64."""

@@ -174,15 +174,18 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     inputs = noise(workload.model, request.seed, PROOF_BATCH)
     labels = random_labels(workload.model, request.seed, PROOF_BATCH)
     practice = Practice(
-        path=scratch / "practice.npz",
+        folder=scratch,
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
         labels=random_labels(workload.model, request.seed + 1, PRACTICE_SAMPLES),
         order=sample_order(
             PRACTICE_SAMPLES, PRACTICE_BATCH, request.trajectory_steps, request.seed
         ),
     )
-    for name, some in (("train", training), ("test", test), ("practice", practice)):
+    for name, some in (("train", training), ("test", test)):
         write_arrays(scratch / f"{name}.npz", {"inputs": some.inputs, "labels": some.labels})
+    for dtype in ("float64", "float32"):
+        arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
+        write_arrays(practice.path(dtype), arrays)
     return Prepared(
         scratch=scratch,
         weights=dict(weights),

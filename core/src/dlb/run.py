@@ -129,6 +129,7 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
         deviations={one.adapter: one.deviations for one in runs if one.deviations},
         failures={one.adapter: one.failure for one in runs if one.failure},
         left_out=request.left_out,
+        divergences=tuple(one.divergence for one in runs if one.divergence is not None),
     )
 
 

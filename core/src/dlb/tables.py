@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -112,6 +113,7 @@ def print_certificate(certificate: Certificate) -> None:
             click.echo(
                 f"{rung.adapter}, {rung.name}: {rung.verdict}; {worst}{rung.detail}".rstrip("; ")
             )
+    _print_divergences(certificate)
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
     for adapter, declared in certificate.deviations.items():
@@ -119,13 +121,41 @@ def print_certificate(certificate: Certificate) -> None:
             click.echo(f"{adapter} declares: {text}")
 
 
+def _print_divergences(certificate: Certificate) -> None:
+    """Float32 trajectories after each step looked at, beside the band of perturbations."""
+    every = certificate.divergences
+    if not every:
+        return
+    shown = [(one.adapter, [f"{_size(value)}" for value in one.distances]) for one in every]
+    for one in every:
+        if one.perturbed:
+            runs = [[_number(value) for value in row] for row in one.perturbed]
+            band = [f"{_size(min(at))} to {_size(max(at))}" for at in zip(*runs, strict=True)]
+            shown.insert(0, (f"{one.adapter}, perturbed", band))
+    rows = [[f"{step}", *at] for step, *at in zip(every[0].steps, *(some for _, some in shown))]
+    title = (
+        f"{certificate.workload}: float32 trajectories, distance from float64 (shown, no verdict)"
+    )
+    print_table(["after step", *(name for name, _ in shown)], rows, title, right=["after step"])
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _size(value: float | None) -> str:
+    """A distance in a table."""
+    if value is None or math.isinf(value):
+        return "infinite"
+    return "0" if value == 0 else f"{value:.1e}"
+
+
 def _cell(rung: Rung | None) -> str:
     if rung is None:
         return "-"
     if rung.verdict == "not run" or rung.worst is None:
         return rung.verdict
-    value = rung.worst.relative_l2
-    shown = "infinite" if value is None else "0" if value == 0 else f"{value:.1e}"
+    shown = _size(rung.worst.relative_l2)
     return shown if rung.verdict == "passed" else f"{shown} failed"
 
 

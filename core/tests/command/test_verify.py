@@ -47,6 +47,27 @@ def test_all_levels_prove(dlb: Dlb) -> None:
     assert followed["detail"] == "3 steps"
 
 
+def test_float32_trajectories_are_shown_and_not_judged(dlb: Dlb) -> None:
+    words = ("--level", "float32", "--steps", 12, "--on", "faulty")
+    ended = verify(dlb, *words)
+    assert ended.status == 0, ended.err
+    first, second = ended.document["certificate"]["divergences"]
+    assert (first["adapter"], second["adapter"]) == ("example", "faulty")
+    assert first["steps"] == second["steps"] == [1, 2, 5, 10, 12]
+    # The same NumPy behind both; from weights one place beside, another trajectory.
+    assert first["distances"] == second["distances"]
+    assert 0 < max(first["distances"]) < 1e-4
+    assert len(first["perturbed"]) > 2 and second["perturbed"] == []
+    assert all(min(row) > 0 and max(row) < 1e-3 for row in first["perturbed"])
+    plain = dlb("verify", MLP, "--on", "example", "--threads", 1, *words)
+    assert "example, perturbed" in plain.out and "no verdict" in plain.out
+
+
+def test_no_float32_trajectories_of_a_float64_run(dlb: Dlb) -> None:
+    ended = verify(dlb, "--dtype", "float64", "--level", "trajectory", "--steps", 2)
+    assert ended.document["certificate"]["divergences"] == []
+
+
 def test_one_step_is_enough_to_ask_for(dlb: Dlb) -> None:
     ended = verify(dlb, "--level", "update", "--level", "trajectory", "--steps", 1)
     rungs = ended.document["certificate"]["rungs"]

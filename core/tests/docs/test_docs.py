@@ -349,7 +349,7 @@ def test_the_worker_without_the_core_climbs_the_ladder(
 # --- records and proof -----------------------------------------------------------------------
 
 PARTS = (record.Record, record.Options, record.Timing, record.Quality, record.Exported)
-PARTS += (certificate.Certificate, certificate.Rung, certificate.Figure)
+PARTS += (certificate.Certificate, certificate.Rung, certificate.Figure, certificate.Divergence)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

@@ -17,6 +17,7 @@ __all__ = [
     "FORMAT",
     "LEVELS",
     "Certificate",
+    "Divergence",
     "Figure",
     "Level",
     "Rung",
@@ -100,6 +101,26 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.figures[0] if self.figures else None
 
 
+class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far an adapter's float32 trajectory strays from its float64 one. It is no verdict.
+
+    Distances are relative L2, over all parameters together, to what the float64 steps changed; null
+    stands for infinity.
+
+    Attributes:
+        adapter: whose.
+        steps: after which the weights were looked at.
+        distances: of the float32 trajectory from the float64 one, after each.
+        perturbed: of float32 trajectories that start one unit in the last place beside, from the
+            float32 one, a row each. Of one adapter alone: the band that the others are seen in.
+    """
+
+    adapter: str
+    steps: tuple[int, ...]
+    distances: tuple[float | None, ...]
+    perturbed: tuple[tuple[float | None, ...], ...] = ()
+
+
 class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was compared for one workload.
 
@@ -110,6 +131,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         deviations: what adapters declare to do differently, by adapter.
         failures: what ended an adapter's run before its rungs were all climbed, by adapter.
         left_out: levels that were not asked for. What is proven is proven at every level.
+        divergences: of float32 trajectories, shown and not judged.
         format: version of this document.
     """
 
@@ -121,6 +143,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     deviations: dict[str, tuple[str, ...]] = {}
     failures: dict[str, str] = {}
     left_out: tuple[Level, ...] = ()
+    divergences: tuple[Divergence, ...] = ()
     format: int = FORMAT
 
     def of(self, adapter: str) -> tuple[Rung, ...]:

@@ -52,15 +52,19 @@ class Practice:
     """What updates are proven on.
 
     Attributes:
-        path: .npz file of ``inputs`` and ``labels``.
+        folder: with an .npz file of ``inputs`` and ``labels`` in each dtype.
         inputs: [samples, ...] float64 or int64; labels: int64 [samples] or [samples, T].
         order: int64 [steps, batch].
     """
 
-    path: Path
+    folder: Path
     inputs: Array
     labels: Array
     order: Array
+
+    def path(self, dtype: str) -> Path:
+        """The file of a dtype."""
+        return self.folder / f"practice-{dtype}.npz"
 
 
 def without_dropout(workload: Workload) -> Workload:
@@ -194,7 +198,7 @@ def prove_updates(
         # To start a pipeline for one step costs more than the step: where nothing is judged, it
         # comes from memory.
         source = via if judged else "memory"
-        model.train(practice.path, rows[None], via=source, first_step=step)
+        model.train(practice.path(model.dtype), rows[None], via=source, first_step=step)
         if not judged:
             continue
         after = model.weights()[0] | model.optimizer_state()

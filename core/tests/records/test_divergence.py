@@ -1,0 +1,52 @@
+"""Float32 trajectories: steps looked at, weights moved by one place, distances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlb.proof.divergence import looked_at, nudged, strays
+
+
+@given(st.integers(1, 10**6))
+def test_steps_looked_at_rise_to_the_last(steps: int) -> None:
+    found = looked_at(steps)
+    assert found[-1] == steps and list(found) == sorted(set(found))
+    assert set(found[:-1]) <= {base * 10**power for base in (1, 2, 5) for power in range(6)}
+    assert len(found) <= 3 * len(str(steps)) + 1
+
+
+@given(st.integers(0, 100), st.lists(st.floats(-(2.0**100), 2.0**100, width=32)))
+def test_every_weight_is_moved_to_a_neighbour(seed: int, values: list[float]) -> None:
+    array = np.array(values, dtype=np.float32)
+    moved = nudged({"fc.weight": array}, seed)["fc.weight"]
+    assert moved.dtype == np.float32 and moved.shape == array.shape
+    above, below = (np.nextafter(array, np.float32(end)) for end in (np.inf, -np.inf))
+    assert np.all((moved == above) | (moved == below))
+
+
+def kept(folder: Path, name: str, **weights: list[float]) -> list[Path]:
+    np.savez(folder / f"{name}.npz", **{key: np.array(value) for key, value in weights.items()})
+    return [folder / f"{name}.npz"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [([3.0, 1.0], 0.0), ([3.0, 2.0], 0.5), ([np.nan, 1.0], None), ([np.inf, 1.0], None)],
+)
+def test_a_distance_is_a_part_of_what_changed(
+    tmp_path: Path, found: list[float], expected: float | None
+) -> None:
+    truth = kept(tmp_path, "truth", a=[3.0, 1.0])
+    ours = kept(tmp_path, "found", a=found)
+    assert strays(ours, truth, truth, {"a": np.array([1.0, 1.0])}) == (expected,)
+
+
+def test_where_nothing_should_change_any_distance_is_infinite(tmp_path: Path) -> None:
+    truth, ours = kept(tmp_path, "truth", a=[1.0]), kept(tmp_path, "found", a=[1.5])
+    assert strays(ours, truth, truth, {"a": np.array([1.0])}) == (None,)
+    assert strays(truth, truth, truth, {"a": np.array([1.0])}) == (0.0,)
