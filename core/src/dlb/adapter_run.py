@@ -32,6 +32,7 @@ from dlb.record import Exported, Quality, Timing
 from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
+from dlb.workload.shapes import trained_names
 
 __all__ = ["AdapterRun", "run_adapter"]
 
@@ -246,13 +247,14 @@ class _Climb:
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
         self.reporter.phase(self.ran.adapter, "following float32")
-        start = self.prepared.reference.weights
-        exact = self.follow(group, "float64", start)
-        rounded = self.follow(group, "float32", start)
+        weights = self.prepared.reference.weights
+        start = {name: weights[name] for name in trained_names(self.request.workload.model)}
+        exact = self.follow(group, "float64", weights)
+        rounded = self.follow(group, "float32", weights)
         perturbed = []
         if self.home == self.request.homes[0]:
             for seed in range(self.request.seed, self.request.seed + divergence.PERTURBATIONS):
-                beside = self.follow(group, "float32", divergence.nudged(start, seed))
+                beside = self.follow(group, "float32", divergence.nudged(weights, seed))
                 perturbed.append(divergence.strays(beside, rounded, exact, start))
         self.ran.divergence = Divergence(
             adapter=self.ran.adapter,

@@ -50,3 +50,9 @@ def test_where_nothing_should_change_any_distance_is_infinite(tmp_path: Path) ->
     truth, ours = kept(tmp_path, "truth", a=[1.0]), kept(tmp_path, "found", a=[1.5])
     assert strays(ours, truth, truth, {"a": np.array([1.0])}) == (None,)
     assert strays(truth, truth, truth, {"a": np.array([1.0])}) == (0.0,)
+
+
+def test_a_weight_that_is_missing_or_of_another_shape_is_infinitely_far(tmp_path: Path) -> None:
+    truth, start = kept(tmp_path, "truth", a=[1.0], b=[2.0]), {"a": np.ones(1), "b": np.ones(1)}
+    for name, found in (("less", {"a": [1.0]}), ("wider", {"a": [1.0], "b": [2.0, 2.0]})):
+        assert strays(kept(tmp_path, name, **found), truth, truth, start) == (None,)

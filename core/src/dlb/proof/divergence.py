@@ -58,18 +58,20 @@ def follow(model: RemoteModel, data: Path, order: Array, folder: Path) -> list[P
     for step in looked_at(len(order)):
         model.train(data, order[done:step], via="memory", first_step=done)
         done = step
-        weights = model.weights()[0]
+        found = model.weights()[0]
         kept.append(folder / f"{step}.npz")
-        write_arrays(kept[-1], {name: weights[name] for name in trained})
+        write_arrays(kept[-1], {name: found[name] for name in trained if name in found})
     return kept
 
 
 def strays(
     found: Sequence[Path], beside: Sequence[Path], truth: Sequence[Path], start: Mapping[str, Array]
 ) -> tuple[float | None, ...]:
-    """``||found - beside|| / ||truth - start||`` over all parameters, after each step looked at.
+    """``||found - beside|| / ||truth - start||`` over the trained parameters, which ``start`` holds,
+    after each step looked at.
 
-    Null stands for infinity: where a weight is no number, or nothing should have changed.
+    Null stands for infinity: where a weight is no number, is missing or of another shape, or nothing
+    should have changed.
     """
     return tuple(map(partial(_stray, start=start), found, beside, truth))
 
@@ -77,9 +79,13 @@ def strays(
 def _stray(found: Path, beside: Path, truth: Path, start: Mapping[str, Array]) -> float | None:
     apart = moved = 0.0
     with np.load(found) as ours, np.load(beside) as theirs, np.load(truth) as exact:
-        for name in exact.files:
-            apart += float(np.sum((ours[name].astype(np.float64) - theirs[name]) ** 2))
-            moved += float(np.sum((exact[name] - start[name].astype(np.float64)) ** 2))
+        for name, before in start.items():
+            three = [one[name] for one in (ours, theirs, exact) if name in one.files]
+            if [array.shape for array in three] != [before.shape] * 3:
+                return None
+            one, other, after = (array.astype(np.float64) for array in three)
+            apart += float(np.sum((one - other) ** 2))
+            moved += float(np.sum((after - before) ** 2))
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0

@@ -120,7 +120,7 @@ def _climbing() -> tuple[Level, ...]:
 
 def _place(rung: Rung) -> tuple[str, Figure | None]:
     """Where a rung failed first, and how far apart it is there."""
-    named = re.match(r"first layer past the gate: ([^,]+), (.+)", rung.detail)
+    named = re.match(r"first layer past the gate: ([^,]+), ([^;]+)", rung.detail)
     if named:
         figure = next((one for one in rung.figures if one.tensor == named[1]), rung.worst)
         return f"layer {named[1]}, {named[2]}", figure

@@ -114,7 +114,8 @@ def prove_float64(
     check_gradients(gradients, reference.model)
     moved = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
     along = gradients.get("input")
-    keep(timed(lambda: rungs.slope_rung(adapter, reference.slopes(moved, along, seed))))
+    steps = {what: reference.step(what) for what in ("all parameters", "input")}
+    keep(timed(lambda: rungs.slope_rung(adapter, reference.slopes(moved, along, seed), steps)))
     return gradients
 
 
@@ -141,7 +142,7 @@ def _prove_layers(
         inputs = as_dtype(reference.inputs, "float64")
         values.update(model.forward(inputs, training=training, layers=list(truth)))
         name = f"forward float64{mode}"
-        return rungs.forward_rung(adapter, name, reference.model, values, truth, rungs.FLOAT64_GATE)
+        return rungs.forward_rung(adapter, name, reference.model, values, truth)
 
     def alone() -> Rung:
         name = f"layers alone{mode}"
@@ -248,14 +249,13 @@ def prove_float32(model: RemoteModel, seeded: Reference, adapter: str, keep: Kee
     keep(timed(lambda: rungs.weights_rung(adapter, "float32", model.weights()[0], seeded.weights)))
     keep(
         timed(
-            lambda: rungs.forward_rung(
+            lambda: rungs.rounding_rung(
                 adapter,
-                "forward float32",
                 seeded.model,
                 model.forward(inputs),
                 {last: seeded.layers[last]},
                 seeded.float32_gate,
-                "float32",
+                seeded.witness,
             )
         )
     )

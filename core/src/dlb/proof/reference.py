@@ -110,6 +110,20 @@ class Reference:
         return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
     @property
+    def witness(self) -> float:
+        """How far ONNX Runtime's float32 logits of the canonical graph are from the truth: a second
+        account of what the graph computes, by other code."""
+        return self._once("witness", self._witness)
+
+    def _witness(self) -> float:
+        from dlb.graph.canonical import canonical_graph
+        from dlb.graph.runtime import run_model
+
+        graph = canonical_graph(self.model, self.weights, dtype="float32")
+        logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
+        return relative_l2(logits, self.layers[self.model.nodes[-1].name])
+
+    @property
     def float32_gate(self) -> float:
         """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
         is, on the same graph.
@@ -117,16 +131,7 @@ class Reference:
         Where that is further than rounding explains, ONNX Runtime computes something else (before
         1.31 the last window of an average pooling in ceil mode), and is no witness.
         """
-        return self._once("float32 gate", self._float32_gate)
-
-    def _float32_gate(self) -> float:
-        from dlb.graph.canonical import canonical_graph
-        from dlb.graph.runtime import run_model
-
-        graph = canonical_graph(self.model, self.weights, dtype="float32")
-        logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
-        truth = self.layers[self.model.nodes[-1].name]
-        error = relative_l2(logits, truth)
+        error = self.witness
         return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)
 
     def slopes(
@@ -143,7 +148,7 @@ class Reference:
             inputs: gradient of the input, or None for integers.
         """
         name = self.model.input.name
-        found = {"all parameters": self._middle("parameters", gradients, seed)}
+        found = {"all parameters": self._middle("all parameters", gradients, seed)}
         if inputs is not None:
             found["input"] = self._middle("input", {name: inputs}, seed)
         return found
@@ -152,7 +157,7 @@ class Reference:
         self, what: str, gradients: Mapping[str, Array], seed: int
     ) -> tuple[float, float, float]:
         """The slope of median error of several directions."""
-        at = self.weights if what == "parameters" else {self.model.input.name: self.inputs}
+        at = self._moved(what)
         # In the model's order: every adapter must be asked along the same directions.
         gradients = {key: gradients[key] for key in at if key in gradients}
         total = np.sqrt(sum(float(np.sum(array**2)) for array in gradients.values()))
@@ -168,26 +173,36 @@ class Reference:
             own = sum(float(np.sum(gradients[key] * direction[key])) for key in gradients) / norm
             # Differences do not depend on the adapter.
             difference = self._once(
-                (what, seed, number), partial(self._difference, at, direction, float(norm))
+                (what, seed, number), partial(self._difference, what, direction, float(norm))
             )
             tried.append((own, difference, typical))
         # A NaN sorts last, so that it cannot hide behind the others.
         ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
         return ordered[DIRECTIONS // 2]
 
-    def _difference(
-        self, at: Mapping[str, Array], direction: Mapping[str, Array], norm: float
-    ) -> float:
+    def step(self, what: str) -> float:
+        """The step of differences, small beside the norm of what is moved, whatever its scale.
+
+        Args:
+            what: ``all parameters`` or ``input``.
+        """
+        at = self._moved(what)
+        trained = [at[name] for name in at if name not in state_names(self.model)]
+        scale = np.sqrt(sum(float(np.sum(array.astype(np.float64) ** 2)) for array in trained))
+        return STEP * max(float(scale), 1.0)
+
+    def _moved(self, what: str) -> Mapping[str, Array]:
+        return self.weights if what == "all parameters" else {self.model.input.name: self.inputs}
+
+    def _difference(self, what: str, direction: Mapping[str, Array], norm: float) -> float:
         """The loss's central difference along a direction of a norm, brought to length 1."""
-        start = {key: at[key].astype(np.float64) for key in direction}
-        # A step that is small beside the numbers it moves, whatever their scale.
-        scale = np.sqrt(sum(float(np.sum(array**2)) for array in start.values()))
-        step = STEP * max(float(scale), 1.0)
+        at, step = self._moved(what), self.step(what)
         base: dict[str, Array] = {self.model.input.name: self.inputs, "labels": self.labels}
         ends = []
         for sign in (1.0, -1.0):
             moved = {
-                key: array + sign * step / norm * direction[key] for key, array in start.items()
+                key: at[key].astype(np.float64) + sign * step / norm * array
+                for key, array in direction.items()
             }
             ends.append(float(self._loss().run({**base, **moved}, ["loss"])["loss"]))
         return (ends[0] - ends[1]) / (2 * step)

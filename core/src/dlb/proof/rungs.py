@@ -28,6 +28,7 @@ __all__ = [
     "float32_rungs",
     "forward_rung",
     "not_run",
+    "rounding_rung",
     "slope_rung",
     "structure_rung",
     "trajectory_rung",
@@ -38,6 +39,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
 
+CANONICAL = "canonical graph in float64"
 ALONE = "canonical layer in float64, given the adapter's own inputs to it"
 
 #: In float64 the same mathematics agrees to about 1e-15; another meaning shows far above this.
@@ -92,16 +94,27 @@ def forward_rung(
     model: Model,
     found: Tensors,
     truth: Tensors,
-    gate: float,
-    level: Level = "forward",
+    gate: float = FLOAT64_GATE,
 ) -> Rung:
     """Values of a forward pass against the canonical graph's in float64.
 
     ``truth`` is in the order of the layers: the first past the gate is named.
     """
-    return _layers_rung(
-        name, level, adapter, "canonical graph in float64", model, found, truth, gate
-    )
+    return _layers_rung(name, "forward", adapter, CANONICAL, model, found, truth, gate)
+
+
+def rounding_rung(
+    adapter: str, model: Model, found: Tensors, truth: Tensors, gate: float, witness: float
+) -> Rung:
+    """Values of a float32 forward pass against the canonical graph's in float64.
+
+    Args:
+        witness: distance of ONNX Runtime's, on the canonical graph.
+    """
+    name = "forward float32"
+    rung = _layers_rung(name, "float32", adapter, CANONICAL, model, found, truth, gate)
+    told = f"ONNX Runtime on the canonical graph: {witness:.1e}"
+    return msgspec.structs.replace(rung, detail=f"{rung.detail}; {told}" if rung.detail else told)
 
 
 def alone_rung(adapter: str, name: str, model: Model, found: Tensors, truth: Tensors) -> Rung:
@@ -148,12 +161,15 @@ def shown(layer: Layer) -> str:
     return f"{type_name(layer)}({inside})"
 
 
-def slope_rung(adapter: str, slopes: Mapping[str, tuple[float, float, float]]) -> Rung:
+def slope_rung(
+    adapter: str, slopes: Mapping[str, tuple[float, float, float]], steps: Mapping[str, float]
+) -> Rung:
     """Directional derivatives: the adapter's gradient against finite differences.
 
     Args:
         slopes: (by the gradient, by differences of the canonical graph's loss, typical size) by
             direction.
+        steps: of the differences, by direction.
     """
     found = worst_first(
         figure(name, np.array([gradient]), np.array([difference]), typical)
@@ -167,6 +183,8 @@ def slope_rung(adapter: str, slopes: Mapping[str, tuple[float, float, float]]) -
         verdict=verdict(passes(found, SLOPE_GATE)),
         gate=SLOPE_GATE,
         figures=found,
+        detail="central differences, step "
+        + ", ".join(f"{steps[name]:.1e} along {name}" for name in slopes),
     )
 
 
