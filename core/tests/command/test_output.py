@@ -45,7 +45,8 @@ def test_version(dlb: Dlb) -> None:
 def test_show(dlb: Dlb) -> None:
     workload = TESTS / "workloads" / "mlp.toml"
     assert "25,450 parameters" in dlb("show", workload).out
-    assert dlb("show", workload, "--json").document["parameters"]["fc2"] == 330
+    document = dlb("show", workload, "--json").document
+    assert document["parameters"]["fc2"] == 330 and document["multiply_adds"]["fc2"] == 320
     dlb.run()
     (path,) = dlb.out.glob("*.json")
     assert "proven" in dlb("show", path).out

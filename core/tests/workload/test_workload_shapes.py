@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_strategies import models
 
 from dlb import workload as W
+from dlb.catalogue import load_workload
+from dlb.conformance import random_models
 from dlb.errors import ShapeError, WorkloadError
-from dlb.workload.shapes import trained_names, window_sizes
+from dlb.graph.canonical import canonical_graph
+from dlb.workload.initial import initial_weights
+from dlb.workload.shapes import multiply_adds, trained_names, window_sizes
 
 Shape = tuple[int, ...]
 
@@ -222,3 +228,39 @@ def test_every_layer_has_a_shape(drawn: W.Model) -> None:
     shapes = W.infer_shapes(drawn)
     assert list(shapes) == [drawn.input.name, *(node.name for node in drawn.nodes)]
     assert all(size > 0 for shape in shapes.values() for size in shape)
+
+
+def test_multiply_adds_of_a_known_network() -> None:
+    """LeNet-5 by hand: places times weights."""
+    assert multiply_adds(load_workload("lenet5").model) == {
+        "conv1": 28 * 28 * 32 * 25,
+        "conv2": 14 * 14 * 64 * 32 * 25,
+        "fc1": 3136 * 512,
+        "fc2": 512 * 10,
+    }
+
+
+# Without pooling: onnx infers another size than its own operator makes, rounding up.
+@given(random_models.models(frozenset(W.layer_types()) - {"max_pool", "average_pool"}))
+@settings(max_examples=60, deadline=None)
+def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
+    """Counted again from the ONNX graph: its initialisers, and what shape inference says."""
+    graph = onnx.shape_inference.infer_shapes(
+        canonical_graph(model, initial_weights(model, 0)), strict_mode=True
+    ).graph
+    shapes = {
+        one.name: [size.dim_value for size in one.type.tensor_type.shape.dim]
+        for one in (*graph.value_info, *graph.output, *graph.input)
+    }
+    # Weights of some layers are turned first.
+    sizes = {**shapes, **{one.name: list(one.dims) for one in graph.initializer}}
+    total = 0
+    for node in graph.node:
+        if node.op_type == "Conv":
+            total += math.prod(shapes[node.output[0]][2:]) * math.prod(sizes[node.input[1]])
+        elif node.op_type in ("Gemm", "MatMul"):
+            total += math.prod(shapes[node.output[0]][1:-1]) * math.prod(sizes[node.input[1]])
+        elif node.op_type == "LSTM":
+            steps = shapes[node.output[0]][0]
+            total += steps * sum(math.prod(sizes[name]) for name in node.input[1:3])
+    assert total == sum(multiply_adds(model).values())

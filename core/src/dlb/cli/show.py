@@ -43,7 +43,13 @@ def show_record(path: Path, as_json: bool) -> None:
 def show_workload(name: str, as_json: bool) -> None:
     """Layers with their shapes and parameters."""
     from dlb.catalogue import load_workload
-    from dlb.workload import infer_shapes, parameter_shapes, type_name, workload_hash
+    from dlb.workload import (
+        infer_shapes,
+        multiply_adds,
+        parameter_shapes,
+        type_name,
+        workload_hash,
+    )
     from dlb.workload.files import to_document
 
     read = load_workload(name)
@@ -54,6 +60,7 @@ def show_workload(name: str, as_json: bool) -> None:
         )
         for node in read.model.nodes
     }
+    work = multiply_adds(read.model)
     if as_json:
         print_json(
             {
@@ -61,6 +68,7 @@ def show_workload(name: str, as_json: bool) -> None:
                 "hash": workload_hash(read),
                 "shapes": shapes,
                 "parameters": counts,
+                "multiply_adds": work,
             }
         )
         return
@@ -77,16 +85,20 @@ def show_workload(name: str, as_json: bool) -> None:
                 ", ".join(node.inputs),
                 size,
                 f"{counts[node.name]:,}",
+                f"{work[node.name]:,}" if node.name in work else "",
                 ", ".join(attributes),
             ]
         )
     print_table(
-        ["layer", "type", "inputs", "output", "parameters", "attributes"],
+        ["layer", "type", "inputs", "output", "parameters", "multiply-adds", "attributes"],
         rows,
         f"{read.name}: {read.title}",
-        right=["parameters"],
+        right=["parameters", "multiply-adds"],
     )
-    click.echo(f"{sum(counts.values()):,} parameters; hash {workload_hash(read)}")
+    click.echo(
+        f"{sum(counts.values()):,} parameters; {sum(work.values()):,} multiply-adds a sample; "
+        f"hash {workload_hash(read)}"
+    )
     click.echo(
         f"data {read.data.name}; batch size {read.batch_size}; {read.optimizer}; {read.schedule}"
     )

@@ -22,7 +22,7 @@ from dlb.workload.layers import (
     type_name,
 )
 from dlb.workload.model import Data, Input, Model, Node, Workload, workload_hash
-from dlb.workload.shapes import infer_shapes, parameter_shapes, state_names
+from dlb.workload.shapes import infer_shapes, multiply_adds, parameter_shapes, state_names
 from dlb.workload.training import (
     SGD,
     Adam,
@@ -67,6 +67,7 @@ __all__ = [
     "infer_shapes",
     "layer_types",
     "learning_rate",
+    "multiply_adds",
     "parameter_shapes",
     "state_names",
     "type_name",

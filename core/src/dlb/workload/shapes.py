@@ -13,7 +13,14 @@ from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
 
-__all__ = ["Shape", "infer_shapes", "parameter_shapes", "state_names", "trained_names"]
+__all__ = [
+    "Shape",
+    "infer_shapes",
+    "multiply_adds",
+    "parameter_shapes",
+    "state_names",
+    "trained_names",
+]
 
 Shape = tuple[int, ...]
 #: Of one axis; what frameworks index with 32 bits.
@@ -74,6 +81,26 @@ def trained_names(model: Model) -> tuple[str, ...]:
     """Names of the trained parameters, in order."""
     states = set(state_names(model))
     return tuple(name for name in parameter_shapes(model) if name not in states)
+
+
+def multiply_adds(model: Model) -> dict[str, int]:
+    """Multiply-adds of one sample's forward pass in each layer with a matrix to multiply by.
+
+    Of convolutions, linear and recurrent layers: every weight once for each place it is applied at
+    (a pixel, a time step); biases, activations, pooling and normalisation are not counted, as is
+    the custom (He et al. 2015, arXiv:1512.03385, table 1).
+    """
+    shapes = infer_shapes(model)
+    found = {}
+    for node in model.wired():
+        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM)):
+            # Channels come first in a map, and last in a sequence.
+            out = shapes[node.name]
+            places = out[1:] if isinstance(node.layer, L.Conv) else out[:-1]
+            weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
+            matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
+            found[node.name] = math.prod(places) * matrices
+    return found
 
 
 def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
