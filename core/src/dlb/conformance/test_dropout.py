@@ -174,9 +174,7 @@ def test_a_mask_is_nothing_in_evaluation(adapter: Adapter, name: str) -> None:
 
 @pytest.mark.parametrize("samples", BATCHES)
 @pytest.mark.parametrize("name", MASKED)
-def test_gradients_pass_where_the_mask_lets_them(
-    adapter: Adapter, name: str, samples: int
-) -> None:
+def test_gradients_pass_where_the_mask_lets_them(adapter: Adapter, name: str, samples: int) -> None:
     model, weights, masks = _masked(adapter, name)
     built = adapter.build(model, weights, batch_size=samples, masks=masks)
     inputs, labels = random_batch(model, samples=samples)

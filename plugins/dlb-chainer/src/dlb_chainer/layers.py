@@ -311,8 +311,10 @@ def told(layer: Any) -> str:
     for key, value in attributes.items():
         if isinstance(value, (partial, Padded, Scaled)) or inspect.isfunction(value):
             inside.append(f"{key}={told(value)}")
-        elif isinstance(value, (bool, int, float, str, tuple)) and not key.startswith("_"):
-            inside.append(f"{key}={value}")
         elif key == "scale":
             inside.append(f"{key}={np.unique(value).tolist()}")
+        elif key.startswith("_") or key in ("name", "cudnn_fast"):
+            continue  # of the link itself, not of what it computes
+        elif isinstance(value, (bool, int, float, str, tuple)):
+            inside.append(f"{key}={value}")
     return f"{name}({', '.join(inside)})"

@@ -158,6 +158,9 @@ class Padded(HybridBlock):
         padded = F.pad(inputs, mode="constant", pad_width=self.width, constant_value=self.value)
         return self.layer(padded)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(pad_width={self.width}, value={self.value}, {self.layer!r})"
+
 
 class PaddedAverage(Padded):
     """Average pooling over the padding, set right where it is not to be counted."""

@@ -117,6 +117,9 @@ class Padded(nn.Module):
         height, width = self.sizes
         return self.layer(self.pad(inputs))[..., :height, :width]
 
+    def extra_repr(self) -> str:
+        return f"sizes={self.sizes}"
+
 
 class UncountedAverage(Padded):
     """Average pooling with uneven pads that are not counted."""
