@@ -148,7 +148,7 @@ def test_each_strategy_lays_out_its_workers(adapter: Adapter, workers: int) -> N
 
 
 #: Two layers of a type that differ in one attribute.
-APART = {
+APART: dict[str, tuple[W.Layer, ...]] = {
     "conv": (
         W.Conv(out_channels=2, kernel=(3, 3)),
         W.Conv(out_channels=2, kernel=(3, 3), groups=2),
