@@ -23,3 +23,10 @@ def test_a_planted_difference_is_found(name: str) -> None:
 def test_without_a_difference_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["planted"])
     assert certificate.word("planted") == "proven"
+
+
+def test_the_culprit_is_named_as_described_and_as_built() -> None:
+    found = find(PLANTS["batch norm's epsilon 1e-3 for 1e-5"], WORKLOADS)
+    assert found is not None
+    assert found.where == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
+    assert found.built.startswith("BatchNorm2d(8, eps=0.001, momentum=")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,14 +23,16 @@ from dlb.proof.certificate import Divergence, Rung
 from dlb.proof.ladder import (
     FEW_SAMPLES,
     batch_gradients,
+    prove_dropout,
     prove_export,
     prove_float32,
     prove_float64,
     prove_updates,
     timed,
 )
+from dlb.proof.reference import Reference
 from dlb.record import Exported, Quality, Timing
-from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
+from dlb.request import PRACTICE_BATCH, PROOF_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 from dlb.workload.shapes import trained_names
@@ -39,6 +42,10 @@ __all__ = ["AdapterRun", "run_adapter"]
 Array = npt.NDArray[Any]
 #: Levels whose rungs are of the object that is timed.
 TIMED_LEVELS = {"weights", "float32", "structure", "export"}
+#: Levels whose rungs run dropouts in training mode, with masks.
+MASKED_LEVELS = {"forward", "layers", "gradients", "update", "trajectory", "float32", "distributed"}
+#: The contract that has masks.
+MASKS_CONTRACT = (1, 2)
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.
@@ -55,6 +62,8 @@ class AdapterRun:
         rungs: what it was held against.
         gradients, changes: its float64 gradients, and what its float64 steps changed, to be
             compared across adapters.
+        masked: whether its dropouts were given masks, where the workload has any; if not, only
+            another such adapter can be compared with it.
         exact, rounded: its gradients of a few batches, in float64 and in float32.
         divergence: how far its float32 steps stray.
         failure: what ended it early, one line.
@@ -65,6 +74,7 @@ class AdapterRun:
     version: str = ""
     deviations: tuple[str, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
+    masked: bool = True
     gradients: dict[str, Array] = field(default_factory=dict)
     changes: dict[str, Array] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
@@ -117,6 +127,7 @@ class _Climb:
         self.reporter = reporter
         self.ran = ran
         self.stop = stop
+        self.reference: Reference = prepared.reference
         self.scratch = prepared.scratch / home.adapter
         self.scratch.mkdir()
 
@@ -182,6 +193,11 @@ class _Climb:
         adapters = group.call("describe")[0]["adapters"]
         described = next(one for one in adapters if one["name"] == ran.adapter)
         ran.deviations = tuple(described["deviations"])
+        contract = tuple(described.get("contract", (1, 0)))
+        if ran.masked and self.prepared.reference.masks and contract < MASKS_CONTRACT:
+            ran.masked, self.reference = False, self.prepared.without_dropout
+            if request.levels & MASKED_LEVELS:
+                ran.rungs.append(rungs.masks_rung(ran.adapter, contract))
 
     def is_synchronous(self, group: Group) -> bool:
         """Whether the strategy must end as one worker does; if not, the rung says so."""
@@ -202,18 +218,24 @@ class _Climb:
         batch_size: int,
         weights: Mapping[str, Array] | None = None,
     ) -> RemoteModel:
-        """Build a model without dropout, from weights of which none is constant."""
-        prepared = self.prepared
-        given = prepared.reference.weights if weights is None else weights
-        return RemoteModel(group, prepared.proven, given, dtype=dtype, batch_size=batch_size)
+        """Build a model whose dropouts are given masks, from weights of which none is constant."""
+        reference = self.reference
+        return RemoteModel(
+            group,
+            msgspec.structs.replace(self.request.workload, model=reference.model),
+            reference.weights if weights is None else weights,
+            dtype=dtype,
+            batch_size=batch_size,
+            masks=reference.masks,
+        )
 
     def prove(self, group: Group) -> RemoteModel:
-        """Climb in float64 with a model built for it, dropout at rate 0."""
+        """Climb in float64 with a model built for it."""
         self.reporter.phase(self.ran.adapter, "proving in float64")
         model = self.build_for_proof(group, "float64", self.request.batch_size)
         self.ran.gradients = prove_float64(
             model,
-            self.prepared.reference,
+            self.reference,
             self.ran.adapter,
             self.request.seed,
             self.request.levels,
@@ -222,14 +244,17 @@ class _Climb:
         return model
 
     def prove_alone(self, group: Group) -> None:
-        """Updates in float64, and gradients in float32, of models built for it in one worker."""
+        """Native dropout and updates in float64, and gradients in float32, of models built for it
+        in one worker."""
         request, prepared, ran = self.request, self.prepared, self.ran
+        if prepared.reference.masks and "forward" in request.levels:
+            self.prove_dropout(group)
         if request.levels & {"update", "trajectory"}:
             self.reporter.phase(ran.adapter, "proving updates")
             model = self.build_for_proof(group, "float64", PRACTICE_BATCH)
             ran.changes = prove_updates(
                 model,
-                prepared.reference,
+                self.reference,
                 prepared.practice,
                 ran.adapter,
                 via=request.via,
@@ -240,14 +265,14 @@ class _Climb:
         if request.dtype == "float32" and "float32" in request.levels:
             for dtype, found in (("float64", ran.exact), ("float32", ran.rounded)):
                 model = self.build_for_proof(group, dtype, FEW_SAMPLES)
-                found += batch_gradients(model, prepared.reference)
+                found += batch_gradients(model, self.reference)
                 model.drop()
             self.follow_float32(group)
 
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
         self.reporter.phase(self.ran.adapter, "following float32")
-        weights = self.prepared.reference.weights
+        weights = self.reference.weights
         start = {name: weights[name] for name in trained_names(self.request.workload.model)}
         exact = self.follow(group, "float64", weights)
         rounded = self.follow(group, "float32", weights)
@@ -271,6 +296,17 @@ class _Climb:
         kept = divergence.follow(model, practice.path(dtype), practice.order, folder)
         model.drop()
         return kept
+
+    def prove_dropout(self, group: Group) -> None:
+        """What dropouts do that are given no masks, as those of the timed model are."""
+        self.reporter.phase(self.ran.adapter, "proving dropout")
+        request = self.request
+        weights = self.prepared.reference.weights
+        model = RemoteModel(
+            group, request.workload, weights, dtype="float64", batch_size=PROOF_BATCH
+        )
+        prove_dropout(model, request.workload.model, self.ran.adapter, request.seed, self.keep)
+        model.drop()
 
     def some_steps(self, model: RemoteModel) -> list[dict[str, Array]]:
         """Every worker's weights after some steps in float64."""

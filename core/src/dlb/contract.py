@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (1, 1)
+CONTRACT = (1, 2)
 
 DType = Literal["float32", "float64"]
 Device = Literal["cpu", "cuda"]
@@ -128,6 +128,10 @@ class BuildRequest:
         session: the strategy this process has joined, or None alone.
         variant: named choices the adapter offers (layout, compilation), empty for its default,
             which is the framework's own fast path.
+        masks: of models that are built for proofs only, what each dropout layer of a rate above 0
+            multiplies by in training mode instead of drawing: float32 zeros and ones
+            [rows, *shape of the layer's value] in canonical layout, by layer name. A batch of n
+            samples takes the first n rows; there are enough. Empty: every layer draws its own.
     """
 
     workload: Workload
@@ -137,6 +141,7 @@ class BuildRequest:
     batch_size: int
     session: StrategySession | None = None
     variant: Mapping[str, str] = field(default_factory=dict)
+    masks: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,14 @@ class TrainableModel(abc.ABC):
         Returns:
             the mean loss as something that ``float()`` takes; reading it may wait for the device.
         """
+
+    def native_layers(self) -> Mapping[str, str]:
+        """What the framework says of the layers that it built, by layer name, for people.
+
+        Read from the native objects, never from the description, so that the two can be compared.
+        Not abstract: it came with contract 1.2.
+        """
+        return {}
 
 
 @dataclass(frozen=True)

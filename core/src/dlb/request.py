@@ -18,7 +18,7 @@ from dlb.proof.reference import Reference
 from dlb.samples import load_samples, noise, random_labels
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Workload
-from dlb.workload.initial import initial_weights, proof_weights
+from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare", "share_cores"]
 
@@ -99,9 +99,10 @@ class Prepared:
         train, test: .npz files of the run's dtype with ``inputs`` and ``labels``.
         order: int64 [steps, batch_size].
         test_inputs, test_labels: what is in ``test``.
-        reference: the truth, at weights for proofs, on a small batch of noise.
+        reference: the truth, at weights for proofs, on a small batch of noise, with the masks that
+            dropouts are given.
+        without_dropout: the same with every dropout at rate 0, for adapters that take no masks.
         seeded: the truth at the weights that the timed model starts from.
-        proven: the workload with every dropout at rate 0, which proofs build.
         practice: what updates are proven on, noise too.
         canonical: the canonical graph at the seeded weights.
     """
@@ -114,8 +115,8 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
+    without_dropout: Reference
     seeded: Reference
-    proven: Workload
     practice: Practice
     canonical: Any
     where: str
@@ -168,7 +169,6 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     test = load_samples(workload, "test", request.dtype)
     order = sample_order(len(training.inputs), request.batch_size, request.steps, request.seed)
     weights = initial_weights(workload.model, request.seed)
-    proven = without_dropout(workload)
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
     inputs = noise(workload.model, request.seed, PROOF_BATCH)
@@ -186,6 +186,10 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     for dtype in ("float64", "float32"):
         arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
         write_arrays(practice.path(dtype), arrays)
+    proven = proof_weights(workload.model, request.seed)
+    # Only with a strategy are whole batches of the run given to a model that is built for proofs.
+    rows = max(PROOF_BATCH, request.batch_size if request.strategy else 0)
+    masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,
         weights=dict(weights),
@@ -194,11 +198,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         order=order,
         test_inputs=test.inputs,
         test_labels=test.labels,
-        reference=Reference(
-            proven.model, proof_weights(workload.model, request.seed), inputs, labels
-        ),
-        seeded=Reference(proven.model, weights, inputs, labels),
-        proven=proven,
+        reference=Reference(workload.model, proven, inputs, labels, masks),
+        without_dropout=Reference(without_dropout(workload.model), proven, inputs, labels),
+        seeded=Reference(workload.model, weights, inputs, labels),
         practice=practice,
         canonical=canonical_graph(workload.model, weights),
         where=training.where,

@@ -140,10 +140,15 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     changes = {one.adapter: one.changes for one in runs if one.changes}
     rounded = {one.adapter: one.rounded for one in runs if one.rounded}
     sound = _sound(runs)
-    if "gradients" in levels:
-        found += rungs.agreement_rungs("gradients", "gradients", gradients, sound)
-    if "trajectory" in levels:
-        found += rungs.agreement_rungs("trajectories", "trajectory", changes, sound)
+    for masked in (True, False):
+        # One with dropout and one without are not the same model.
+        alike = [one.adapter for one in runs if one.masked == masked]
+        some = {name: gradients[name] for name in alike if name in gradients}
+        if "gradients" in levels:
+            found += rungs.agreement_rungs("gradients", "gradients", some, sound)
+        some = {name: changes[name] for name in alike if name in changes}
+        if "trajectory" in levels:
+            found += rungs.agreement_rungs("trajectories", "trajectory", some, sound)
     if len(rounded) > 1:
         exact = {one.adapter: one.exact for one in runs}
         found += rungs.float32_rungs(rounded, exact)

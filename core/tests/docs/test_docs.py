@@ -372,7 +372,7 @@ def test_every_rung_is_told() -> None:
     told = rows(section(page("proof.md"), "The rungs"))
     sources = "".join(
         (ROOT / "core" / "src" / "dlb" / place).read_text(encoding="utf-8")
-        for place in ("proof/rungs.py", "proof/ladder.py", "run.py")
+        for place in ("proof/rungs.py", "proof/dropout.py", "proof/ladder.py", "run.py")
     )
     for name in told:
         plain = name.removesuffix(", training")

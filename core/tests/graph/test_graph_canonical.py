@@ -10,7 +10,7 @@ import pytest
 from exported_models import MODELS
 
 from dlb.errors import RequestError, UnsupportedError, WorkloadError
-from dlb.graph.canonical import canonical_graph, loss_graph
+from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
 from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
     BatchNorm,
@@ -112,6 +112,32 @@ def test_dropout_is_the_identity_and_at_rate_0_in_training():
         assert onnx.numpy_helper.to_array(held) == rate
         found = evaluate(graph, given(model))
         assert np.array_equal(found["dropout"], found["concat"])
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_dropout_multiplies_by_its_mask_in_training_alone(alone: bool):
+    model, inputs = MODELS["branches"], given(MODELS["branches"])
+    weights = initial_weights(model, 0)
+    mask = np.random.default_rng(1).integers(0, 2, (3, *infer_shapes(model)["dropout"])) * 1.0
+    for training in (False, True):
+        options = {"dtype": "float64", "training": training, "masks": {"dropout": mask}}
+        if alone:
+            graph = layers_graph(model, weights, **options)
+            values = evaluate(
+                canonical_graph(model, weights, dtype="float64", outputs="layers"), inputs
+            )
+            read = [value.name for value in graph.graph.input]
+            found = evaluate(
+                graph, {n: {**inputs, **values}[n.removeprefix("given/")] for n in read}
+            )
+            before = values["concat"]
+        else:
+            graph = canonical_graph(model, weights, outputs="layers", **options)
+            found = evaluate(graph, inputs)
+            before = found["concat"]
+        onnx.checker.check_model(graph, full_check=True)
+        expected = before * mask / (1 - 0.4) if training else before
+        assert np.array_equal(found["dropout"], expected)
 
 
 def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():

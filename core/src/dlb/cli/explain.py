@@ -47,6 +47,8 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     for one in found:
         size = "" if one.size is None else f", {one.size:.1e} apart"
         click.echo(f"\n{one.adapter} differs first in {one.rung}: {one.where}{size}")
+        if one.built:
+            click.echo(f"  as {one.adapter} has it: {one.built}")
         click.echo(f"  likely: {one.reason}")
         if one.others:
             click.echo(f"  failed too, and mostly follows: {', '.join(one.others)}")

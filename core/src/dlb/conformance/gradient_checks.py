@@ -28,6 +28,7 @@ def assert_gradients(
     labels: np.ndarray,
     dtype: str = "float64",
     seed: int = 2,
+    masks: Arrays | None = None,
 ) -> None:
     """Each gradient, dotted with a random direction, is the slope of the loss along it.
 
@@ -35,7 +36,7 @@ def assert_gradients(
     anywhere in it shows, and by as much as its own size.
     """
     random = np.random.default_rng(seed)
-    loss = truth.Loss(model, weights, inputs, labels)
+    loss = truth.Loss(model, weights, inputs, labels, masks or {})
     gradients = dict(found.parameters)
     if found.inputs is not None:
         gradients[model.input.name] = found.inputs

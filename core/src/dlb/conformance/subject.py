@@ -85,6 +85,7 @@ class Adapter:
         optimizer: W.Optimizer = PLAIN,
         schedule: W.Schedule | None = None,
         variant: Mapping[str, str] | None = None,
+        masks: Arrays | None = None,
     ) -> TrainableModel:
         """A model that is ready to train, at the optimizer's learning rate."""
         request = BuildRequest(
@@ -94,6 +95,7 @@ class Adapter:
             device="cpu",
             batch_size=batch_size,
             variant=variant or {},
+            masks=masks or {},
         )
         built = self.hook.dlb_build_model(framework=self.name, request=request)
         assert isinstance(built, TrainableModel), f"dlb_build_model gave {built!r}"

@@ -12,7 +12,7 @@ from dlb.workload.training import SGD, Adam
 
 from .closeness import VALUES, assert_near
 from .layer_cases import BY_LAYER
-from .models import CLASSES, chain, random_batch, random_weights
+from .models import CLASSES, chain, classifier, random_batch, random_weights
 from .processes import run_python
 from .subject import Adapter, workload
 
@@ -145,3 +145,36 @@ def test_each_strategy_lays_out_its_workers(adapter: Adapter, workers: int) -> N
         for process in plan.processes:
             for key, value in process.environment.items():
                 assert isinstance(key, str) and isinstance(value, str), strategy.name
+
+
+#: Two layers of a type that differ in one attribute.
+APART: dict[str, tuple[W.Layer, ...]] = {
+    "conv": (
+        W.Conv(out_channels=2, kernel=(3, 3)),
+        W.Conv(out_channels=2, kernel=(3, 3), groups=2),
+    ),
+    "batch_norm": (W.BatchNorm(epsilon=0.03), W.BatchNorm(epsilon=0.2)),
+    "lrn": (W.LRN(size=3, alpha=0.4), W.LRN(size=3, alpha=0.2)),
+    "max_pool": tuple(W.MaxPool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))),
+    "average_pool": tuple(
+        W.AveragePool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))
+    ),
+    "dropout": (W.Dropout(rate=0.2), W.Dropout(rate=0.3)),
+}
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_what_was_built_is_told_with_its_attributes(adapter: Adapter, kind: str) -> None:
+    told = []
+    for layer in APART[kind]:
+        model = classifier((2, 6, 5), layer, W.ReLU())
+        adapter.require(model)
+        dtype = adapter.described.dtypes[0]
+        said = adapter.build(model, random_weights(model), dtype).native_layers()
+        if not said:
+            pytest.skip(f"adapter '{adapter.name}' tells nothing of its layers")
+        assert set(said) == {node.name for node in model.nodes}
+        assert all(isinstance(text, str) and text for text in said.values())
+        told.append(said)
+    first, second = told
+    assert first[model.nodes[0].name] != second[model.nodes[0].name]

@@ -1,16 +1,20 @@
-"""Dropout: the identity in evaluation and at rate 0, its definition in training."""
+"""Dropout: the identity in evaluation and at rate 0, its definition in training, and with masks."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dlb import workload as W
+from dlb.workload.initial import proof_masks
 
-from .closeness import FLOAT32, FLOAT64, assert_same_bits, distance
-from .models import CLASSES, chain, random_weights
+from . import truth
+from .closeness import FLOAT32, FLOAT64, assert_near, assert_same_bits, distance
+from .gradient_checks import assert_gradients
+from .models import CLASSES, chain, classifier, random_batch, random_weights
 from .subject import Adapter
 
 pytestmark = pytest.mark.layer(type="dropout")
@@ -100,3 +104,92 @@ def test_training_steps_drop_too(adapter: Adapter) -> None:
     built = adapter.build(model, random_weights(model), batch_size=SAMPLES, optimizer=still)
     batch = adapter.native(_inputs("float64"), np.zeros(SAMPLES, np.int64))
     assert len({float(built.train_step(*batch)) for _ in range(4)}) == 4
+
+
+# --- by masks that are given -----------------------------------------------------------------
+
+#: Dropouts where values lie in other ways: features, maps, what is flattened, a sequence, and the
+#: input itself. No rate is 0.5, which is its own complement.
+MASKED = {
+    "features": chain((9,), W.Dropout(rate=0.3), W.Linear(out_features=CLASSES)),
+    "maps": classifier(
+        (2, 5, 4), W.Conv(out_channels=3, kernel=(2, 2)), W.Dropout(rate=0.2), W.Tanh()
+    ),
+    "flattened": chain(
+        (2, 5, 4),
+        W.Conv(out_channels=3, kernel=(2, 2)),
+        W.Flatten(),
+        W.Dropout(rate=0.4),
+        W.Linear(out_features=CLASSES),
+    ),
+    "sequence": chain(
+        (4, 3), W.LSTM(hidden=6), W.Dropout(rate=0.6), W.Linear(out_features=CLASSES)
+    ),
+    "two-in-a-row": chain(
+        (9,), W.Dropout(rate=0.3), W.Tanh(), W.Dropout(rate=0.7), W.Linear(out_features=CLASSES)
+    ),
+}
+#: Rows of the masks, and samples of batches: all of them, and fewer.
+ROWS, BATCHES = 7, (7, 3)
+
+
+def _masked(adapter: Adapter, name: str) -> tuple[W.Model, dict[str, np.ndarray], Any]:
+    """A model, its weights and masks; skips where the adapter's contract has no masks."""
+    model = MASKED[name]
+    adapter.require(model, "float64")
+    if adapter.described.contract < (1, 2):
+        pytest.skip(f"adapter '{adapter.name}' is made for a contract before 1.2, without masks")
+    return model, random_weights(model), proof_masks(model, 5, ROWS)
+
+
+def _first(masks: dict[str, np.ndarray], samples: int) -> dict[str, np.ndarray]:
+    return {name: mask[:samples] for name, mask in masks.items()}
+
+
+@pytest.mark.parametrize("samples", BATCHES)
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_decides_what_is_dropped(adapter: Adapter, name: str, samples: int) -> None:
+    model, weights, masks = _masked(adapter, name)
+    built = adapter.build(model, weights, batch_size=samples, masks=masks)
+    inputs, _ = random_batch(model, samples=samples)
+    layers = [node.name for node in model.nodes]
+    true = truth.values(model, weights, inputs, training=True, masks=_first(masks, samples))
+    for _ in range(2):
+        found = built.forward(inputs, training=True, layers=layers)
+        for layer in layers:
+            assert_near(found[layer], true[layer], FLOAT64, "float64", layer)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_is_nothing_in_evaluation(adapter: Adapter, name: str) -> None:
+    model, weights, masks = _masked(adapter, name)
+    inputs, _ = random_batch(model, samples=ROWS)
+    last = model.nodes[-1].name
+    with_masks, without = (
+        adapter.build(model, weights, batch_size=ROWS, masks=given).forward(inputs)[last]
+        for given in (masks, None)
+    )
+    assert_same_bits(with_masks, without, last)
+
+
+@pytest.mark.parametrize("samples", BATCHES)
+@pytest.mark.parametrize("name", MASKED)
+def test_gradients_pass_where_the_mask_lets_them(adapter: Adapter, name: str, samples: int) -> None:
+    model, weights, masks = _masked(adapter, name)
+    built = adapter.build(model, weights, batch_size=samples, masks=masks)
+    inputs, labels = random_batch(model, samples=samples)
+    found = built.gradients(inputs, labels)
+    first = _first(masks, samples)
+    assert_gradients(found, model, weights, inputs, labels, masks=first)
+    loss = float(built.train_step(*adapter.native(inputs, labels)))
+    assert loss == pytest.approx(truth.loss(model, weights, inputs, labels, first), rel=FLOAT64)
+
+
+def test_a_layer_without_a_mask_draws(adapter: Adapter) -> None:
+    model, weights, masks = _masked(adapter, "two-in-a-row")
+    given, drawn = masks
+    built = adapter.build(model, weights, batch_size=ROWS, masks={given: masks[given]})
+    inputs, _ = random_batch(model, samples=ROWS)
+    passes = [built.forward(inputs, training=True, layers=[given, drawn]) for _ in range(4)]
+    assert len({each[given].tobytes() for each in passes}) == 1
+    assert len({each[drawn].tobytes() for each in passes}) > 1

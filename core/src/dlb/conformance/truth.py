@@ -17,19 +17,36 @@ _LOSS_ROUNDING = 4 * np.finfo(np.float64).eps
 #: Step lengths of differences, longest first: the rounding of the loss counts for less in a long
 #: step; a kink of a ReLU or a maximum is less likely to lie within a short one.
 _STEPS = (3e-3, 3e-4, 3e-5, 3e-6)
+_NO_MASKS: Arrays = {}
 
 
 def values(
-    model: W.Model, weights: Arrays, inputs: np.ndarray, *, training: bool = False
+    model: W.Model,
+    weights: Arrays,
+    inputs: np.ndarray,
+    *,
+    training: bool = False,
+    masks: Arrays = _NO_MASKS,
 ) -> dict[str, np.ndarray]:
-    """The value of every layer; in training also ``layer.mean/running`` and the like."""
-    made = canonical_graph(model, weights, dtype="float64", outputs="layers", training=training)
+    """The value of every layer; in training also ``layer.mean/running`` and the like.
+
+    ``masks`` are those of dropouts, as many rows as the batch has.
+    """
+    made = canonical_graph(
+        model, weights, dtype="float64", outputs="layers", training=training, masks=masks
+    )
     return Evaluator(made).run({model.input.name: inputs})
 
 
-def loss(model: W.Model, weights: Arrays, inputs: np.ndarray, labels: np.ndarray) -> float:
+def loss(
+    model: W.Model,
+    weights: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    masks: Arrays = _NO_MASKS,
+) -> float:
     """The mean loss of a batch in training mode."""
-    return Loss(model, weights, inputs, labels).at({})
+    return Loss(model, weights, inputs, labels, masks).at({})
 
 
 @dataclass(frozen=True)
@@ -44,9 +61,15 @@ class Loss:
     """The loss of one batch in training mode, as a function of the parameters and the input."""
 
     def __init__(
-        self, model: W.Model, weights: Arrays, inputs: np.ndarray, labels: np.ndarray
+        self,
+        model: W.Model,
+        weights: Arrays,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        masks: Arrays = _NO_MASKS,
     ) -> None:
-        self._evaluator = Evaluator(loss_graph(model, weights, dtype="float64", training=True))
+        graph = loss_graph(model, weights, dtype="float64", training=True, masks=masks)
+        self._evaluator = Evaluator(graph)
         self._fixed = {model.input.name: inputs, LABELS: labels}
         self._start = {
             **{name: np.asarray(value, np.float64) for name, value in weights.items()},

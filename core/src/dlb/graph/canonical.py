@@ -45,6 +45,8 @@ GIVEN = "given/"
 
 Precision = Literal["float32", "float64"]
 Outputs = Literal["logits", "layers"]
+Masks = Mapping[str, npt.NDArray[Any]]
+_NO_MASKS: Masks = {}
 _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 
 
@@ -55,6 +57,7 @@ def canonical_graph(
     dtype: Precision = "float32",
     outputs: Outputs = "logits",
     training: bool = False,
+    masks: Masks = _NO_MASKS,
 ) -> onnx.ModelProto:
     """The canonical graph of a model with these weights.
 
@@ -65,7 +68,10 @@ def canonical_graph(
         outputs: ``logits`` for the last layer's value, ``layers`` for every layer's, in order.
         training: batch normalisation takes the batch's statistics, and the running ones that
             follow are outputs ``layer.mean/running`` and ``layer.variance/running``, after the
-            others. Dropout is then at rate 0, since its masks cannot be matched across frameworks.
+            others.
+        masks: what dropout multiplies by in training before it scales, [batch, *shape] of zeros
+            and ones by layer name; the graph is then of that batch size. A dropout without one is
+            at rate 0 in training, since what frameworks draw cannot be matched.
 
     Returns:
         A model from ``model.input.name`` [batch, ...] (``dtype``, or int64 for an index) to the
@@ -74,7 +80,7 @@ def canonical_graph(
     Raises:
         WorkloadError: the model does not hold together, or the weights are not its own.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training)
+    pieces, shapes, element = _build(model, weights, dtype, training, masks)
     names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
     values = [_value(name, shapes[name], element) for name in names]
     return _model(pieces, [_input(model, element)], values + _running(pieces, element))
@@ -86,6 +92,7 @@ def layers_graph(
     *,
     dtype: Precision = "float64",
     training: bool = False,
+    masks: Masks = _NO_MASKS,
 ) -> onnx.ModelProto:
     """Every layer of the canonical graph by itself, none reading what another computes.
 
@@ -95,7 +102,7 @@ def layers_graph(
     Raises:
         WorkloadError: as :func:`canonical_graph`.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training)
+    pieces, shapes, element = _build(model, weights, dtype, training, masks)
     read = {source for node in model.wired() for source in node.inputs}
     for node in pieces.nodes:
         layer = node.output[0].split("/")[0]
@@ -120,6 +127,7 @@ def loss_graph(
     dtype: Precision = "float64",
     outputs: Outputs = "logits",
     training: bool = False,
+    masks: Masks = _NO_MASKS,
 ) -> onnx.ModelProto:
     """The canonical graph followed by the loss, ONNX SoftmaxCrossEntropyLoss averaged.
 
@@ -131,7 +139,7 @@ def loss_graph(
         WorkloadError: as :func:`canonical_graph`; the logits have axes that a loss cannot take; or
             a layer or the input is called ``labels`` or ``loss``.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training)
+    pieces, shapes, element = _build(model, weights, dtype, training, masks)
     taken = {LABELS, LOSS} & set(shapes)
     if taken:
         raise WorkloadError(
@@ -157,14 +165,18 @@ def loss_graph(
 
 
 def _build(
-    model: Model, weights: Mapping[str, npt.NDArray[Any]], dtype: Precision, training: bool
+    model: Model,
+    weights: Mapping[str, npt.NDArray[Any]],
+    dtype: Precision,
+    training: bool,
+    masks: Masks,
 ) -> tuple[Pieces, dict[str, Shape], int]:
     if dtype not in _ELEMENT_TYPES:
         raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
     shapes = infer_shapes(model)
     parameters = parameter_shapes(model)
     _check_weights(parameters, weights)
-    pieces = Pieces(np.dtype(dtype), training)
+    pieces = Pieces(np.dtype(dtype), training, masks)
     for name in parameters:
         pieces.initializer(name, np.asarray(weights[name]))
     for node in model.wired():

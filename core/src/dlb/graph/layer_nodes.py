@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,18 @@ class Pieces:
     Attributes:
         dtype: of every real number in it.
         training: whether batch normalisation takes the batch's statistics.
+        masks: what dropout multiplies by in training, by layer name.
         nodes: in order.
         initializers: by name.
         running: shapes of the running statistics that training puts out, by name.
     """
 
-    def __init__(self, dtype: np.dtype[Any], training: bool) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], training: bool, masks: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
         self.dtype = dtype
         self.training = training
+        self.masks = masks
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, npt.NDArray[Any]] = {}
         self.running: dict[str, Shape] = {}
@@ -158,6 +162,12 @@ def _pool(
 def _dropout(
     pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
 ) -> None:
+    if pieces.training and name in pieces.masks:
+        mask = pieces.initializer(f"{name}/mask", pieces.masks[name])
+        kept = pieces.initializer(f"{name}/kept", np.array(1 - layer.rate))
+        masked = pieces.node("Mul", [*inputs, mask], f"{name}/masked")
+        pieces.node("Div", [masked, kept], name)
+        return
     rate = 0.0 if pieces.training else layer.rate
     pieces.node("Dropout", [*inputs, pieces.initializer(f"{name}/rate", np.array(rate))], name)
 

@@ -36,7 +36,8 @@ _LAYERS = {
 _TRAINING = {
     "batch_norm": "the batch's variance (biased or not), epsilon, or running statistics used in "
     "training",
-    "dropout": "dropout that acts although its rate is 0",
+    "dropout": "the rate taken for the part that is kept, no scaling by 1 / (1 - rate), or a mask "
+    "that is drawn anew where one was given",
 }
 _LEVELS: dict[Level, str] = {
     "weights": "the way of a weight into the framework and back: its layout, its type, or one that "
@@ -65,6 +66,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         adapter: whose.
         level, rung: the first of the ladder that failed.
         where: the layer or tensor: the first past the gate, or the furthest.
+        built: what the framework says of that layer as it built it; empty where it says nothing.
         size: relative L2 distance there; null stands for infinity, or where nothing was measured.
         reason: what it probably is.
         others: further rungs that failed, which usually follow from it.
@@ -77,6 +79,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     size: float | None
     reason: str
+    built: str = ""
     others: tuple[str, ...] = ()
     not_run: tuple[str, ...] = ()
 
@@ -93,13 +96,14 @@ def explain(certificate: Certificate) -> list[Explanation]:
         if not failed:
             continue
         first = failed[0]
-        where, figure = _place(first)
+        where, built, figure = _place(first)
         found.append(
             Explanation(
                 adapter=adapter,
                 level=first.level,
                 rung=first.name,
                 where=where,
+                built=built,
                 size=figure.relative_l2 if figure else None,
                 reason="; ".join(_reasons(first, own, figure)),
                 others=tuple(rung.name for rung in failed[1:]),
@@ -118,18 +122,20 @@ def _climbing() -> tuple[Level, ...]:
     return near + tuple(level for level in levels if level not in near)
 
 
-def _place(rung: Rung) -> tuple[str, Figure | None]:
-    """Where a rung failed first, and how far apart it is there."""
-    named = re.match(r"first layer past the gate: ([^,]+), ([^;]+)", rung.detail)
+def _place(rung: Rung) -> tuple[str, str, Figure | None]:
+    """Where a rung failed first, what was built there, and how far apart it is."""
+    named = re.search(
+        r"first layer past the gate: ([^,]+), (.+?)(?:; in [\w-]+: (.+))?$", rung.detail
+    )
     if named:
         figure = next((one for one in rung.figures if one.tensor == named[1]), rung.worst)
-        return f"layer {named[1]}, {named[2]}", figure
+        return f"layer {named[1]}, {named[2]}", named[3] or "", figure
     between = re.match(r"first past the gate: (what is [^;]+)", rung.detail)
     if between:  # of a port, where no layer with parameters is to blame
-        return between[1], rung.worst
+        return between[1], "", rung.worst
     if rung.worst is not None:
-        return rung.worst.tensor, rung.worst
-    return rung.detail, None
+        return rung.worst.tensor, "", rung.worst
+    return rung.detail, "", None
 
 
 def _reasons(rung: Rung, own: Sequence[Rung], figure: Figure | None) -> Iterator[str]:
@@ -138,7 +144,10 @@ def _reasons(rung: Rung, own: Sequence[Rung], figure: Figure | None) -> Iterator
         yield "a value is missing, of another shape, or not a number"
     if size is not None and _FLOAT32_ROUNDING[0] < size < _FLOAT32_ROUNDING[1]:
         yield "as large as one rounding to float32: something is kept or computed in float32"
-    kind = re.match(r"first layer past the gate: [^,]+, (\w+)\(", rung.detail)
+    kind = re.search(r"first layer past the gate: [^,]+, (\w+)\(", rung.detail)
+    if rung.name == "dropout":
+        yield f"{rung.detail.split(': first layer')[0]}, where the framework itself draws"
+        return
     if rung.level in ("layers", "forward") and kind:
         training = "training" in rung.name
         passes_else = any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ import numpy.typing as npt
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
 from dlb.proof.certificate import Level, Rung
+from dlb.proof.dropout import dropout_rung
 from dlb.proof.reference import Reference
 from dlb.proof.updates import Updates
+from dlb.samples import noise
 from dlb.supervision.remote import RemoteModel
 from dlb.workload import (
     Dropout,
     Model,
-    Workload,
+    infer_shapes,
     learning_rate,
     parameter_shapes,
     state_names,
@@ -32,6 +35,7 @@ __all__ = [
     "FEW_SAMPLES",
     "Practice",
     "batch_gradients",
+    "prove_dropout",
     "prove_export",
     "prove_float32",
     "prove_float64",
@@ -45,6 +49,9 @@ Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
 #: Batches that float32 gradients are compared on. Small, so that few of them meet a kink.
 FEW_BATCHES, FEW_SAMPLES = 3, 4
+#: Elements that a native dropout should drop, so that their number tells its rate to about a tenth of
+#: it; and the least and the most samples that are taken for that.
+DROPPED, LEAST_SAMPLES, MOST_SAMPLES = 2048, 16, 256
 
 
 @dataclass(frozen=True)
@@ -67,14 +74,14 @@ class Practice:
         return self.folder / f"practice-{dtype}.npz"
 
 
-def without_dropout(workload: Workload) -> Workload:
-    """The workload with every dropout at rate 0: masks cannot be matched across frameworks."""
+def without_dropout(model: Model) -> Model:
+    """The model with every dropout at rate 0, for adapters that take no masks."""
     replace = msgspec.structs.replace
     nodes = tuple(
         replace(node, layer=Dropout(rate=0.0)) if isinstance(node.layer, Dropout) else node
-        for node in workload.model.nodes
+        for node in model.nodes
     )
-    return replace(workload, model=replace(workload.model, nodes=nodes))
+    return replace(model, nodes=nodes)
 
 
 def timed(make: Callable[[], Rung]) -> Rung:
@@ -119,6 +126,33 @@ def prove_float64(
     return gradients
 
 
+def prove_dropout(
+    model: RemoteModel, described: Model, adapter: str, seed: int, keep: Keep
+) -> None:
+    """What dropouts draw by themselves, of a model built in float64 that was given no masks."""
+    shapes, source = infer_shapes(described), described.input.name
+    drops = [
+        (node, math.prod(shapes[node.name]) * node.layer.rate)
+        for node in described.wired()
+        if isinstance(node.layer, Dropout) and node.layer.rate > 0
+    ]
+    # As many samples as it takes for the least of them to drop enough.
+    asked = math.ceil(DROPPED / min(each for _, each in drops))
+    samples = max(LEAST_SAMPLES, min(asked, MOST_SAMPLES))
+    read = {name for node, _ in drops for name in (node.name, *node.inputs)} - {source}
+
+    def draw() -> Rung:
+        inputs = as_dtype(noise(described, seed, samples), "float64")
+        first, second, evaluated = (
+            {source: inputs, **model.forward(inputs, training=training, layers=sorted(read))}
+            for training in (True, True, False)
+        )
+        native = model.native_layers
+        return dropout_rung(adapter, described, first, second, evaluated, native)
+
+    keep(timed(draw))
+
+
 def batch_gradients(model: RemoteModel, reference: Reference) -> list[dict[str, Array]]:
     """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
     found = []
@@ -142,7 +176,9 @@ def _prove_layers(
         inputs = as_dtype(reference.inputs, "float64")
         values.update(model.forward(inputs, training=training, layers=list(truth)))
         name = f"forward float64{mode}"
-        return rungs.forward_rung(adapter, name, reference.model, values, truth)
+        return rungs.forward_rung(
+            adapter, name, reference.model, values, truth, model.native_layers
+        )
 
     def alone() -> Rung:
         name = f"layers alone{mode}"
@@ -155,7 +191,7 @@ def _prove_layers(
             reason = f"no value, or one of another shape, of {', '.join(missing)}"
             return rungs.not_run(name, "layers", adapter, rungs.ALONE, reason)
         found = reference.alone(values, training=training)
-        return rungs.alone_rung(adapter, name, reference.model, values, found)
+        return rungs.alone_rung(adapter, name, reference.model, values, found, model.native_layers)
 
     keep(timed(forward))
     keep(timed(alone))
@@ -256,6 +292,7 @@ def prove_float32(model: RemoteModel, seeded: Reference, adapter: str, keep: Kee
                 {last: seeded.layers[last]},
                 seeded.float32_gate,
                 seeded.witness,
+                model.native_layers,
             )
         )
     )

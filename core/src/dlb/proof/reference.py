@@ -37,19 +37,27 @@ class Reference:
     What is true for every adapter is computed once, whichever thread asks first.
 
     Args:
-        model: with dropout at rate 0.
+        model: as it is built for the proof.
         weights: seeded, float32, by ``layer.parameter``.
         inputs: [batch, ...] float32 or int64.
         labels: int64 [batch] or [batch, T].
+        masks: what dropout multiplies by in training, [rows, ...] by layer name; a batch takes as
+            many of the first rows as it has samples. Without one, dropout is the identity.
     """
 
     def __init__(
-        self, model: Model, weights: Mapping[str, Array], inputs: Array, labels: Array
+        self,
+        model: Model,
+        weights: Mapping[str, Array],
+        inputs: Array,
+        labels: Array,
+        masks: Mapping[str, Array] | None = None,
     ) -> None:
         self.model = model
         self.weights = weights
         self.inputs = inputs
         self.labels = labels
+        self.masks = masks or {}
         self._known: dict[object, Any] = {}
         self._lock = threading.RLock()
 
@@ -75,10 +83,19 @@ class Reference:
         from dlb.graph.evaluate import evaluate
 
         graph = canonical_graph(
-            self.model, self.weights, dtype="float64", outputs="layers", training=training
+            self.model,
+            self.weights,
+            dtype="float64",
+            outputs="layers",
+            training=training,
+            masks=self._masks(self.inputs),
         )
         values = evaluate(graph, {self.model.input.name: self.inputs})
         return {node.name: values[node.name] for node in self.model.nodes}
+
+    def _masks(self, inputs: Array) -> dict[str, Array]:
+        """The masks of a batch."""
+        return {name: mask[: len(inputs)] for name, mask in self.masks.items()}
 
     def alone(self, values: Mapping[str, Array], *, training: bool = False) -> dict[str, Array]:
         """Every layer's value in float64, each given the values that its readers would have had.
@@ -89,7 +106,10 @@ class Reference:
         from dlb.graph.canonical import GIVEN, layers_graph
         from dlb.graph.evaluate import evaluate
 
-        graph = layers_graph(self.model, self.weights, dtype="float64", training=training)
+        masks = self._masks(self.inputs)
+        graph = layers_graph(
+            self.model, self.weights, dtype="float64", training=training, masks=masks
+        )
         given = {**values, self.model.input.name: self.inputs}
         read = {value.name: given[value.name.removeprefix(GIVEN)] for value in graph.graph.input}
         found = evaluate(graph, read)
@@ -105,7 +125,8 @@ class Reference:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import evaluate
 
-        graph = canonical_graph(self.model, weights, dtype="float64", training=True)
+        masks = self._masks(inputs)
+        graph = canonical_graph(self.model, weights, dtype="float64", training=True, masks=masks)
         found = evaluate(graph, {self.model.input.name: inputs})
         return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
@@ -214,4 +235,7 @@ class Reference:
         from dlb.graph.canonical import loss_graph
         from dlb.graph.evaluate import Evaluator
 
-        return Evaluator(loss_graph(self.model, self.weights, dtype="float64", training=True))
+        masks = self._masks(self.inputs)
+        return Evaluator(
+            loss_graph(self.model, self.weights, dtype="float64", training=True, masks=masks)
+        )

@@ -23,10 +23,12 @@ __all__ = [
     "FLOAT64_GATE",
     "agreement_rungs",
     "alone_rung",
+    "culprit",
     "distributed_rung",
     "export_rung",
     "float32_rungs",
     "forward_rung",
+    "masks_rung",
     "not_run",
     "rounding_rung",
     "slope_rung",
@@ -69,6 +71,20 @@ def not_run(name: str, level: Level, adapter: str, against: str, reason: str) ->
     )
 
 
+def masks_rung(adapter: str, contract: Sequence[int]) -> Rung:
+    """Why an adapter is proven without the dropout that its workload has."""
+    made = ".".join(map(str, contract))
+    return Rung(
+        name="dropout masks",
+        level="forward",
+        adapter=adapter,
+        against="canonical graph in float64",
+        verdict="not run",
+        detail=f"its adapter is made for contract {made} and takes no masks (1.2 has them): what "
+        "training does was compared with every dropout at rate 0",
+    )
+
+
 def weights_rung(adapter: str, dtype: str, found: Tensors, seeded: Tensors) -> Rung:
     """Every parameter after loading, bit for bit."""
     expected = {name: array.astype(dtype) for name, array in seeded.items()}
@@ -94,35 +110,54 @@ def forward_rung(
     model: Model,
     found: Tensors,
     truth: Tensors,
-    gate: float = FLOAT64_GATE,
+    native: Mapping[str, str],
 ) -> Rung:
     """Values of a forward pass against the canonical graph's in float64.
 
-    ``truth`` is in the order of the layers: the first past the gate is named.
+    ``truth`` is in the order of the layers: the first past the gate is named, as it is described
+    and as the framework says that it built it.
+
+    Args:
+        native: what the framework says of each layer, by name.
     """
-    return _layers_rung(name, "forward", adapter, CANONICAL, model, found, truth, gate)
+    gate = FLOAT64_GATE
+    return _layers_rung(name, "forward", adapter, CANONICAL, model, found, truth, gate, native)
 
 
 def rounding_rung(
-    adapter: str, model: Model, found: Tensors, truth: Tensors, gate: float, witness: float
+    adapter: str,
+    model: Model,
+    found: Tensors,
+    truth: Tensors,
+    gate: float,
+    witness: float,
+    native: Mapping[str, str],
 ) -> Rung:
     """Values of a float32 forward pass against the canonical graph's in float64.
 
     Args:
         witness: distance of ONNX Runtime's, on the canonical graph.
+        native: what the framework says of each layer, by name.
     """
     name = "forward float32"
-    rung = _layers_rung(name, "float32", adapter, CANONICAL, model, found, truth, gate)
+    rung = _layers_rung(name, "float32", adapter, CANONICAL, model, found, truth, gate, native)
     told = f"ONNX Runtime on the canonical graph: {witness:.1e}"
-    return msgspec.structs.replace(rung, detail=f"{rung.detail}; {told}" if rung.detail else told)
+    return msgspec.structs.replace(rung, detail="; ".join(filter(None, (told, rung.detail))))
 
 
-def alone_rung(adapter: str, name: str, model: Model, found: Tensors, truth: Tensors) -> Rung:
+def alone_rung(
+    adapter: str,
+    name: str,
+    model: Model,
+    found: Tensors,
+    truth: Tensors,
+    native: Mapping[str, str],
+) -> Rung:
     """Each layer's value against the canonical layer's, given the adapter's own inputs to it.
 
     So no layer answers for the errors of those before it.
     """
-    return _layers_rung(name, "layers", adapter, ALONE, model, found, truth, FLOAT64_GATE)
+    return _layers_rung(name, "layers", adapter, ALONE, model, found, truth, FLOAT64_GATE, native)
 
 
 def _layers_rung(
@@ -134,10 +169,10 @@ def _layers_rung(
     found: Tensors,
     truth: Tensors,
     gate: float,
+    native: Mapping[str, str],
 ) -> Rung:
     ordered = figures(found, truth)
     past = {one.tensor for one in ordered if not passes((one,), gate)}
-    described = {node.name: node.layer for node in model.nodes}
     first = next((layer for layer in truth if layer in past), None)
     return Rung(
         name=name,
@@ -147,8 +182,16 @@ def _layers_rung(
         verdict=verdict(passes(ordered, gate)),
         gate=gate,
         figures=ordered,
-        detail=f"first layer past the gate: {first}, {shown(described[first])}" if first else "",
+        detail=culprit(adapter, model, first, native) if first else "",
     )
+
+
+def culprit(adapter: str, model: Model, name: str, native: Mapping[str, str]) -> str:
+    """The layer to blame: as it is described, and as the framework says that it built it."""
+    (layer,) = (node.layer for node in model.nodes if node.name == name)
+    built = " ".join(native.get(name, "").split())
+    said = f"; in {adapter}: {built}" if built else ""
+    return f"first layer past the gate: {name}, {shown(layer)}{said}"
 
 
 def shown(layer: Layer) -> str:

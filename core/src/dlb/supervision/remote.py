@@ -62,11 +62,15 @@ class RemoteModel:
         *,
         dtype: str,
         batch_size: int,
+        masks: Mapping[str, Array] | None = None,
     ) -> None:
         """Build it.
 
         Args:
             batch_size: samples in a step of all workers together.
+            masks: of dropouts by layer name, in the order of the samples of such a step, and no
+                fewer rows than any batch that is asked for. Each worker's begin where its share
+                of the step does.
         """
         self.group = group
         self.workload = workload
@@ -82,7 +86,16 @@ class RemoteModel:
             "dtype": dtype,
             "batch_size": self.share,
         }
-        self.number = group.call("build", arguments)[0]["model"]
+        paths = [self._path() for _ in range(group.launch.workers)] if masks else []
+        for rank, path in enumerate(paths):
+            begin = -rank * self.share
+            write_arrays(path, {n: np.roll(mask, begin, 0) for n, mask in (masks or {}).items()})
+        built = group.call(
+            "build", lambda rank: {**arguments, "masks": str(paths[rank])} if paths else arguments
+        )[0]
+        self.number = built["model"]
+        #: What the framework says of the layers it built; nothing where the worker does not tell.
+        self.native_layers: dict[str, str] = built.get("layers", {})
 
     def drop(self) -> None:
         """Forget it, so that its memory can go."""

@@ -121,9 +121,9 @@ class Calls:
         }
 
     def call_build(
-        self, workload: dict[str, Any], weights: str, dtype: str, batch_size: int
+        self, workload: dict[str, Any], weights: str, dtype: str, batch_size: int, masks: str = ""
     ) -> dict[str, Any]:
-        """Build a model; the result names it for later calls."""
+        """Build a model; the result names it for later calls, and tells of its layers."""
         described = self.plugins.adapter(self.framework)
         read = from_document(workload)
         for node in read.model.nodes:
@@ -144,11 +144,12 @@ class Calls:
             device=self.device,  # type: ignore[arg-type]
             batch_size=batch_size,
             session=self.session,
+            masks=read_arrays(masks) if masks else {},
         )
         model = self.hooked("dlb_build_model", request=request)
         number = next(self.numbers)
         self.models[number], self.requests[number] = model, request
-        return {"model": number}
+        return {"model": number, "layers": dict(model.native_layers())}
 
     def call_drop(self, model: int) -> dict[str, Any]:
         """Forget a model, so that its memory can go."""

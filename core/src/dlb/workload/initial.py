@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from dlb.workload import layers as L
 from dlb.workload.model import Model
-from dlb.workload.shapes import Shape, parameter_shapes
+from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
-__all__ = ["initial_weights", "proof_weights"]
+__all__ = ["initial_weights", "proof_masks", "proof_weights"]
 
 #: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
 #: LeCun et al. 1998.
@@ -55,6 +55,24 @@ def proof_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32]]
             uniform = _uniform(f"{name}/proof", array.size, seed).reshape(array.shape)
             weights[name] = (array + 0.5 * uniform - 0.25).astype(np.float32)
     return weights
+
+
+def proof_masks(model: Model, seed: int, rows: int) -> dict[str, npt.NDArray[np.float32]]:
+    """What each dropout of a rate above 0 multiplies by in proofs, by layer name.
+
+    Drawn as weights are: each layer has its own stream.
+
+    Returns:
+        float32 [rows, *shape of the layer's value], 0 with the probability ``rate`` and else 1.
+    """
+    shapes = infer_shapes(model)
+    masks = {}
+    for node in model.nodes:
+        if isinstance(node.layer, L.Dropout) and node.layer.rate > 0:
+            shape = (rows, *shapes[node.name])
+            drawn = _uniform(f"{node.name}/mask", math.prod(shape), seed).reshape(shape)
+            masks[node.name] = (drawn >= node.layer.rate).astype(np.float32)
+    return masks
 
 
 def _draw(layer: L.Layer, name: str, shape: Shape, seed: int) -> npt.NDArray[np.float64]:

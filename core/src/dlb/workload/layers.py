@@ -162,7 +162,7 @@ class Sigmoid(_Layer, tag="sigmoid", frozen=True):
 
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
     """Zeroes elements with probability ``rate`` in training and scales the rest by
-    1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs set the rate to 0."""
+    1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs give the elements to zero."""
 
     rate: float = 0.5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,6 +46,18 @@ def concat(*inputs: Variable, axis: int) -> Variable:
 
 def flatten(inputs: Variable) -> Variable:
     return F.reshape(inputs, (len(inputs), -1))
+
+
+class MaskedDropout:
+    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
+
+    def __init__(self, ratio: float, mask: Any) -> None:
+        self.ratio, self.mask = ratio, mask
+
+    def __call__(self, inputs: Variable) -> Variable:
+        # Chainer takes the mask scaled.
+        scaled = self.mask[: len(inputs)] / (1 - self.ratio)
+        return F.dropout(inputs, self.ratio, mask=scaled)
 
 
 class Linear(L.Linear):
@@ -284,3 +297,24 @@ TABLE: dict[type, Entry] = {
         },
     ),
 }
+
+
+def told(layer: Any) -> str:
+    """A link's type and attributes, or a function's name and what is set of its arguments."""
+    if isinstance(layer, partial):
+        name, attributes = layer.func.__name__, {**layer.keywords}
+    elif inspect.isfunction(layer):
+        return str(layer.__name__)
+    else:
+        name, attributes = type(layer).__name__, vars(layer)
+    inside = []
+    for key, value in attributes.items():
+        if isinstance(value, (partial, Padded, Scaled)) or inspect.isfunction(value):
+            inside.append(f"{key}={told(value)}")
+        elif key == "scale":
+            inside.append(f"{key}={np.unique(value).tolist()}")
+        elif key.startswith("_") or key in ("name", "cudnn_fast"):
+            continue  # of the link itself, not of what it computes
+        elif isinstance(value, (bool, int, float, str, tuple)):
+            inside.append(f"{key}={value}")
+    return f"{name}({', '.join(inside)})"

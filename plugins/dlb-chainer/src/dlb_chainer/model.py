@@ -14,7 +14,7 @@ from chainer.backends import cuda
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
-from dlb_chainer.layers import TABLE, Place
+from dlb_chainer.layers import TABLE, MaskedDropout, Place, told
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 
 
@@ -25,11 +25,13 @@ class Network(chainer.ChainList):
     keeps what the backward pass needs, and the memory of the rest is used again at once.
     """
 
-    def __init__(self, model: W.Model) -> None:
+    def __init__(self, model: W.Model, masks: Mapping[str, Any]) -> None:
         shapes = W.infer_shapes(model)
         nodes = model.wired()
         self.layers = {
-            node.name: TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
+            node.name: MaskedDropout(node.layer.rate, masks[node.name])
+            if node.name in masks
+            else TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
             for node in nodes
         }
         super().__init__(*[each for each in self.layers.values() if isinstance(each, chainer.Link)])
@@ -66,8 +68,9 @@ class ChainerModel(TrainableModel):
         self.batch_size = request.batch_size
         self.dtype = np.dtype(request.dtype)
         self.device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
+        masks = {name: self._native(mask) for name, mask in request.masks.items()}
         with chainer.using_config("dtype", self.dtype):
-            self.network = Network(request.workload.model)
+            self.network = Network(request.workload.model, masks)
         self.network.to_device(self.device)
         self.places = self._places()
         self.load_weights(request.weights)
@@ -149,6 +152,9 @@ class ChainerModel(TrainableModel):
         self.optimizer.update()
         # The array, for a variable would keep the whole graph alive through the next step.
         return loss.array
+
+    def native_layers(self) -> dict[str, str]:
+        return {name: told(layer) for name, layer in self.network.layers.items()}
 
     def _native(self, inputs: np.ndarray) -> Any:
         kind = self.dtype if inputs.dtype.kind == "f" else inputs.dtype

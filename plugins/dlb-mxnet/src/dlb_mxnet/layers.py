@@ -46,6 +46,9 @@ class Concat(HybridBlock):
     def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
         return F.concat(*inputs, dim=self.axis)
 
+    def __repr__(self) -> str:
+        return f"Concat(axis={self.axis})"
+
 
 class LRN(HybridBlock):
     def __init__(self, layer: W.LRN) -> None:
@@ -55,6 +58,11 @@ class LRN(HybridBlock):
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         layer = self.layer
         return F.LRN(inputs, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.bias)
+
+    def __repr__(self) -> str:
+        layer = self.layer
+        sizes = f"nsize={layer.size}, alpha={layer.alpha}, beta={layer.beta}, knorm={layer.bias}"
+        return f"{type(self).__name__}({sizes})"
 
 
 class LRNInDouble(LRN):
@@ -92,6 +100,24 @@ class DropoutInDouble(nn.Dropout):
         return inputs * (mask - mask * kept + kept * self.scale)
 
 
+class MaskedDropout(nn.Dropout):
+    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows.
+
+    A compiled block does not know the mode, but its operators do: one that drops half of a one
+    gives 0 or 2 in training, and 1 in evaluation.
+    """
+
+    def __init__(self, rate: float, mask: np.ndarray, dtype: str) -> None:
+        super().__init__(rate)
+        with self.name_scope():
+            self.mask = self.params.get_constant("mask", mx.nd.array(mask, dtype=dtype))
+
+    def hybrid_forward(self, F: Any, inputs: Any, mask: Any) -> Any:
+        training = F.square(F.Dropout(F.ones_like(inputs), p=0.5) - 1)
+        rows = F.slice_like(mask, inputs, axes=(0,))
+        return F.where(training, inputs * rows / (1 - self._rate), inputs)
+
+
 class BatchNormInDouble(nn.BatchNorm):
     """The operator keeps its momentum in float32, which would move the statistics 1e-8 wrong.
 
@@ -115,6 +141,9 @@ class BatchNormInDouble(nn.BatchNorm):
         for running, before in zip((self.running_mean.data(), self.running_var.data()), kept):
             running[:] = self.exact_momentum * before + (1 - self.exact_momentum) * running
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, exact_momentum={self.exact_momentum})"
+
 
 class Padded(HybridBlock):
     """Pads that MXNet cannot give to the layer itself, by a pad operator before it."""
@@ -128,6 +157,9 @@ class Padded(HybridBlock):
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         padded = F.pad(inputs, mode="constant", pad_width=self.width, constant_value=self.value)
         return self.layer(padded)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(pad_width={self.width}, value={self.value}, {self.layer!r})"
 
 
 class PaddedAverage(Padded):

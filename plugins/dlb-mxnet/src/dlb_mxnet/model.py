@@ -14,14 +14,14 @@ from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
 from dlb_mxnet.framework import context
-from dlb_mxnet.layers import TABLE, BatchNormInDouble, Padded, Place
+from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Place
 from dlb_mxnet.optimizers import make_optimizer
 
 
 class Network(HybridBlock):
     """The workload's graph of blocks, run in order."""
 
-    def __init__(self, model: W.Model, dtype: str) -> None:
+    def __init__(self, model: W.Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
         super().__init__(prefix="")
         shapes = W.infer_shapes(model)
         self.source = model.input.name
@@ -29,7 +29,10 @@ class Network(HybridBlock):
         self.layers = {}
         with self.name_scope():
             for node in model.wired():
-                block = TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]], dtype)
+                if node.name in masks:
+                    block = MaskedDropout(node.layer.rate, masks[node.name], dtype)
+                else:
+                    block = TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]], dtype)
                 self.layers[node.name] = block
                 self.register_child(block, node.name)
 
@@ -66,7 +69,7 @@ class MXNetModel(TrainableModel):
         self.batch_size = request.batch_size
         self.dtype = request.dtype
         self.context = context(request.device)
-        self.network = Network(request.workload.model, request.dtype)
+        self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
         self.network.hybridize(static_alloc=True, static_shape=True)
@@ -165,6 +168,9 @@ class MXNetModel(TrainableModel):
             block.settle(before)
         self.trainer.step(self.batch_size)
         return MeanLoss(loss.mean())
+
+    def native_layers(self) -> dict[str, str]:
+        return {name: repr(block) for name, block in self.network.layers.items()}
 
     def _native(self, array: np.ndarray) -> mx.nd.NDArray:
         dtype = self.dtype if array.dtype.kind == "f" else "int64"

@@ -95,6 +95,9 @@ class ComposedConv2D(K.Conv2D):
         batch, height, width, channels = super().compute_output_shape(input_shape)
         return batch, -(-height // self.every[0]), -(-width // self.every[1]), channels
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "every": self.every}
+
 
 @contextmanager
 def whole_groups(model: keras.Model) -> Iterator[None]:
@@ -110,6 +113,19 @@ def whole_groups(model: keras.Model) -> Iterator[None]:
             layer.whole = whole
 
 
+class MaskedDropout(K.Dropout):
+    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
+
+    def __init__(self, rate: float, mask: np.ndarray, given: Given) -> None:
+        super().__init__(rate, dtype=given.dtype)
+        self.mask = given.layout.to_native(mask).astype(given.dtype)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if not training:
+            return inputs
+        return inputs * tf.constant(self.mask)[: tf.shape(inputs)[0]] / (1 - self.rate)
+
+
 class LowestPadding2D(K.Layer):
     """Pads feature maps with what never wins a maximum."""
 
@@ -119,6 +135,9 @@ class LowestPadding2D(K.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.pad(inputs, [(0, 0), *self.padding, (0, 0)], constant_values=-np.inf)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"padding": self.padding}
 
 
 class Factor(K.Layer):
@@ -130,6 +149,9 @@ class Factor(K.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs * tf.constant(self.factor, inputs.dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"factors": np.unique(self.factor).tolist()}
 
 
 class LocalResponseNormalization(K.Layer):
@@ -150,6 +172,9 @@ class LocalResponseNormalization(K.Layer):
         band = tf.constant(distance <= self.radius, inputs.dtype)
         sums = tf.nn.conv2d(tf.square(inputs), band[None, None], 1, "VALID")
         return inputs * (self.offset + self.scale * sums) ** -self.power
+
+    def get_config(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("radius", "offset", "scale", "power")}
 
 
 class Flatten(K.Flatten):
@@ -368,3 +393,18 @@ TABLE: dict[type, Entry] = {
         _lstm_places,
     ),
 }
+
+#: What every layer's configuration has, and what tells nothing of what it computes.
+_UNTOLD = {"name", "trainable", "dtype", "seed", "data_format"}
+
+
+def told(layer: keras.Layer) -> str:
+    """A layer's type and what its configuration says, but for initialisers and the like."""
+    shown = (bool, int, float, str, tuple, list)
+    config = {
+        key: value
+        for key, value in layer.get_config().items()
+        if isinstance(value, shown) and key not in _UNTOLD
+    }
+    inside = ", ".join(f"{key}={value}" for key, value in config.items())
+    return f"{type(layer).__name__}({inside})"

@@ -13,7 +13,7 @@ import tensorflow as tf
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
-from dlb_tf.layers import TABLE, Given, Place
+from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, told
 from dlb_tf.layout import Layout, layouts
 from dlb_tf.optimizers import make_optimizer
 
@@ -24,9 +24,10 @@ class Network:
     ``model`` goes from the input to the logits; ``select`` gives models to other layers' values.
     """
 
-    def __init__(self, model: W.Model, dtype: str) -> None:
+    def __init__(self, model: W.Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
         shapes, self.layouts = W.infer_shapes(model), layouts(model)
         self.source, self.last = model.input.name, model.nodes[-1].name
+        self.layers: dict[str, list[keras.Layer]] = {}
         self.places: dict[str, tuple[keras.Variable, Place]] = {}
         self.values = {self.source: _input(model.input, self.layouts[self.source], dtype)}
         for node in model.wired():
@@ -35,7 +36,12 @@ class Network:
             entry = TABLE[type(node.layer)]
             sources = [self.values[name] for name in node.inputs]
             value: Any = sources if len(sources) > 1 else sources[0]
-            for layer in entry.make(node.layer, given):
+            if node.name in masks:
+                layers = [MaskedDropout(node.layer.rate, masks[node.name], given)]
+            else:
+                layers = entry.make(node.layer, given)
+            self.layers[node.name] = layers
+            for layer in layers:
                 value = layer(value)
                 if layer.variables:
                     self._place(node.name, layer, entry.places(node.layer, given))
@@ -65,6 +71,7 @@ class TFModel(TrainableModel):
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = request.dtype
+        self.masks = request.masks
         if request.session is None:
             self._make()
             self.strategy = tf.distribute.get_strategy()
@@ -80,7 +87,7 @@ class TFModel(TrainableModel):
 
     def _make(self) -> None:
         """Create every variable, which a strategy has to see."""
-        self.network = Network(self.workload.model, self.dtype)
+        self.network = Network(self.workload.model, self.dtype, self.masks)
         self.places = self.network.places
         self.trained = {
             name: variable for name, (variable, _) in self.places.items() if variable.trainable
@@ -187,6 +194,12 @@ class TFModel(TrainableModel):
             gradients = [g + decay * variable.value for g, variable in zip(gradients, variables)]
         self.optimizer.apply(gradients, variables)
         return loss
+
+    def native_layers(self) -> dict[str, str]:
+        return {
+            name: ", ".join(told(layer) for layer in layers)
+            for name, layers in self.network.layers.items()
+        }
 
     def _native(self, inputs: np.ndarray) -> tf.Tensor:
         native = self.network.layouts[self.network.source].to_native(inputs)

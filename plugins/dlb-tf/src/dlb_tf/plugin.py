@@ -65,7 +65,7 @@ def dlb_describe() -> AdapterDescription:
         title="TensorFlow",
         distribution="dlb-tf",
         framework=("tensorflow", "tensorflow-cpu"),
-        contract=(1, 1),
+        contract=(1, 2),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

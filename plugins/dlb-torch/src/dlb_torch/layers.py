@@ -45,6 +45,20 @@ class Concat(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, self.axis)
 
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class MaskedDropout(nn.Dropout):
+    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
+
+    def __init__(self, rate: float, mask: Tensor) -> None:
+        super().__init__(rate)
+        self.mask = mask  # no buffer: each worker of a strategy keeps its own
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.mask[: len(inputs)] / (1 - self.p) if self.training else inputs
+
 
 class BiasedVariance:
     """Batch normalisation whose running variance is the biased one, as ONNX defines it.
@@ -102,6 +116,9 @@ class Padded(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         height, width = self.sizes
         return self.layer(self.pad(inputs))[..., :height, :width]
+
+    def extra_repr(self) -> str:
+        return f"sizes={self.sizes}"
 
 
 class UncountedAverage(Padded):

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
-from dlb_torch.layers import TABLE, Padded, Place
+from dlb_torch.layers import TABLE, MaskedDropout, Padded, Place
 
 
 class Network(nn.Module):
     """The workload's graph of modules, run in order."""
 
-    def __init__(self, model: W.Model) -> None:
+    def __init__(self, model: W.Model, masks: Mapping[str, Tensor]) -> None:
         super().__init__()
         shapes = W.infer_shapes(model)
         self.source = model.input.name
@@ -26,7 +26,9 @@ class Network(nn.Module):
         # A ModuleDict takes no key that is an attribute of its own, such as "double" or "values".
         self.layers = nn.ModuleDict(
             {
-                key(node.name): TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
+                key(node.name): MaskedDropout(node.layer.rate, masks[node.name])
+                if node.name in masks
+                else TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
                 for node in model.wired()
             }
         )
@@ -62,7 +64,8 @@ class TorchModel(TrainableModel):
         self.batch_size = request.batch_size
         self.dtype = getattr(torch, request.dtype)
         self.device = torch.device(request.device)
-        self.network = Network(request.workload.model).to(self.device, self.dtype)
+        masks = {name: self._native(mask) for name, mask in request.masks.items()}
+        self.network = Network(request.workload.model, masks).to(self.device, self.dtype)
         self.places = self._places()
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(
@@ -150,6 +153,9 @@ class TorchModel(TrainableModel):
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+    def native_layers(self) -> dict[str, str]:
+        return {name: repr(self.network.layers[key(name)]) for name, _ in self.network.wiring}
 
     def _native(self, inputs: np.ndarray) -> Tensor:
         given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)

@@ -52,7 +52,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=(1, 1),
+        contract=(1, 2),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),

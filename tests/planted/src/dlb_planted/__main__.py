@@ -20,6 +20,7 @@ from dlb_planted.plants import PLANTS, Plant
 CLIMBED: dict[str, tuple[Level, ...]] = {
     "weights": ("weights",),
     "layers": ("forward", "layers"),
+    "dropout": ("forward", "layers"),
     "gradients": ("forward", "layers", "gradients"),
     "update": ("forward", "layers", "gradients", "update"),
     "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),

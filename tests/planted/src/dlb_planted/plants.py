@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb_torch import model as torch_model
-from dlb_torch.layers import Padded
+from dlb_torch.layers import MaskedDropout, Padded
 
 Apply = Callable[[Any], None]
 
@@ -70,6 +70,17 @@ class Around(nn.Module):
 def around(model: Any, name: str, function: Callable[..., Tensor]) -> None:
     """Replace what a layer computes by ``function(layer, *inputs)``."""
     model.network.layers[torch_model.key(name)] = Around(layer(model, name), function)
+
+
+def is_masked(model: Any) -> bool:
+    """Whether its dropout was given a mask; the framework's own draws otherwise."""
+    return isinstance(layer(model, "drop"), MaskedDropout)
+
+
+def draw(model: Any, function: Callable[[float, Tensor], Tensor]) -> None:
+    """Replace what torch's own dropout does in training, where it was given no mask."""
+    if not is_masked(model):
+        around(model, "drop", lambda drop, x: function(drop.p, x) if model.network.training else x)
 
 
 def with_loss(model: Any, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -189,9 +200,39 @@ def _(model: Any) -> None:
     around(model, "drop", lambda drop, x: F.dropout(x, 0.1, training=True))
 
 
-@plant("dropout at its own rate where 0 was asked for", "layers alone, training", "drop")
+@plant("a mask drawn where one was given", "layers alone, training", "drop")
 def _(model: Any) -> None:
-    layer(model, "drop").p = 0.5
+    around(model, "drop", lambda drop, x: F.dropout(x, drop.p, model.network.training))
+
+
+@plant("dropout's rate taken for the part that is kept", "layers alone, training", "drop")
+def _(model: Any) -> None:
+    layer(model, "drop").p = 1 - layer(model, "drop").p
+
+
+@plant("native dropout's rate taken for the part that is kept", "dropout", "drop")
+def _(model: Any) -> None:
+    if not is_masked(model):
+        layer(model, "drop").p = 1 - layer(model, "drop").p
+
+
+@plant("native dropout scales nothing", "dropout", "drop")
+def _(model: Any) -> None:
+    draw(model, lambda p, x: x * (torch.rand_like(x) >= p))
+
+
+@plant("native dropout draws once for all samples", "dropout", "drop")
+def _(model: Any) -> None:
+    draw(model, lambda p, x: x * F.dropout(torch.ones_like(x[:1]), p))
+
+
+@plant("native dropout draws the same at every pass", "dropout", "drop")
+def _(model: Any) -> None:
+    def same(p: float, x: Tensor) -> Tensor:
+        drawn = torch.rand(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype)
+        return x * (drawn >= p) / (1 - p)
+
+    draw(model, same)
 
 
 @plant("one value in a thousand not a number", "layers alone", "logits")
@@ -296,6 +337,21 @@ def _(model: Any) -> None:
             return gradient
 
     around(model, "sigmoid", lambda sigmoid, x: Straight.apply(x))
+
+
+@plant("dropout lets through the gradient of what it dropped", "gradients by differences", "")
+def _(model: Any) -> None:
+    class Leaky(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Tensor, dropped: Tensor, p: float) -> Tensor:
+            context.kept = 1 - p
+            return dropped
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+            return gradient / context.kept, None, None
+
+    around(model, "drop", lambda drop, x: Leaky.apply(x, drop(x), drop.p))
 
 
 # --- updates -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ OPERATORS = {
     "linear": ("Gemm", {"transB": 1}),
     "relu": ("Relu", {}),
     "tanh": ("Tanh", {}),
+    "dropout": ("Identity", {}),
     "flatten": ("Flatten", {"axis": 1}),
 }
 

@@ -52,6 +52,11 @@ TABLE: Mapping[type, Passes] = {
         lambda own, x: np.tanh(x),
         lambda own, x, y, dy: (dy * (1 - y * y), {}),
     ),
+    # Its factors are drawn, or taken from its mask, before each pass.
+    W.Dropout: Passes(
+        lambda own, x: x * own["factors"],
+        lambda own, x, y, dy: (dy * own["factors"], {}),
+    ),
     W.Flatten: Passes(
         lambda own, x: x.reshape(len(x), -1),
         lambda own, x, y, dy: (dy.reshape(x.shape), {}),
@@ -83,6 +88,8 @@ class ExampleModel(TrainableModel):
         self.shapes = W.infer_shapes(request.workload.model)
         self.dtype = np.dtype(request.dtype)
         self.batch_size = request.batch_size
+        self.masks = request.masks
+        self.generator = np.random.default_rng()
         self.velocity: Arrays = {}
         self.load_weights(request.weights)
         # A strategy is given the function from a batch to its loss and gradients.
@@ -102,7 +109,7 @@ class ExampleModel(TrainableModel):
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> Arrays:
-        found = self.run(inputs)
+        found = self.run(inputs, self.factors(len(inputs), training))
         return {name: found[name] for name in [*layers, self.nodes[-1].name]}
 
     def gradients(self, inputs: Array, labels: Array) -> Gradients:
@@ -125,6 +132,17 @@ class ExampleModel(TrainableModel):
             weight -= self.learning_rate * gradient
         return loss
 
+    def native_layers(self) -> dict[str, str]:
+        """What is there of NumPy: functions, and the arrays that they are given."""
+        return {
+            node.name: f"{W.type_name(node.layer)} with "
+            + (
+                ", ".join(f"{n} {a.shape}" for n, a in self.parameters(node.name).items())
+                or "nothing"
+            )
+            for node in self.nodes
+        }
+
     # --- the mathematics -----------------------------------------------------------------
 
     def parameters(self, layer: str) -> Arrays:
@@ -132,17 +150,36 @@ class ExampleModel(TrainableModel):
         marked = f"{layer}."
         return {n.removeprefix(marked): a for n, a in self.values.items() if n.startswith(marked)}
 
-    def run(self, inputs: Array) -> Arrays:
+    def factors(self, samples: int, training: bool) -> Arrays:
+        """What each dropout multiplies a batch by: its mask or its own draw, scaled, or ones."""
+        found = {}
+        for node in self.nodes:
+            if isinstance(node.layer, W.Dropout):
+                shape, rate = (samples, *self.shapes[node.name]), node.layer.rate
+                kept = np.ones(shape, self.dtype)
+                if training and node.name in self.masks:
+                    kept = self.masks[node.name][:samples].astype(self.dtype) / (1 - rate)
+                elif training:
+                    kept = (self.generator.random(shape) >= rate) / (1 - rate)
+                found[node.name] = kept.astype(self.dtype)
+        return found
+
+    def run(self, inputs: Array, factors: Arrays) -> Arrays:
         """The input's and every layer's value, by name."""
         values = {self.source: inputs.astype(self.dtype, copy=False)}
         for node in self.nodes:
-            passes = TABLE[type(node.layer)]
-            values[node.name] = passes.forward(self.parameters(node.name), values[node.inputs[0]])
+            passes, own = TABLE[type(node.layer)], self.given(node.name, factors)
+            values[node.name] = passes.forward(own, values[node.inputs[0]])
         return values
+
+    def given(self, layer: str, factors: Arrays) -> Arrays:
+        """What a layer's passes are given beside values."""
+        return {"factors": factors[layer]} if layer in factors else self.parameters(layer)
 
     def loss_and_gradients(self, inputs: Array, labels: Array) -> tuple[Array, Arrays]:
         """The mean loss, and its gradient by every parameter and by the input."""
-        values = self.run(inputs)
+        factors = self.factors(len(inputs), True)
+        values = self.run(inputs, factors)
         last = values[self.nodes[-1].name]
         logits, labels = last.reshape(-1, last.shape[-1]), labels.ravel()
         rows = np.arange(len(labels))
@@ -156,7 +193,7 @@ class ExampleModel(TrainableModel):
         found: Arrays = {}
         for node in reversed(self.nodes):
             source = node.inputs[0]
-            given, own = values[source], self.parameters(node.name)
+            given, own = values[source], self.given(node.name, factors)
             # A layer whose value nobody reads has no part in the loss.
             above = coming.get(node.name, np.zeros_like(values[node.name]))
             passes = TABLE[type(node.layer)]

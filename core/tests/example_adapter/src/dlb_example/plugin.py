@@ -42,6 +42,7 @@ def dlb_describe() -> AdapterDescription:
             "linear": "composed: matmul and add",
             "relu": "native",
             "tanh": "native",
+            "dropout": "composed: a mask of NumPy's generator, and a product",
             "flatten": "native: reshape",
         },
         optimizers={"sgd": "composed"},

@@ -26,6 +26,8 @@ def dlb_describe() -> Any:
     changes: dict[str, Any] = {"name": NAME, "title": "Faulty", "distribution": "dlb-faulty"}
     if KIND == "contract":
         changes["contract"] = (99, 0)
+    if KIND == "older-contract":
+        changes["contract"] = (1, 1)
     if KIND == "twice":
         changes["name"] = example.NAME
     if KIND == "no-description":
@@ -53,6 +55,8 @@ def dlb_build_model(framework: str, request: Any) -> Any:
     if framework != NAME:
         return None
     strike("build")
+    if KIND in ("older-contract", "own-masks"):
+        request = dataclasses.replace(request, masks={})
     from dlb_faulty.model import FaultyModel
 
     return FaultyModel(request)
