@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dlb import __version__, record
-from dlb.adapter_run import AdapterRun, run_adapter
+from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import git_state, machine_facts
@@ -45,11 +45,17 @@ class Outcome:
         )
 
 
-def run(request: Request, reporter: Reporter) -> Outcome:
+def run(
+    request: Request, reporter: Reporter, workers: Mapping[str, Workers] | None = None
+) -> Outcome:
     """Run a workload on adapters, prove them the same, and record each.
 
     An adapter that fails costs its own run and nothing else. Records are written as each adapter
     ends, and again when the certificate is whole.
+
+    Args:
+        workers: by adapter, those that are already there, to run one workload after another in;
+            of runs without a strategy. An adapter without has its own, which end with its run.
 
     Raises:
         RequestError: the request cannot be carried out; nothing was started.
@@ -60,10 +66,12 @@ def run(request: Request, reporter: Reporter) -> Outcome:
         record.check_folder(request.out)
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         prepared = prepare(request, Path(folder))
-        return _run_all(request, prepared, reporter)
+        return _run_all(request, prepared, reporter, workers or {})
 
 
-def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcome:
+def _run_all(
+    request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
+) -> Outcome:
     """Every adapter, then what needs several of them, then the records with the whole proof."""
     runs: list[AdapterRun] = []
     records: list[Record] = []
@@ -72,7 +80,7 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
     for home in request.homes:
         moment = record.now()
         try:
-            runs.append(run_adapter(home, request, prepared, reporter))
+            runs.append(run_adapter(home, request, prepared, reporter, workers.get(home.adapter)))
         except KeyboardInterrupt:
             interrupted = True
             break
