@@ -18,6 +18,7 @@ from dlb.graph.structure import compare_structure
 from dlb.workload import (
     LRN,
     AveragePool,
+    BatchNorm,
     Conv,
     GlobalAveragePool,
     Input,
@@ -342,6 +343,21 @@ def test_padding_and_bias_are_seen_through_layouts():
     assert compare_structure(canonical, channels_last(0.0, "conv")).equal
     found = compare_structure(canonical, channels_last(1.0, "conv"))
     assert found.differences[0].what == "operator"
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_batch_normalisation_written_out_is_seen_whatever_its_channels(channels):
+    """As TensorFlow writes it: a scale, then a shift."""
+    numbers = [(name, np.full((1, channels, 1, 1), 0.5, np.float32)) for name in ("s", "b")]
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["first"]),
+        helper.make_node("Mul", ["first", "s"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "b"], ["y"]),
+    ]
+    exported = written(nodes, weights=numbers, shape=(channels, 9, 9))
+    canonical = maps(Tanh(), BatchNorm(), shape=(channels, 9, 9))
+    assert compare_structure(canonical, exported).equal
+    assert not compare_structure(maps(Tanh(), Tanh(), shape=(channels, 9, 9)), exported).equal
 
 
 @pytest.mark.parametrize("counted", [True, False])
