@@ -15,6 +15,10 @@ ADAPTERS = ("torch", "tf", "mxnet", "chainer")
 Dlb = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="many more random models, more steps")
+
+
 @pytest.fixture(scope="session")
 def uv() -> str:
     from uv import find_uv_bin

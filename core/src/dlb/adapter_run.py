@@ -6,7 +6,8 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 from dlb.workload.shapes import trained_names
 
-__all__ = ["AdapterRun", "run_adapter"]
+__all__ = ["AdapterRun", "Workers", "run_adapter", "start_workers"]
 
 Array = npt.NDArray[Any]
 #: Levels whose rungs are of the object that is timed.
@@ -87,10 +88,49 @@ class AdapterRun:
     failure: str = ""
 
 
+@dataclass(frozen=True)
+class Workers:
+    """The processes of one adapter, its framework up.
+
+    Attributes:
+        facts: what the framework and its worker say of themselves.
+        described: what its environment has.
+        seconds: what it took to start them.
+    """
+
+    group: Group
+    facts: dict[str, Any]
+    described: dict[str, Any]
+    seconds: float
+
+
+@contextmanager
+def start_workers(launch: Launch, seed: int) -> Iterator[Workers]:
+    """Start processes and the framework in each, and end them all on every way out.
+
+    Raises:
+        WorkerError: a process or a framework did not come up.
+    """
+    began = time.perf_counter()
+    with worker_group(launch) as group:
+        facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
+        seconds = time.perf_counter() - began
+        yield Workers(group, facts, group.call("describe")[0], seconds)
+        group.call("leave")
+
+
 def run_adapter(
-    home: Home, request: Request, prepared: Prepared, reporter: Reporter, stop: threading.Event
+    home: Home,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    stop: threading.Event,
+    workers: Workers | None = None,
 ) -> AdapterRun:
     """Run one adapter; whatever goes wrong with it is in the result.
+
+    Args:
+        workers: to run it in, of a run without a strategy; otherwise it has its own.
 
     Raises:
         RecordError: its exported model cannot be kept.
@@ -100,7 +140,7 @@ def run_adapter(
     climb = _Climb(home, request, prepared, reporter, ran, stop)
     reporter.phase(home.adapter, "starting")
     try:
-        climb.run()
+        climb.run(workers)
     except RecordError:
         raise
     except DlbError as error:
@@ -131,49 +171,45 @@ class _Climb:
         self.scratch = prepared.scratch / home.adapter
         self.scratch.mkdir()
 
-    def run(self) -> None:
+    def run(self, lent: Workers | None) -> None:
         """Prove in float64, then build, train, test and export what is timed.
 
         Processes that work together carry one model at a time, so with a strategy the models
         that are only there for the proof have processes of their own.
         """
-        request = self.request
+        if not self.request.strategy:
+            with nullcontext(lent) if lent else self.started("timed") as workers:
+                self.note(workers)
+                self.prove(workers.group).drop()
+                self.prove_alone(workers.group)
+                if self.request.levels & TIMED_LEVELS:
+                    self.time(workers).drop()
+            return
         spread: list[dict[str, Array]] = []
-        if request.strategy:
-            with worker_group(self.launch("spread")) as group:
-                self.start(group)
-                model = self.prove(group)
-                if self.is_synchronous(group):
-                    spread = self.some_steps(model)
-                group.call("leave")
-        began = time.perf_counter()
-        with worker_group(self.launch("timed")) as group:
-            self.start(group)
-            started = time.perf_counter() - began
-            if not request.strategy:
-                self.prove(group).drop()
-                self.prove_alone(group)
-            if request.levels & TIMED_LEVELS:
-                self.time(group, started)
-            group.call("leave")
-        if request.strategy:
-            with worker_group(self.launch("alone", alone=True)) as group:
-                self.start(group)
-                if spread:
-                    self.compare_alone(group, spread)
-                self.prove_alone(group)
+        with self.started("spread") as workers:
+            self.note(workers)
+            model = self.prove(workers.group)
+            if self.is_synchronous(workers):
+                spread = self.some_steps(model)
+        with self.started("timed") as workers:
+            if self.request.levels & TIMED_LEVELS:
+                self.time(workers)
+        with self.started("alone", alone=True) as workers:
+            if spread:
+                self.compare_alone(workers.group, spread)
+            self.prove_alone(workers.group)
 
     def keep(self, rung: Rung) -> None:
         """Keep a rung, if its level is asked for."""
         if rung.level in self.request.levels:
             self.ran.rungs.append(rung)
 
-    def launch(self, name: str, *, alone: bool = False) -> Launch:
-        """What to start, with a folder of its own."""
+    def started(self, name: str, *, alone: bool = False) -> AbstractContextManager[Workers]:
+        """Workers with a folder of their own."""
         folder = self.scratch / name
         folder.mkdir()
         request = self.request
-        return Launch(
+        launch = Launch(
             adapter=self.home.adapter,
             python=self.home.python,
             scratch=folder,
@@ -184,24 +220,24 @@ class _Climb:
             call_seconds=request.call_seconds,
             stop=self.stop,
         )
+        return start_workers(launch, request.seed)
 
-    def start(self, group: Group) -> None:
-        """Bring the framework up, and note what it says of itself."""
-        request, ran = self.request, self.ran
-        facts = start(group, threads=request.threads, device=request.device, seed=request.seed)[0]
+    def note(self, workers: Workers) -> None:
+        """Note what the framework says of itself."""
+        ran, facts = self.ran, workers.facts
         ran.facts, ran.version = facts, f"{facts['framework']} {facts['version']}"
-        adapters = group.call("describe")[0]["adapters"]
+        adapters = workers.described["adapters"]
         described = next(one for one in adapters if one["name"] == ran.adapter)
         ran.deviations = tuple(described["deviations"])
         contract = tuple(described.get("contract", (1, 0)))
         if ran.masked and self.prepared.reference.masks and contract < MASKS_CONTRACT:
             ran.masked, self.reference = False, self.prepared.without_dropout
-            if request.levels & MASKED_LEVELS:
+            if self.request.levels & MASKED_LEVELS:
                 ran.rungs.append(rungs.masks_rung(ran.adapter, contract))
 
-    def is_synchronous(self, group: Group) -> bool:
+    def is_synchronous(self, workers: Workers) -> bool:
         """Whether the strategy must end as one worker does; if not, the rung says so."""
-        strategies = group.call("describe")[0]["strategies"]
+        strategies = workers.described["strategies"]
         named = [one for one in strategies if one["name"] == self.request.strategy]
         if all(one["synchronous"] for one in named):
             return True
@@ -329,13 +365,13 @@ class _Climb:
             timed(lambda: rungs.distributed_rung(self.ran.adapter, workers, steps, spread, alone))
         )
 
-    def time(self, group: Group, started: float) -> None:
-        """Build what is timed, train it, test it, export it, and hold the file against it."""
+    def time(self, workers: Workers) -> RemoteModel:
+        """Build what is timed, train it, test it, and export it."""
         request, prepared, ran = self.request, self.prepared, self.ran
         self.reporter.phase(ran.adapter, "building")
         began = time.perf_counter()
         model = RemoteModel(
-            group,
+            workers.group,
             request.workload,
             prepared.weights,
             dtype=request.dtype,
@@ -356,7 +392,7 @@ class _Climb:
             ),
         )
         ran.observed = trained.facts[0]["observed"]
-        ran.timing = summary(trained, request, started, built)
+        ran.timing = summary(trained, request, workers.seconds, built)
 
         self.reporter.phase(ran.adapter, "testing")
         logits = model.predict(prepared.test)
@@ -367,8 +403,13 @@ class _Climb:
             test_samples=len(prepared.test_labels),
         )
 
-        if not request.levels & {"structure", "export"}:
-            return
+        if request.levels & {"structure", "export"}:
+            self.export(model)
+        return model
+
+    def export(self, model: RemoteModel) -> None:
+        """Export what was timed, and hold the file against it."""
+        request, prepared, ran = self.request, self.prepared, self.ran
         self.reporter.phase(ran.adapter, "exporting and verifying")
         exported = self.scratch / "exported.onnx"
         inputs = np.resize(prepared.test_inputs, (model.share, *prepared.test_inputs.shape[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dlb import __version__, interrupts, record
-from dlb.adapter_run import AdapterRun, run_adapter
+from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.adapters import Home
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
@@ -49,11 +49,17 @@ class Outcome:
         )
 
 
-def run(request: Request, reporter: Reporter) -> Outcome:
+def run(
+    request: Request, reporter: Reporter, workers: Mapping[str, Workers] | None = None
+) -> Outcome:
     """Run a workload on adapters, prove them the same, and record each.
 
     An adapter that fails costs its own run and nothing else. Records are written as each adapter
     ends, and again when the certificate is whole.
+
+    Args:
+        workers: by adapter, those that are already there, to run one workload after another in;
+            of runs without a strategy. An adapter without has its own, which end with its run.
 
     Raises:
         RequestError: the request cannot be carried out; nothing was started.
@@ -64,17 +70,19 @@ def run(request: Request, reporter: Reporter) -> Outcome:
         record.check_folder(request.out)
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         prepared = prepare(request, Path(folder))
-        return _run_all(request, prepared, reporter)
+        return _run_all(request, prepared, reporter, workers or {})
 
 
-def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcome:
+def _run_all(
+    request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
+) -> Outcome:
     """Every adapter, then what needs several of them, then the records with the whole proof."""
     runs: list[AdapterRun] = []
     records: list[Record] = []
     interrupted = False
     machine = machine_facts()
     try:
-        with closing(_climb(request, prepared, reporter)) as climbed:
+        with closing(_climb(request, prepared, reporter, workers)) as climbed:
             for moment, ran in climbed:
                 runs.append(ran)
                 certificate = _certify(request, runs)
@@ -92,13 +100,14 @@ def _run_all(request: Request, prepared: Prepared, reporter: Reporter) -> Outcom
 
 
 def _climb(
-    request: Request, prepared: Prepared, reporter: Reporter
+    request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
 ) -> Generator[tuple[datetime, AdapterRun], None, None]:
     """When each adapter began, and what came of it, in the order asked for."""
     stop = threading.Event()
 
     def climb(home: Home) -> tuple[datetime, AdapterRun]:
-        return record.now(), run_adapter(home, request, prepared, reporter, stop)
+        moment, lent = record.now(), workers.get(home.adapter)
+        return moment, run_adapter(home, request, prepared, reporter, stop, lent)
 
     if request.at_once == 1:
         yield from map(climb, request.homes)

@@ -21,7 +21,7 @@ from dlb import cli, contract, hookspecs, protocol, record
 from dlb import workload as W
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
-from dlb.proof import certificate, rungs
+from dlb.proof import certificate, ladder, rungs
 from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
@@ -402,7 +402,9 @@ def test_the_gates_are_told() -> None:
     for gate in (rungs.FLOAT64_GATE, rungs.SLOPE_GATE, *rungs.EXPORT_GATES.values()):
         assert f"{gate:.0e}".replace("e-0", "e-") in told
     assert f"{rungs.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
-    assert f"{rungs.NOISE:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
+    for share in (rungs.NOISE, rungs.SMALL):
+        assert f"{share:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
+    assert f"{ladder.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
 
 
 # --- the command line and the environment ----------------------------------------------------

@@ -16,7 +16,9 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.exported import check_exported, with_opset
 from dlb.graph.structure import compare_structure
 from dlb.workload import (
+    LRN,
     AveragePool,
+    BatchNorm,
     Conv,
     GlobalAveragePool,
     Input,
@@ -341,6 +343,44 @@ def test_padding_and_bias_are_seen_through_layouts():
     assert compare_structure(canonical, channels_last(0.0, "conv")).equal
     found = compare_structure(canonical, channels_last(1.0, "conv"))
     assert found.differences[0].what == "operator"
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_batch_normalisation_written_out_is_seen_whatever_its_channels(channels):
+    """As TensorFlow writes it: a scale, then a shift."""
+    numbers = [(name, np.full((1, channels, 1, 1), 0.5, np.float32)) for name in ("s", "b")]
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["first"]),
+        helper.make_node("Mul", ["first", "s"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "b"], ["y"]),
+    ]
+    exported = written(nodes, weights=numbers, shape=(channels, 9, 9))
+    canonical = maps(Tanh(), BatchNorm(), shape=(channels, 9, 9))
+    assert compare_structure(canonical, exported).equal
+    assert not compare_structure(maps(Tanh(), Tanh(), shape=(channels, 9, 9)), exported).equal
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_response_normalisation_written_out_counts_its_padding(counted):
+    """As MXNet writes it: a pooling over the channels that pads by itself."""
+    make = helper.make_node
+    kernel = {"kernel_shape": [3, 1, 1], "pads": [1, 0, 0, 1, 0, 0]}
+    nodes = [
+        make("Pow", ["x", "two"], ["squares"]),
+        make("Unsqueeze", ["squares", "axis"], ["channels"]),
+        make("AveragePool", ["channels"], ["pooled"], count_include_pad=int(counted), **kernel),
+        make("Squeeze", ["pooled", "axis"], ["mean"]),
+        make("Mul", ["mean", "alpha"], ["scaled"]),
+        make("Add", ["scaled", "bias"], ["moved"]),
+        make("Pow", ["moved", "beta"], ["power"]),
+        make("Div", ["x", "power"], ["y"]),
+    ]
+    numbers = {"two": 2.0, "alpha": 0.1, "bias": 2.0, "beta": 0.75}
+    weights = [("axis", np.array([1]))]
+    weights += [(name, np.array([number], np.float32)) for name, number in numbers.items()]
+    canonical = maps(LRN(size=3, alpha=0.1, beta=0.75, bias=2.0), shape=(4, 5, 5))
+    found = compare_structure(canonical, written(nodes, weights=weights, shape=(4, 5, 5)))
+    assert found.equal == counted
 
 
 def test_zeros_are_not_the_padding_of_max_pooling():

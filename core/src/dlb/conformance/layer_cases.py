@@ -26,6 +26,13 @@ _LRN = {
     "lrn-of-5": classifier((7, 4, 3), W.LRN(size=5, alpha=0.9, beta=0.75, bias=2.0)),
     "lrn-wider-than-the-channels": classifier((3, 4, 3), W.LRN(size=5, alpha=0.9)),
     "lrn-of-alexnet": classifier((7, 4, 3), W.LRN(size=5, alpha=1e-4, beta=0.75, bias=1.0)),
+    # Eight channels, for a library may keep so many in a layout of its own.
+    "lrn-between-convolutions": classifier(
+        (3, 6, 5),
+        W.Conv(out_channels=8, kernel=(3, 3)),
+        W.LRN(size=5, alpha=0.9),
+        W.Conv(out_channels=8, kernel=(2, 2)),
+    ),
 }
 
 _LINEAR = {

@@ -72,20 +72,26 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
 def models(draw: st.DrawFn, types: frozenset[str]) -> W.Model:
     """A model of up to eight layers of these types, with branches, that ends in logits."""
     shape = draw(st.sampled_from([(4, 7, 6), (4, 7, 6), (2, 5, 8), (4, 3), (6,)]))
+    given = W.Input(shape=shape)
     nodes: list[W.Node] = []
     shapes: dict[str, Shape] = {"input": shape}
+    if len(shape) == 2 and "embedding" in types and draw(st.booleans()):
+        given = W.Input(shape=shape[:1], kind="index")
+        table = W.Embedding(entries=draw(st.integers(2, 9)), features=shape[1])
+        nodes.append(W.Node(name="table", layer=table))
+        shapes = {"table": shape}
     for place in range(draw(st.integers(1, 8))):
         node = draw(_node(shapes, f"n{place}", types))
-        grown = _shapes(shape, [*nodes, node])
+        grown = _shapes(given, [*nodes, node])
         if grown is not None:
             nodes.append(node)
-            shapes = grown
+            shapes = {name: grown[name] for name in [*shapes, node.name]}
     reached = list(shapes)[-1]
     if len(shapes[reached]) == 3:
         nodes.append(W.Node(name="flat", layer=W.Flatten(), inputs=(reached,)))
         reached = "flat"
     nodes.append(W.Node(name="logits", layer=W.Linear(out_features=CLASSES), inputs=(reached,)))
-    return W.Model(input=W.Input(shape=shape), nodes=tuple(nodes))
+    return W.Model(input=given, nodes=tuple(nodes))
 
 
 @st.composite
@@ -107,10 +113,10 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
     return W.Node(name=name, layer=layer, inputs=(newest,))
 
 
-def _shapes(shape: Shape, nodes: list[W.Node]) -> dict[str, Shape] | None:
+def _shapes(given: W.Input, nodes: list[W.Node]) -> dict[str, Shape] | None:
     """Shapes of a model that holds together and stays small, or None."""
     try:
-        found = W.infer_shapes(W.Model(input=W.Input(shape=shape), nodes=tuple(nodes)))
+        found = W.infer_shapes(W.Model(input=given, nodes=tuple(nodes)))
     except (ShapeError, WorkloadError):
         return None
     return found if max(map(_size, found.values())) <= 1000 else None

@@ -18,10 +18,11 @@ __all__ = ["local_response_normalization"]
 def local_response_normalization(
     trace: Trace, source: Mapping[str, int], division: onnx.NodeProto
 ) -> dict[str, Any] | None:
-    """Attributes of the LRN that ends in a Div, as torch writes it, or None.
+    """Attributes of the LRN that ends in a Div, as torch and MXNet write it, or None.
 
     ``x / (bias + alpha * mean of squares over the channels around) ** beta``, where the mean is a
-    three-dimensional average pooling of the padded squares with the channels as an axis.
+    three-dimensional average pooling of the padded squares with the channels as an axis, which
+    counts the padding.
     """
     x, denominator = division.input
     power = _maker(trace, denominator, "Pow")
@@ -50,6 +51,8 @@ def local_response_normalization(
     if square.op_type == "Pow" and _number(trace, square.input[1]) != 2.0:
         return None
     if others != [1, 1] or set(given.get("strides", [1])) != {1}:
+        return None
+    if any(pads) and not given.get("count_include_pad", 0):
         return None
     return {
         "size": int(size),

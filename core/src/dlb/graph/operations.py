@@ -181,7 +181,9 @@ def _arithmetic(
     if constant.size == 1 and np.all(constant == (0 if moves else 1)) and (moves or scales):
         return reader.source[live[0]]
     affine = {"channels": constant.size, "scaled": scales}
-    if constant.size == 1 or not (moves or scales):
+    shape = reader.trace.values[live[0]].shape
+    number = constant.size == 1 and 1 not in (*shape[1:2], *shape[-1:])
+    if number or not (moves or scales):
         return other(reader, node, given, place, output)
     if before.kind == "Affine" and before.attributes["channels"] == constant.size:
         if not (moves and before.attributes["scaled"]):

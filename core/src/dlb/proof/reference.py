@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlb.errors import DataError
 from dlb.proof.distance import relative_l2
-from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE
+from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_GATE
 from dlb.workload import Model, state_names
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ T = TypeVar("T")
 STEP = 1e-8
 #: No float32 forward pass of a model worth comparing is further from the truth by rounding.
 FLOAT32_MOST = 1e-3
+#: Roundings of a loss in float64 that a difference of two may be off by.
+LOSS_ROUNDINGS = 4
 #: Directions tried; their median is free of the one that crosses a kink even so.
 DIRECTIONS = 3
 
@@ -133,7 +136,7 @@ class Reference:
     @property
     def witness(self) -> float:
         """How far ONNX Runtime's float32 logits of the canonical graph are from the truth: a second
-        account of what the graph computes, by other code."""
+        account of what the graph computes, by other code. Infinite where it refuses the graph."""
         return self._once("witness", self._witness)
 
     def _witness(self) -> float:
@@ -141,7 +144,10 @@ class Reference:
         from dlb.graph.runtime import run_model
 
         graph = canonical_graph(self.model, self.weights, dtype="float32")
-        logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
+        try:
+            logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
+        except DataError:
+            return np.inf
         return relative_l2(logits, self.layers[self.model.nodes[-1].name])
 
     @property
@@ -150,7 +156,8 @@ class Reference:
         is, on the same graph.
 
         Where that is further than rounding explains, ONNX Runtime computes something else (before
-        1.31 the last window of an average pooling in ceil mode), and is no witness.
+        1.31 the last window of an average pooling in ceil mode), and is no witness. Nor is it where
+        it refuses the graph (a pooling in ceil mode whose last window lies in the padding).
         """
         error = self.witness
         return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)
@@ -159,7 +166,8 @@ class Reference:
         self, gradients: Mapping[str, Array], inputs: Array | None, seed: int
     ) -> dict[str, tuple[float, float, float]]:
         """Directional derivatives of the loss in training mode: by gradient, by differences, and
-        the size that one along a random direction typically has (norm / sqrt(elements)).
+        the size that one along a random direction typically has (norm / sqrt(elements)), or that
+        of which the gate is what rounding leaves of the difference, if that is larger.
 
         Along random unit directions over all parameters together, and over the input. Of several
         directions the one of median error is given.
@@ -193,10 +201,10 @@ class Reference:
             norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
             own = sum(float(np.sum(gradients[key] * direction[key])) for key in gradients) / norm
             # Differences do not depend on the adapter.
-            difference = self._once(
+            slope, uncertain = self._once(
                 (what, seed, number), partial(self._difference, what, direction, float(norm))
             )
-            tried.append((own, difference, typical))
+            tried.append((own, slope, max(typical, uncertain / SLOPE_GATE)))
         # A NaN sorts last, so that it cannot hide behind the others.
         ordered = sorted(tried, key=lambda one: np.nan_to_num(abs(one[0] - one[1]), nan=np.inf))
         return ordered[DIRECTIONS // 2]
@@ -215,8 +223,11 @@ class Reference:
     def _moved(self, what: str) -> Mapping[str, Array]:
         return self.weights if what == "all parameters" else {self.model.input.name: self.inputs}
 
-    def _difference(self, what: str, direction: Mapping[str, Array], norm: float) -> float:
-        """The loss's central difference along a direction of a norm, brought to length 1."""
+    def _difference(
+        self, what: str, direction: Mapping[str, Array], norm: float
+    ) -> tuple[float, float]:
+        """The loss's central difference along a direction of a norm, brought to length 1, and what
+        its rounding may be."""
         at, step = self._moved(what), self.step(what)
         base: dict[str, Array] = {self.model.input.name: self.inputs, "labels": self.labels}
         ends = []
@@ -226,7 +237,8 @@ class Reference:
                 for key, array in direction.items()
             }
             ends.append(float(self._loss().run({**base, **moved}, ["loss"])["loss"]))
-        return (ends[0] - ends[1]) / (2 * step)
+        rounded = LOSS_ROUNDINGS * float(np.spacing(abs(ends[0])))
+        return (ends[0] - ends[1]) / (2 * step), rounded / (2 * step)
 
     def _loss(self) -> Evaluator:
         return self._once("loss", self._make_loss)

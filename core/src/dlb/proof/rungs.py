@@ -56,6 +56,10 @@ EXPORT_GATES = {"float32": 1e-5, "float64": FLOAT64_GATE}
 SLOPE_GATE = 1e-5
 #: A gradient this small beside the whole one is rounding.
 NOISE = 1e-6
+#: Across adapters a gradient this small beside the whole one is judged by the whole: at the gate, by
+#: 1e-13 of it. Rounding leaves some 1e-15 of a gradient that is zero (a bias's before a batch
+#: normalisation), and nobody can ask two adapters to round alike.
+SMALL = 1e-3
 #: A change this small beside the weight it changes is rounded to fewer digits than the gate asks for.
 CHANGE_LEAST = 1e-5
 
@@ -309,14 +313,15 @@ def agreement_rungs(
         collected: list[Figure] = []
         for tensor, array in own.items():
             distances = [
-                relative_l2(array, tensors.get(tensor, np.full(1, np.nan)), floor(tensors))
+                relative_l2(array, tensors.get(tensor, np.full(1, np.nan)), floor(tensors, SMALL))
                 for tensors in others.values()
             ]
             middle = statistics.median_low(distances)
             nearest = min(
                 others, key=lambda other: abs(distances[list(others).index(other)] - middle)
             )
-            one = figure(tensor, array, others[nearest].get(tensor, np.full(1, np.nan)), floor(own))
+            other = others[nearest].get(tensor, np.full(1, np.nan))
+            one = figure(tensor, array, other, floor(own, SMALL))
             finite = middle if np.isfinite(middle) else None
             collected.append(msgspec.structs.replace(one, relative_l2=finite))
         ordered = worst_first(collected)
@@ -394,10 +399,10 @@ def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
     return worst_first(worst_first(ones)[len(ones) // 2] for ones in by.values())
 
 
-def floor(tensors: Tensors) -> float:
-    """The norm below which a gradient among these is only rounding."""
+def floor(tensors: Tensors, share: float = NOISE) -> float:
+    """The norm below which a gradient among these is too small to be judged by itself."""
     parameters = [array for name, array in tensors.items() if name not in ("loss", "input")]
-    return NOISE * float(np.sqrt(sum(float(np.sum(array**2)) for array in parameters)))
+    return share * float(np.sqrt(sum(float(np.sum(array**2)) for array in parameters)))
 
 
 def structure_rung(adapter: str, canonical: Any, exported: Path) -> Rung:

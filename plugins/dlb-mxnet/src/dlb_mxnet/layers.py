@@ -51,37 +51,29 @@ class Concat(HybridBlock):
 
 
 class LRN(HybridBlock):
+    """Composed. In float64 the operator keeps its alpha and beta in float32. In float32 its backward
+    pass (MXNet 1.9.1 with oneDNN) reads a gradient in oneDNN's blocked layout, as a convolution or a
+    pooling gives of 8 channels or 16, as if it were plain.
+
+    The mean over neighbouring channels is an average pooling of [N, 1, C, H, W].
+    """
+
     def __init__(self, layer: W.LRN) -> None:
         super().__init__()
         self.layer = layer
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         layer = self.layer
-        return F.LRN(inputs, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.bias)
+        squares = F.square(inputs).expand_dims(axis=1)
+        around = {"kernel": (layer.size, 1, 1), "pad": (layer.size // 2, 0, 0)}
+        mean = F.Pooling(squares, pool_type="avg", **around).squeeze(axis=1)
+        return inputs / (layer.bias + layer.alpha * mean) ** layer.beta
 
     def __repr__(self) -> str:
         layer = self.layer
-        sizes = f"nsize={layer.size}, alpha={layer.alpha}, beta={layer.beta}, knorm={layer.bias}"
-        return f"{type(self).__name__}({sizes})"
-
-
-class LRNInDouble(LRN):
-    """Composed: the operator keeps its alpha and beta in float32.
-
-    The mean over neighbouring channels is an average pooling of [N, 1, C, H * W].
-    """
-
-    def __init__(self, layer: W.LRN, given: Shape) -> None:
-        super().__init__(layer)
-        self.given = given
-
-    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
-        layer, (channels, height, width) = self.layer, self.given
-        squares = F.square(inputs).reshape((-1, 1, channels, height * width))
-        mean = F.Pooling(
-            squares, kernel=(layer.size, 1), pad=(layer.size // 2, 0), pool_type="avg"
-        ).reshape((-1, channels, height, width))
-        return inputs * (layer.bias + layer.alpha * mean) ** -layer.beta
+        return (
+            f"LRN(nsize={layer.size}, alpha={layer.alpha}, beta={layer.beta}, knorm={layer.bias})"
+        )
 
 
 class DropoutInDouble(nn.Dropout):
@@ -256,12 +248,6 @@ def _batch_norm(layer: W.BatchNorm, given: Shape, dtype: str) -> HybridBlock:
     )
 
 
-def _lrn(layer: W.LRN, given: Shape, dtype: str) -> HybridBlock:
-    if dtype == "float64":
-        return LRNInDouble(layer, given)
-    return LRN(layer)
-
-
 def _dropout(layer: W.Dropout, given: Shape, dtype: str) -> HybridBlock:
     return (DropoutInDouble if dtype == "float64" else nn.Dropout)(layer.rate)
 
@@ -302,7 +288,7 @@ TABLE: dict[type, Entry] = {
             "variance": Place("running_var"),
         },
     ),
-    W.LRN: Entry(_lrn),
+    W.LRN: Entry(lambda layer, given, dtype: LRN(layer)),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
     W.GlobalAveragePool: Entry(lambda layer, given, dtype: nn.GlobalAvgPool2D()),

@@ -30,8 +30,8 @@ LAYERS = {
     "linear": "native",
     "batch_norm": "native; in float64 the running statistics are moved by array operators, for "
     "the operator keeps its momentum in float32",
-    "lrn": "native; in float64 composed of square, average pooling and power, for the operator "
-    "keeps its alpha and beta in float32",
+    "lrn": "composed of square, average pooling and power, for the operator keeps its alpha and "
+    "beta in float32, and its float32 gradient is wrong before a convolution of 8 channels",
     "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
     "average_pool": "native; uneven pads and ceil_mode by a pad operator before it, and a "
     "multiplication after it where padding is not counted",

@@ -1,0 +1,48 @@
+"""Named networks are the same on every adapter, nearer than any gate asks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conftest import ADAPTERS, Dlb
+from dlb.catalogue import load_workload
+from dlb.workload import SGD, Adam, Step, layer_types, type_name
+from networks import FLOAT64, NETWORKS, STEPS, words, worst
+
+#: Followed over where there is no time for all of them.
+FEW_STEPS = 20
+#: A figure is the middle one of an adapter's distances to the three others; so every pair of
+#: adapters is within twice this.
+NEAR = {"forward": 1e-12, "gradient": 5e-13, f"{STEPS} steps": 5e-11}
+
+
+def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
+    read = [load_workload(path) for path in NETWORKS.values()]
+    assert {type_name(node.layer) for one in read for node in one.model.nodes} == set(layer_types())
+    used = [one.optimizer for one in read]
+    sgd = [one for one in used if isinstance(one, SGD)]
+    adam = [one for one in used if isinstance(one, Adam)]
+    assert any(one.momentum and not one.nesterov for one in sgd)
+    assert any(one.momentum and one.nesterov for one in sgd)
+    assert any(one.weight_decay for one in sgd) and any(one.weight_decay for one in adam)
+    assert any(not one.weight_decay for one in adam)
+    for kind in (SGD, Adam):
+        assert any(
+            isinstance(one.optimizer, kind) and isinstance(one.schedule, Step) for one in read
+        )
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda name: name.replace(" ", "_"))
+def test_a_network_is_the_same_on_every_adapter(
+    dlb: Dlb, pytestconfig: pytest.Config, network: str
+) -> None:
+    steps = STEPS if pytestconfig.getoption("--long") else FEW_STEPS
+    done = dlb(*words(network, steps))
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    document = json.loads(done.stdout)
+    assert document["proven"] is True
+    for adapter in ADAPTERS:
+        for what, rungs in FLOAT64.items():
+            assert worst(document, adapter, rungs) <= NEAR[what], (adapter, what)

@@ -1,0 +1,221 @@
+"""No false alarms: random models that four frameworks were given alike are found alike by every rung."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from conftest import ADAPTERS
+from dlb import workload as W
+from dlb.adapter_run import Workers, start_workers
+from dlb.adapters import Home, find_adapters
+from dlb.conformance.models import CLASSES, chain
+from dlb.conformance.random_models import models
+from dlb.progress import Silent
+from dlb.proof.certificate import LEVELS, Certificate, Level
+from dlb.request import Request
+from dlb.run import run
+from dlb.samples import SYNTHETIC
+from dlb.supervision import Launch
+from dlb.workload.files import to_document
+
+STEPS = 5
+#: These take many seconds a model, and have fewer.
+SLOW: frozenset[Level] = frozenset({"structure", "export"})
+#: What is climbed, and on how many models in a long run and otherwise.
+CLIMBS = {"computed": (frozenset(LEVELS) - SLOW, 200, 8), "exported": (SLOW, 20, 2)}
+RATES = st.sampled_from([0.1, 0.05, 0.01])
+DECAYS = st.sampled_from([0.0, 0.0, 5e-4, 0.1])
+OPTIMIZERS = st.one_of(
+    st.builds(
+        W.SGD,
+        learning_rate=RATES,
+        momentum=st.sampled_from([0.0, 0.5, 0.9]),
+        nesterov=st.booleans(),
+        weight_decay=DECAYS,
+    ),
+    st.builds(
+        W.Adam,
+        learning_rate=st.sampled_from([0.01, 0.001]),
+        beta1=st.sampled_from([0.9, 0.5]),
+        beta2=st.sampled_from([0.999, 0.9]),
+        epsilon=st.sampled_from([1e-8, 1e-3]),
+        weight_decay=DECAYS,
+    ),
+)
+SCHEDULES = st.one_of(
+    st.just(W.Constant()),
+    st.builds(
+        W.Step,
+        milestones=st.lists(st.integers(1, STEPS), max_size=2, unique=True).map(
+            lambda steps: tuple(sorted(steps))
+        ),
+        gamma=st.sampled_from([0.1, 0.5]),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def homes(home: Path) -> list[Home]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DLB_HOME", str(home))
+        return find_adapters(ADAPTERS)
+
+
+@pytest.fixture(scope="module")
+def workers(
+    homes: list[Home], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Workers]]:
+    """Workers of every adapter, for one model after the other."""
+    with ExitStack() as stack:
+        started = {}
+        for one in homes:
+            launch = Launch(one.adapter, one.python, tmp_path_factory.mktemp(one.adapter))
+            started[one.adapter] = stack.enter_context(start_workers(launch, seed=0))
+        yield started
+
+
+def layer_types(workers: dict[str, Workers]) -> frozenset[str]:
+    """Types of layers that every adapter has."""
+    described = [
+        one["layers"]
+        for adapter, some in workers.items()
+        for one in some.described["adapters"]
+        if one["name"] == adapter
+    ]
+    return frozenset(described[0]).intersection(*described)
+
+
+@pytest.mark.parametrize(("levels", "many", "few"), CLIMBS.values(), ids=CLIMBS)
+def test_random_models_are_the_same(
+    levels: frozenset[Level],
+    many: int,
+    few: int,
+    homes: list[Home],
+    workers: dict[str, Workers],
+    pytestconfig: pytest.Config,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = pytestconfig.getoption("--long")
+    types = layer_types(workers)
+    assert types == set(W.layer_types())
+    found: list[Certificate] = []
+    began = time.monotonic()
+
+    @settings(
+        max_examples=many if long else few,
+        derandomize=not long,
+        deadline=None,
+        database=None,
+        # A model costs seconds: to shrink one would take many minutes.
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        model=models(types),
+        optimizer=OPTIMIZERS,
+        schedule=SCHEDULES,
+        seed=st.integers(0, 2**16),
+    )
+    def climb(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
+        found.append(climbed(model, optimizer, schedule, seed, levels, homes, workers))
+
+    climb()
+    assert len(found) >= (many if long else few)
+    with capsys.disabled():
+        print(f"\n{len(found)} models in {time.monotonic() - began:.0f} s; worst")
+        for name in dict.fromkeys(one.name for one in found[0].rungs):
+            print(f"  {name}: {worst(found, name):.1e}")
+
+
+def pooled_up() -> W.Model:
+    """Its last window would start in the padding, and ONNX Runtime refuses its graph."""
+    pool = W.MaxPool(kernel=(2, 2), stride=(2, 1), pads=(1, 0, 1, 1), ceil_mode=True)
+    return chain((2, 5, 8), pool, W.Flatten(), W.Linear(out_features=CLASSES))
+
+
+def normalised() -> W.Model:
+    """The gradient of the first bias is zero but for rounding."""
+    conv = W.Conv(out_channels=8, kernel=(3, 3))
+    layers = (conv, W.BatchNorm(), W.ReLU(), W.GlobalAveragePool(), W.Flatten())
+    return chain((3, 8, 8), *layers, W.Linear(out_features=CLASSES))
+
+
+def narrow() -> W.Model:
+    """The loss hardly depends on the input: differences of it are mostly rounding."""
+    number = W.Linear(out_features=1)
+    layers = (number, W.Sigmoid(), number, W.Sigmoid(), number)
+    return chain((4, 6), *layers, W.Linear(out_features=CLASSES))
+
+
+def normalised_responses() -> W.Model:
+    """Eight channels, which oneDNN keeps in a layout of its own."""
+    conv = W.Conv(out_channels=8, kernel=(3, 3))
+    layers = (conv, W.LRN(size=5, alpha=0.1, bias=2.0), conv, W.Flatten())
+    return chain((3, 9, 9), *layers, W.Linear(out_features=CLASSES))
+
+
+@pytest.mark.parametrize("make", [pooled_up, normalised, narrow, normalised_responses])
+def test_models_that_once_looked_different_are_the_same(
+    make: Callable[[], W.Model], homes: list[Home], workers: dict[str, Workers]
+) -> None:
+    climbed(make(), W.Adam(), W.Constant(), 0, CLIMBS["computed"][0], homes, workers)
+
+
+def climbed(
+    model: W.Model,
+    optimizer: W.Optimizer,
+    schedule: W.Schedule,
+    seed: int,
+    levels: frozenset[Level],
+    homes: list[Home],
+    workers: dict[str, Workers],
+) -> Certificate:
+    """What was compared on every adapter, all of which passed."""
+    workload = W.Workload(
+        name="random",
+        batch_size=4,
+        data=W.Data(name=SYNTHETIC),
+        optimizer=optimizer,
+        schedule=schedule,
+        model=model,
+    )
+    request = Request(
+        workload=workload,
+        homes=homes,
+        out=None,
+        batch_size=workload.batch_size,
+        steps=2,
+        warmup=0,
+        threads=1,
+        seed=seed,
+        command="verify",
+        levels=levels,
+        trajectory_steps=STEPS,
+    )
+    certificate = run(request, Silent(), workers).certificate
+    what = f"seed {seed} of {json.dumps(to_document(workload))}"
+    assert not certificate.failures, f"{certificate.failures}: {what}"
+    wrong = [one for one in certificate.rungs if one.verdict != "passed"]
+    told = [(one.adapter, one.name, one.verdict, one.worst, one.detail) for one in wrong]
+    assert not wrong, f"{told}: {what}"
+    assert certificate.judged == ADAPTERS
+    return certificate
+
+
+def worst(found: list[Certificate], name: str) -> float:
+    """The largest distance of any tensor on a rung."""
+    figures = [
+        one.worst.relative_l2
+        for certificate in found
+        for one in certificate.rungs
+        if one.name == name and one.worst is not None
+    ]
+    return max((size for size in figures if size is not None), default=0.0)
