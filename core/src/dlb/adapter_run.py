@@ -188,7 +188,12 @@ class _Climb:
         """Build a model without dropout, from weights of which none is constant."""
         prepared = self.prepared
         return RemoteModel(
-            group, prepared.proven, prepared.reference.weights, dtype=dtype, batch_size=batch_size
+            group,
+            prepared.proven,
+            prepared.reference.weights,
+            dtype=dtype,
+            batch_size=batch_size,
+            variant=self.request.variant(self.home.adapter),
         )
 
     def prove(self, group: Group) -> RemoteModel:
@@ -259,6 +264,7 @@ class _Climb:
             prepared.weights,
             dtype=request.dtype,
             batch_size=request.batch_size,
+            variant=request.variant(ran.adapter),
         )
         built = time.perf_counter() - began
         if request.dtype == "float32":

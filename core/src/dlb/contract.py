@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dlb.errors import UnsupportedError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -45,7 +47,7 @@ __all__ = [
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (1, 1)
+CONTRACT = (1, 2)
 
 DType = Literal["float32", "float64"]
 Device = Literal["cpu", "cuda"]
@@ -68,6 +70,9 @@ class AdapterDescription:
         exporter: the framework's exporter, by name.
         deviations: what the framework is known to do differently, a sentence each. They are
             shown on the certificate; they never widen a tolerance.
+        variants: named choices of how a model is built (``compile``, ``layout``), each with its
+            values, of which the first is the default. Whatever is chosen computes the same.
+            Since contract 1.2.
     """
 
     name: str
@@ -81,6 +86,26 @@ class AdapterDescription:
     devices: tuple[str, ...] = ("cpu",)
     exporter: str = ""
     deviations: tuple[str, ...] = ()
+    variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def choices(self, variant: Mapping[str, str]) -> dict[str, str]:
+        """The value of every choice that is offered, the default where ``variant`` has none.
+
+        Raises:
+            UnsupportedError: ``variant`` has a choice or a value that is not offered.
+        """
+        for name, value in variant.items():
+            if name not in self.variants:
+                offered = ", ".join(sorted(self.variants)) or "none"
+                raise UnsupportedError(
+                    f"adapter '{self.name}' offers no variant '{name}'; it offers {offered}"
+                )
+            if value not in self.variants[name]:
+                raise UnsupportedError(
+                    f"adapter '{self.name}' offers no variant '{name}={value}'; '{name}' is one "
+                    f"of {', '.join(self.variants[name])}"
+                )
+        return {name: variant.get(name, values[0]) for name, values in self.variants.items()}
 
 
 @dataclass(frozen=True)
@@ -126,8 +151,7 @@ class BuildRequest:
         device: where.
         batch_size: samples in one step of *this* process.
         session: the strategy this process has joined, or None alone.
-        variant: named choices the adapter offers (layout, compilation), empty for its default,
-            which is the framework's own fast path.
+        variant: choices of :attr:`AdapterDescription.variants` that are not at their default.
     """
 
     workload: Workload
@@ -150,7 +174,7 @@ class LoadRequest:
         via: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
             batches while training goes on) or ``memory`` (the whole set lies on the device as native
             tensors, and a step indexes it).
-        device, dtype: as in :class:`BuildRequest`.
+        device, dtype, variant: as in :class:`BuildRequest`.
     """
 
     inputs: Array
@@ -159,6 +183,7 @@ class LoadRequest:
     via: Literal["pipeline", "memory"]
     device: Device
     dtype: DType
+    variant: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Native (inputs, labels) for each step, as :meth:`TrainableModel.train_step` takes them.

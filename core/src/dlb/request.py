@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,6 +61,8 @@ class Request:
         command: ``run`` or ``verify``, for the record.
         levels: what of the ladder to climb.
         trajectory_steps: how many steps the trajectory is followed over.
+        variants: by adapter, the choices of it that are not at their default. They hold for every
+            model that is built, so that what is proven is what is timed.
     """
 
     workload: Workload
@@ -80,11 +82,16 @@ class Request:
     command: str = "run"
     levels: frozenset[Level] = frozenset(LEVELS)
     trajectory_steps: int = TRAJECTORY_STEPS
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def left_out(self) -> tuple[Level, ...]:
         """Levels that are not climbed, in order."""
         return tuple(level for level in LEVELS if level not in self.levels)
+
+    def variant(self, adapter: str) -> dict[str, str]:
+        """Choices of an adapter that are not at their default, by name."""
+        return dict(self.variants.get(adapter, {}))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="N",
             help="Worker processes of the strategy.",
+        ),
+        click.option(
+            "--variant",
+            "variants",
+            multiple=True,
+            metavar="[ADAPTER:]NAME=VALUE",
+            help="How models are built; repeat for several. See: dlb list adapters.",
         ),
         click.option(
             "--time-out",
@@ -220,6 +228,7 @@ def execute(
     batch_size: int | None,
     threads: int | None,
     warmup: int | None,
+    variants: tuple[str, ...],
     as_json: bool,
     certificate: Path | None = None,
     **rest: Any,
@@ -236,6 +245,7 @@ def execute(
     from dlb.run import run
     from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
+    from dlb.variants import choose
 
     print_warnings()
     read = load_workload(workload)
@@ -267,8 +277,9 @@ def execute(
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
     if request.strategy:
         check_strategy(request.strategy, homes)
+    request = replace(request, homes=homes, variants=choose(variants, homes))
     with make_reporter([home.adapter for home in homes]) as reporter:
-        outcome = run(Request(**{**vars(request), "homes": homes}), reporter)
+        outcome = run(request, reporter)
     if certificate is not None:
         write_certificate(outcome.certificate, certificate)
     if as_json:

@@ -62,11 +62,13 @@ class RemoteModel:
         *,
         dtype: str,
         batch_size: int,
+        variant: Mapping[str, str] | None = None,
     ) -> None:
         """Build it.
 
         Args:
             batch_size: samples in a step of all workers together.
+            variant: choices of the adapter's that are not at their default.
         """
         self.group = group
         self.workload = workload
@@ -76,12 +78,14 @@ class RemoteModel:
         self.last = workload.model.nodes[-1].name
         seeded = self._path()
         write_arrays(seeded, weights)
-        arguments = {
+        arguments: dict[str, Any] = {
             "workload": to_document(workload),
             "weights": str(seeded),
             "dtype": dtype,
             "batch_size": self.share,
         }
+        if variant:  # a worker that knows no variants is never asked for one
+            arguments["variant"] = dict(variant)
         self.number = group.call("build", arguments)[0]["model"]
 
     def drop(self) -> None:

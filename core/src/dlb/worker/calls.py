@@ -121,7 +121,12 @@ class Calls:
         }
 
     def call_build(
-        self, workload: dict[str, Any], weights: str, dtype: str, batch_size: int
+        self,
+        workload: dict[str, Any],
+        weights: str,
+        dtype: str,
+        batch_size: int,
+        variant: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """Build a model; the result names it for later calls."""
         described = self.plugins.adapter(self.framework)
@@ -144,7 +149,9 @@ class Calls:
             device=self.device,  # type: ignore[arg-type]
             batch_size=batch_size,
             session=self.session,
+            variant=variant or {},
         )
+        described.choices(request.variant)
         model = self.hooked("dlb_build_model", request=request)
         number = next(self.numbers)
         self.models[number], self.requests[number] = model, request
@@ -196,6 +203,7 @@ class Calls:
             via=via,  # type: ignore[arg-type]
             device=request.device,
             dtype=request.dtype,
+            variant=request.variant,
         )
         return train(self, self.models[model], request, batches, first_step, observe, to)
 

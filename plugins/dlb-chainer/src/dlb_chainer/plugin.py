@@ -60,7 +60,7 @@ def dlb_describe() -> AdapterDescription:
         title="Chainer",
         distribution="dlb-chainer",
         framework=("chainer",),
-        contract=(1, 1),
+        contract=(1, 2),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
@@ -96,7 +96,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_chainer.model import ChainerModel
 
-    return ChainerModel(request)
+    return ChainerModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl

@@ -87,6 +87,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_example.model import ExampleModel
 
+    dlb_describe().choices(request.variant)
     return ExampleModel(request)
 
 
