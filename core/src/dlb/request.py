@@ -23,7 +23,8 @@ from dlb.workload.initial import initial_weights, proof_weights
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare"]
 
 Array = npt.NDArray[Any]
-#: Samples that the forward and gradient rungs are run on.
+#: Samples that the forward and gradient rungs are run on. With a variant as many as a step of one
+#: worker has, if those are more: compilers compile for a size, and can be wrong at one size alone.
 PROOF_BATCH = 16
 #: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
 #: since every step costs a backward pass in float64 more.
@@ -164,8 +165,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     proven = without_dropout(workload)
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
-    inputs = noise(workload.model, request.seed, PROOF_BATCH)
-    labels = random_labels(workload.model, request.seed, PROOF_BATCH)
+    share = request.batch_size // request.workers if request.variants else 0
+    inputs = noise(workload.model, request.seed, max(PROOF_BATCH, share))
+    labels = random_labels(workload.model, request.seed, max(PROOF_BATCH, share))
     practice = Practice(
         path=scratch / "practice.npz",
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
