@@ -46,6 +46,7 @@ def dlb_describe() -> AdapterDescription:
         },
         optimizers={"sgd": "composed"},
         exporter="onnx.helper",
+        variants={"layout": ("rows", "columns")},
     )
 
 
@@ -87,8 +88,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_example.model import ExampleModel
 
-    dlb_describe().choices(request.variant)
-    return ExampleModel(request)
+    return ExampleModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl
