@@ -86,7 +86,8 @@ def _meant(adapter: str, name: str, value: str, offers: Offers) -> list[str]:
     for one in found:
         if value not in offers[one][name]:
             raise RequestError(
-                f"{word}: adapter '{one}' offers no '{value}'; {_told({one: offers[one]})}"
+                f"{word}: adapter '{one}' offers no '{value}'; {_told({one: offers[one]})}; "
+                f"for one adapter alone: ADAPTER:{name}={value}"
             )
     return found
 
