@@ -263,6 +263,7 @@ class _Climb:
             dtype=dtype,
             batch_size=batch_size,
             masks=reference.masks,
+            variant=self.request.variant(self.home.adapter),
         )
 
     def prove(self, group: Group) -> RemoteModel:
@@ -339,7 +340,12 @@ class _Climb:
         request = self.request
         weights = self.prepared.reference.weights
         model = RemoteModel(
-            group, request.workload, weights, dtype="float64", batch_size=PROOF_BATCH
+            group,
+            request.workload,
+            weights,
+            dtype="float64",
+            batch_size=PROOF_BATCH,
+            variant=request.variant(self.home.adapter),
         )
         prove_dropout(model, request.workload.model, self.ran.adapter, request.seed, self.keep)
         model.drop()
@@ -376,6 +382,7 @@ class _Climb:
             prepared.weights,
             dtype=request.dtype,
             batch_size=request.batch_size,
+            variant=request.variant(ran.adapter),
         )
         built = time.perf_counter() - began
         if request.dtype == "float32":

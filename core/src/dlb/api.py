@@ -19,6 +19,7 @@ def verify(
     seed: int = 0,
     threads: int | None = None,
     device: str = "cpu",
+    variants: Sequence[str] = (),
 ) -> Certificate:
     """Prove that adapters build the same workload, as ``dlb verify`` does.
 
@@ -31,6 +32,7 @@ def verify(
         threads: of each worker; when left out, the cores there are, shared out among adapters,
             which then climb at the same time.
         device: ``cpu`` or ``cuda``.
+        variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each, as ``--variant`` takes them.
 
     Returns:
         the certificate; :meth:`~dlb.proof.certificate.Certificate.word` says ``proven``,
@@ -46,6 +48,7 @@ def verify(
     from dlb.provenance import available_cores
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
     from dlb.run import run
+    from dlb.variants import choose
 
     unknown = set(levels) - set(LEVELS)
     if unknown or not levels:
@@ -67,6 +70,7 @@ def verify(
         command="verify",
         levels=frozenset(levels),
         trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
+        variants=choose(variants, homes),
     )
     return run(request, Silent()).certificate
 
@@ -78,6 +82,7 @@ def assert_proven(
     levels: Collection[Level] = LEVELS,
     steps: int | None = None,
     seed: int = 0,
+    variants: Sequence[str] = (),
 ) -> Certificate:
     """Assert, in a test, that adapters pass every rung asked for; arguments as :func:`verify`.
 
@@ -87,16 +92,16 @@ def assert_proven(
     """
     from dlb.proof.explain import explain
 
-    certificate = verify(workload, on, levels=levels, steps=steps, seed=seed)
+    certificate = verify(workload, on, levels=levels, steps=steps, seed=seed, variants=variants)
     wrong = [adapter for adapter in certificate.judged if not certificate.holds(adapter)]
     lines = [
-        f"{one.adapter} differs first in {one.rung}: {one.where}"
+        f"{certificate.title(one.adapter)} differs first in {one.rung}: {one.where}"
         + ("" if one.size is None else f", {one.size:.1e} apart")
         + f"; likely: {one.reason}"
         for one in explain(certificate)
     ]
     lines += [
-        f"{rung.adapter}, {rung.name}: not run: {rung.detail}"
+        f"{certificate.title(rung.adapter)}, {rung.name}: not run: {rung.detail}"
         for rung in certificate.rungs
         if rung.verdict == "not run"
     ]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dlb.errors import UnsupportedError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -68,6 +70,9 @@ class AdapterDescription:
         exporter: the framework's exporter, by name.
         deviations: what the framework is known to do differently, a sentence each. They are
             shown on the certificate; they never widen a tolerance.
+        variants: named choices of how a model is built (``compile``, ``layout``), each with its
+            values, of which the first is the default. Whatever is chosen computes the same.
+            Since contract 1.2.
     """
 
     name: str
@@ -81,6 +86,26 @@ class AdapterDescription:
     devices: tuple[str, ...] = ("cpu",)
     exporter: str = ""
     deviations: tuple[str, ...] = ()
+    variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def choices(self, variant: Mapping[str, str]) -> dict[str, str]:
+        """The value of every choice that is offered, the default where ``variant`` has none.
+
+        Raises:
+            UnsupportedError: ``variant`` has a choice or a value that is not offered.
+        """
+        for name, value in variant.items():
+            if name not in self.variants:
+                offered = ", ".join(sorted(self.variants)) or "none"
+                raise UnsupportedError(
+                    f"adapter '{self.name}' offers no variant '{name}'; it offers {offered}"
+                )
+            if value not in self.variants[name]:
+                raise UnsupportedError(
+                    f"adapter '{self.name}' offers no variant '{name}={value}'; '{name}' is one "
+                    f"of {', '.join(self.variants[name])}"
+                )
+        return {name: variant.get(name, values[0]) for name, values in self.variants.items()}
 
 
 @dataclass(frozen=True)
@@ -126,8 +151,7 @@ class BuildRequest:
         device: where.
         batch_size: samples in one step of *this* process.
         session: the strategy this process has joined, or None alone.
-        variant: named choices the adapter offers (layout, compilation), empty for its default,
-            which is the framework's own fast path.
+        variant: choices of :attr:`AdapterDescription.variants` that are not at their default.
         masks: of models that are built for proofs only, what each dropout layer of a rate above 0
             multiplies by in training mode instead of drawing: float32 zeros and ones
             [rows, *shape of the layer's value] in canonical layout, by layer name. A batch of n
@@ -155,7 +179,7 @@ class LoadRequest:
         via: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
             batches while training goes on) or ``memory`` (the whole set lies on the device as native
             tensors, and a step indexes it).
-        device, dtype: as in :class:`BuildRequest`.
+        device, dtype, variant: as in :class:`BuildRequest`.
     """
 
     inputs: Array
@@ -164,6 +188,7 @@ class LoadRequest:
     via: Literal["pipeline", "memory"]
     device: Device
     dtype: DType
+    variant: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Native (inputs, labels) for each step, as :meth:`TrainableModel.train_step` takes them.

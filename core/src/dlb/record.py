@@ -48,7 +48,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Options(_Part, frozen=True, kw_only=True):
     """What was asked for.
 
-    ``batch_size`` is of all workers together; ``warmup`` steps train but are not in the summary.
+    ``batch_size`` is of all workers together; ``warmup`` steps train but are not in the summary;
+    ``variant`` has the adapter's choices that are not at their default.
     """
 
     batch_size: int
@@ -61,6 +62,7 @@ class Options(_Part, frozen=True, kw_only=True):
     input: str
     strategy: str = ""
     workers: int = 1
+    variant: dict[str, str] = {}
 
 
 class Timing(_Part, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +23,8 @@ from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare", "share_cores"]
 
 Array = npt.NDArray[Any]
-#: Samples that the forward and gradient rungs are run on.
+#: Samples that the forward and gradient rungs are run on. With a variant as many as a step of one
+#: worker has, if those are more: compilers compile for a size, and can be wrong at one size alone.
 PROOF_BATCH = 16
 #: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
 #: since every step costs a backward pass in float64 more.
@@ -62,6 +63,8 @@ class Request:
         levels: what of the ladder to climb.
         trajectory_steps: how many steps the trajectory is followed over.
         at_once: adapters that climb at the same time: 1 wherever time is what is measured.
+        variants: by adapter, the choices of it that are not at their default. They hold for every
+            model that is built, so that what is proven is what is timed.
     """
 
     workload: Workload
@@ -82,11 +85,16 @@ class Request:
     levels: frozenset[Level] = frozenset(LEVELS)
     trajectory_steps: int = TRAJECTORY_STEPS
     at_once: int = 1
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def left_out(self) -> tuple[Level, ...]:
         """Levels that are not climbed, in order."""
         return tuple(level for level in LEVELS if level not in self.levels)
+
+    def variant(self, adapter: str) -> dict[str, str]:
+        """Choices of an adapter that are not at their default, by name."""
+        return dict(self.variants.get(adapter, {}))
 
 
 @dataclass(frozen=True)
@@ -171,8 +179,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     weights = initial_weights(workload.model, request.seed)
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
-    inputs = noise(workload.model, request.seed, PROOF_BATCH)
-    labels = random_labels(workload.model, request.seed, PROOF_BATCH)
+    share = request.batch_size // request.workers if request.variants else 0
+    inputs = noise(workload.model, request.seed, max(PROOF_BATCH, share))
+    labels = random_labels(workload.model, request.seed, max(PROOF_BATCH, share))
     practice = Practice(
         folder=scratch,
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
@@ -188,7 +197,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         write_arrays(practice.path(dtype), arrays)
     proven = proof_weights(workload.model, request.seed)
     # Only with a strategy are whole batches of the run given to a model that is built for proofs.
-    rows = max(PROOF_BATCH, request.batch_size if request.strategy else 0)
+    rows = max(len(inputs), request.batch_size if request.strategy else 0)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,

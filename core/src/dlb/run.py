@@ -135,6 +135,9 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
         seed=request.seed,
         adapters={one.adapter: one.version for one in runs},
         rungs=tuple(found),
+        variants={
+            one.adapter: variant for one in runs if (variant := request.variant(one.adapter))
+        },
         deviations={one.adapter: one.deviations for one in runs if one.deviations},
         failures={one.adapter: one.failure for one in runs if one.failure},
         left_out=request.left_out,
@@ -207,6 +210,7 @@ def _record(
             input=request.via,
             strategy=request.strategy,
             workers=request.workers,
+            variant=request.variant(ran.adapter),
         ),
         proof="deviates" if deviates else "unproven",
         certificate=certificate,

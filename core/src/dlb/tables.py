@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
-from dlb.proof.certificate import Certificate, Level, Rung
+from dlb.proof.certificate import Certificate, Level, Rung, with_variant
 from dlb.record import Record
 from dlb.run import Outcome
 
@@ -69,7 +69,8 @@ def print_results(records: Iterable[Record]) -> None:
 
 
 def _row(one: Record) -> list[str]:
-    cells = [one.adapter, f"{one.framework} {one.framework_version}".strip() or "-"]
+    name = with_variant(one.adapter, one.options.variant)
+    cells = [name, f"{one.framework} {one.framework_version}".strip() or "-"]
     timing, quality = one.timing, one.quality
     if timing is None:
         cells += ["-"] * 4
@@ -104,14 +105,16 @@ def print_certificate(certificate: Certificate) -> None:
         rows.append([name, gate, *[_cell(by.get((name, adapter))) for adapter in adapters]])
     rows.append(["proof", "", *[certificate.word(adapter) for adapter in adapters]])
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
-    print_table(["rung", "gate", *adapters], rows, title, right=["gate"])
+    columns = ["rung", "gate", *map(certificate.title, adapters)]
+    print_table(columns, rows, title, right=["gate"])
     for rung in certificate.rungs:
         if rung.verdict != "passed":
             worst = (
                 f"worst: {rung.worst.tensor}; " if rung.worst and rung.verdict == "failed" else ""
             )
             click.echo(
-                f"{rung.adapter}, {rung.name}: {rung.verdict}; {worst}{rung.detail}".rstrip("; ")
+                f"{certificate.title(rung.adapter)}, {rung.name}: {rung.verdict}; "
+                f"{worst}{rung.detail}".rstrip("; ")
             )
     _print_divergences(certificate)
     if certificate.left_out:
@@ -170,6 +173,7 @@ def print_record(one: Record) -> None:
     rows = [
         ["record", f"{one.name}, {one.started}, format {one.format}"],
         ["workload", f"{one.workload_name} {one.workload_hash}"],
+        ["adapter", with_variant(one.adapter, one.options.variant)],
         ["data", f"{one.data['name']} from {one.data['from']}"],
         [
             "machine",

@@ -16,6 +16,28 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
         ["--strategy", "example_snyc", "--workers", 2],
         ("'example_snyc'", "did you mean 'example_sync'"),
     ),
+    "unknown variant": (
+        ["--variant", "colour=red"],
+        ("nothing offers 'colour'", "offered: example:layout=rows|columns"),
+    ),
+    "unknown value of a variant": (
+        ["--variant", "layout=diagonal"],
+        ("'example' offers no 'diagonal'", "example:layout=rows|columns"),
+    ),
+    "variant that the adapter lacks": (
+        ["--variant", "example:compile=no"],
+        ("nothing offers 'compile'", "offered: example:layout"),
+    ),
+    "variant of another adapter": (
+        ["--variant", "torch:layout=columns"],
+        ("torch", "not of this request", "example"),
+    ),
+    "variant twice": (
+        ["--variant", "layout=rows", "--variant", "layout=columns"],
+        ("give each choice once",),
+    ),
+    "variant without a value": (["--variant", "layout"], ("NAME=VALUE", "torch:compile=inductor")),
+    "variant of no adapter": (["--variant", ":layout=rows"], ("ADAPTER:NAME=VALUE",)),
     "workers without strategy": (["--workers", 2], ("--workers 2", "dlb list strategies")),
     "uneven shares": (
         ["--workers", 3, "--strategy", "example_sync"],

@@ -30,6 +30,24 @@ def test_a_right_adapter_is_proven(dlb: Dlb) -> None:
     assert (dlb.out / "models" / f"{record['exported']['sha256']}.onnx").is_file()
 
 
+def test_a_variant_is_proven_and_named(dlb: Dlb) -> None:
+    ended = dlb.run("--variant", "layout=columns", "--json")
+    assert ended.status == 0, ended.err
+    (one,) = ended.document["records"]
+    assert one["options"]["variant"] == {"layout": "columns"}
+    assert ended.document["certificate"]["variants"] == {"example": {"layout": "columns"}}
+    assert "example (layout=columns)" in dlb("show", ended.document["files"][0]).out
+
+
+def test_a_variant_for_one_adapter_goes_before_one_for_all(dlb: Dlb) -> None:
+    words = ["--variant", "example:layout=rows", "--variant", "layout=columns"]
+    ended = dlb.run(*words, "--json")
+    assert ended.status == 0, ended.err
+    (one,) = ended.document["records"]
+    # The default is not told.
+    assert one["options"]["variant"] == {} == ended.document["certificate"]["variants"]
+
+
 def test_two_adapters_agree(dlb: Dlb) -> None:
     ended = dlb.run("--on", "example", "--on", "faulty", "--input", "memory")
     assert ended.status == 0, ended.out + ended.err

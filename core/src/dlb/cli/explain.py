@@ -46,7 +46,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     print_certificate(held)
     for one in found:
         size = "" if one.size is None else f", {one.size:.1e} apart"
-        click.echo(f"\n{one.adapter} differs first in {one.rung}: {one.where}{size}")
+        click.echo(f"\n{held.title(one.adapter)} differs first in {one.rung}: {one.where}{size}")
         if one.built:
             click.echo(f"  as {one.adapter} has it: {one.built}")
         click.echo(f"  likely: {one.reason}")
@@ -55,5 +55,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     for adapter, word in words.items():
         if word != "deviates":
             failed = held.failures.get(adapter, "")
-            click.echo(f"{adapter}: {word}" + (f"; its run failed: {failed}" if failed else ""))
+            click.echo(
+                f"{held.title(adapter)}: {word}" + (f"; its run failed: {failed}" if failed else "")
+            )
     return 0

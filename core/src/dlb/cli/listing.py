@@ -24,8 +24,16 @@ def list_command(what: str, as_json: bool) -> None:
         print_json({what: [dict(zip(columns, row)) for row in rows]})
     else:
         print_table(
-            columns, [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+            columns,
+            [["-" if cell in (None, "", {}) else _text(cell) for cell in row] for row in rows],
         )
+
+
+def _text(cell: Any) -> str:
+    """A cell for people; of a mapping each name with its values."""
+    if isinstance(cell, dict):
+        return "; ".join(f"{name}={'|'.join(values)}" for name, values in cell.items())
+    return str(cell)
 
 
 def _descriptions() -> dict[str, Any]:
@@ -57,18 +65,18 @@ def _adapters() -> tuple[list[str], list[list[Any]]]:
     for name in sorted({*environments.KNOWN, *there}):
         if name not in there:
             known = environments.KNOWN[name]
-            rows.append([name, known.title, "", "not installed", f"dlb env create {name}"])
+            rows.append([name, known.title, "", "not installed", f"dlb env create {name}", {}])
             continue
         one = next((a for a in described[name]["adapters"] if a["name"] == name), None)
         if one is None:
             broken = "; ".join(b["reason"] for b in described[name]["broken"])
             state = described[name].get("error") or broken or "its plugin is not there"
-            rows.append([name, "", "", f"broken: {state}", f"dlb env doctor {name}"])
+            rows.append([name, "", "", f"broken: {state}", f"dlb env doctor {name}", {}])
         else:
-            rows.append(
-                [name, one["title"], one["framework_version"], "installed", there[name].where]
-            )
-    return ["adapter", "framework", "version", "state", "where"], rows
+            state, variants = "installed", one.get("variants", {})
+            version, where = one["framework_version"], there[name].where
+            rows.append([name, one["title"], version, state, where, variants])
+    return ["adapter", "framework", "version", "state", "where", "variants"], rows
 
 
 def _workloads() -> tuple[list[str], list[list[Any]]]:

@@ -82,6 +82,13 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Worker processes of the strategy.",
         ),
         click.option(
+            "--variant",
+            "variants",
+            multiple=True,
+            metavar="[ADAPTER:]NAME=VALUE",
+            help="How models are built; repeat for several. See: dlb list adapters.",
+        ),
+        click.option(
             "--time-out",
             "call_seconds",
             type=click.FloatRange(1.0, 1e6),
@@ -222,6 +229,7 @@ def execute(
     batch_size: int | None,
     threads: int | None,
     warmup: int | None,
+    variants: tuple[str, ...],
     as_json: bool,
     certificate: Path | None = None,
     **rest: Any,
@@ -238,6 +246,7 @@ def execute(
     from dlb.run import run
     from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
+    from dlb.variants import choose
 
     print_warnings()
     read = load_workload(workload)
@@ -269,7 +278,7 @@ def execute(
     homes = find_adapters(adapters, provision=provision, source=source, report=note)
     if request.strategy:
         check_strategy(request.strategy, homes)
-    request = replace(request, homes=homes)
+    request = replace(request, homes=homes, variants=choose(variants, homes))
     if command == "verify":
         at_once, each = share_cores(
             available_cores(), len(homes), threads, workers=workers, device=request.device

@@ -24,6 +24,7 @@ OF_WORKLOADS = {
     "dtype": "--dtype",
     "strategy": "--strategy",
     "workers": "--workers",
+    "variants": "--variant",
     "levels": "--level",
     "trajectory_steps": "--steps",
 }

@@ -88,6 +88,18 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
     return found
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each value of a variant that is not the default, to tests of the kit that take one."""
+    if "variant" not in metafunc.fixturenames or not _is_own(metafunc.definition):
+        return
+    try:
+        offered = _subject(metafunc.config).described.variants
+    except DlbError as error:
+        raise pytest.UsageError(str(error)) from None
+    others = [(name, value) for name, values in offered.items() for value in values[1:]]
+    metafunc.parametrize("variant", others, ids="=".join)
+
+
 # First, so that entries are held against all tests, not against what -k has left.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -103,7 +103,12 @@ class Adapter:
         return built
 
     def load(
-        self, inputs: np.ndarray, labels: np.ndarray, order: np.ndarray, via: str = "memory"
+        self,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        order: np.ndarray,
+        via: str = "memory",
+        variant: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[Any, Any]]:
         """Native batches, a row of ``order`` each."""
         request = LoadRequest(
@@ -113,6 +118,7 @@ class Adapter:
             via=via,  # type: ignore[arg-type]
             device="cpu",
             dtype="float64" if inputs.dtype == np.float64 else "float32",
+            variant=variant or {},
         )
         batches = self.hook.dlb_load_data(framework=self.name, request=request)
         assert batches is not None, "dlb_load_data gave None"

@@ -66,6 +66,14 @@ def test_a_variant_that_it_does_not_offer_is_refused_by_name(adapter: Adapter) -
         adapter.build(model, random_weights(model), variant={"no-such-variant": "on"})
 
 
+def test_a_value_that_a_variant_does_not_have_is_refused_by_name(adapter: Adapter) -> None:
+    model = chain((6,), W.Linear(out_features=3))
+    adapter.require(model, "float64")
+    for name in adapter.described.variants:
+        with pytest.raises(UnsupportedError, match="no-such-value"):
+            adapter.build(model, random_weights(model), variant={name: "no-such-value"})
+
+
 def _busy(adapter: Adapter) -> tuple[TrainableModel, tuple[Any, Any]]:
     model, dtype = busy_model(adapter.described.layers), adapter.described.dtypes[0]
     adapter.require(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -26,13 +26,14 @@ def steps_of(
     labels: np.ndarray,
     order: np.ndarray,
     via: str = "memory",
+    variant: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Train over the rows of ``order``: yields the step about to be taken and its rate, takes it.
 
     The rate is set as a worker sets it: before the first step, and where it changes.
     """
     rate: float | None = None
-    batches = adapter.load(inputs, labels, order, via)
+    batches = adapter.load(inputs, labels, order, via, variant)
     for step, batch in enumerate(batches):
         wanted = W.learning_rate(optimizer, schedule, step)
         if wanted != rate:

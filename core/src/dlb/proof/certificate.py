@@ -5,6 +5,7 @@ One JSON document, by itself (``dlb verify --certificate``) or in a run's record
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,6 +28,7 @@ __all__ = [
     "make_schema",
     "read",
     "schema",
+    "with_variant",
     "write",
 ]
 
@@ -128,6 +130,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         workload, workload_hash, seed: what was compared, and the weights it started from.
         adapters: framework and version, by adapter.
         rungs: every comparison.
+        variants: choices of adapters that are not at their default, by adapter.
         deviations: what adapters declare to do differently, by adapter.
         failures: what ended an adapter's run before its rungs were all climbed, by adapter.
         left_out: levels that were not asked for. What is proven is proven at every level.
@@ -140,6 +143,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int
     adapters: dict[str, str]
     rungs: tuple[Rung, ...]
+    variants: dict[str, dict[str, str]] = {}
     deviations: dict[str, tuple[str, ...]] = {}
     failures: dict[str, str] = {}
     left_out: tuple[Level, ...] = ()
@@ -149,6 +153,10 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def of(self, adapter: str) -> tuple[Rung, ...]:
         """The rungs of one adapter, in order."""
         return tuple(rung for rung in self.rungs if rung.adapter == adapter)
+
+    def title(self, adapter: str) -> str:
+        """An adapter with its variant, as it is shown: ``torch (compile=inductor)``."""
+        return with_variant(adapter, self.variants.get(adapter, {}))
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -168,6 +176,12 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if adapter in self.failures:
             return False
         return {rung.verdict for rung in self.of(adapter)} == {"passed"}
+
+
+def with_variant(adapter: str, variant: Mapping[str, str]) -> str:
+    """An adapter's name, and its choices that are not at their default."""
+    chosen = ", ".join(f"{name}={value}" for name, value in variant.items())
+    return f"{adapter} ({chosen})" if chosen else adapter
 
 
 def check_destination(path: Path | None) -> None:

@@ -63,6 +63,7 @@ class RemoteModel:
         dtype: str,
         batch_size: int,
         masks: Mapping[str, Array] | None = None,
+        variant: Mapping[str, str] | None = None,
     ) -> None:
         """Build it.
 
@@ -71,6 +72,7 @@ class RemoteModel:
             masks: of dropouts by layer name, in the order of the samples of such a step, and no
                 fewer rows than any batch that is asked for. Each worker's begin where its share
                 of the step does.
+            variant: choices of the adapter's that are not at their default.
         """
         self.group = group
         self.workload = workload
@@ -80,12 +82,14 @@ class RemoteModel:
         self.last = workload.model.nodes[-1].name
         seeded = self._path()
         write_arrays(seeded, weights)
-        arguments = {
+        arguments: dict[str, Any] = {
             "workload": to_document(workload),
             "weights": str(seeded),
             "dtype": dtype,
             "batch_size": self.share,
         }
+        if variant:  # a worker that knows no variants is never asked for one
+            arguments["variant"] = dict(variant)
         paths = [self._path() for _ in range(group.launch.workers)] if masks else []
         for rank, path in enumerate(paths):
             begin = -rank * self.share

@@ -121,7 +121,13 @@ class Calls:
         }
 
     def call_build(
-        self, workload: dict[str, Any], weights: str, dtype: str, batch_size: int, masks: str = ""
+        self,
+        workload: dict[str, Any],
+        weights: str,
+        dtype: str,
+        batch_size: int,
+        masks: str = "",
+        variant: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """Build a model; the result names it for later calls, and tells of its layers."""
         described = self.plugins.adapter(self.framework)
@@ -145,7 +151,9 @@ class Calls:
             batch_size=batch_size,
             session=self.session,
             masks=read_arrays(masks) if masks else {},
+            variant=variant or {},
         )
+        described.choices(request.variant)
         model = self.hooked("dlb_build_model", request=request)
         number = next(self.numbers)
         self.models[number], self.requests[number] = model, request
@@ -197,6 +205,7 @@ class Calls:
             via=via,  # type: ignore[arg-type]
             device=request.device,
             dtype=request.dtype,
+            variant=request.variant,
         )
         return train(self, self.models[model], request, batches, first_step, observe, to)
 

@@ -13,7 +13,6 @@ from chainer.backends import cuda
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb.errors import UnsupportedError
 from dlb_chainer.layers import TABLE, MaskedDropout, Place, told
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 
@@ -60,10 +59,6 @@ class ChainerModel(TrainableModel):
     """A :class:`Network` with its optimizer, on its device."""
 
     def __init__(self, request: BuildRequest) -> None:
-        if request.variant:
-            raise UnsupportedError(
-                f"adapter 'chainer' offers no variant '{next(iter(request.variant))}'; leave it out"
-            )
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = np.dtype(request.dtype)

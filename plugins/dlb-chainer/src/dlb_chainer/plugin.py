@@ -96,7 +96,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_chainer.model import ChainerModel
 
-    return ChainerModel(request)
+    return ChainerModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl

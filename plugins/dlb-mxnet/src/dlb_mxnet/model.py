@@ -12,7 +12,6 @@ from mxnet.gluon import HybridBlock, Parameter
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb.errors import UnsupportedError
 from dlb_mxnet.framework import context
 from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Place
 from dlb_mxnet.optimizers import make_optimizer
@@ -58,13 +57,9 @@ class MeanLoss:
 
 
 class MXNetModel(TrainableModel):
-    """A :class:`Network`, compiled, with its trainer, on its device."""
+    """A :class:`Network`, compiled unless asked not to, with its trainer, on its device."""
 
-    def __init__(self, request: BuildRequest) -> None:
-        if request.variant:
-            raise UnsupportedError(
-                f"adapter 'mxnet' offers no variant '{next(iter(request.variant))}'; leave it out"
-            )
+    def __init__(self, request: BuildRequest, *, compile: str) -> None:
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = request.dtype
@@ -72,9 +67,10 @@ class MXNetModel(TrainableModel):
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
-        self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
-        self.loss.hybridize(static_alloc=True, static_shape=True)
+        if compile == "hybrid":
+            for block in (self.network, self.loss):
+                block.hybridize(static_alloc=True, static_shape=True)
         self.in_double = [
             block for block in self.network.layers.values() if isinstance(block, BatchNormInDouble)
         ]

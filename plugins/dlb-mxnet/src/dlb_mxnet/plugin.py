@@ -61,6 +61,9 @@ DEVIATIONS = (
     "are the loss and the gradients.",
 )
 
+#: The first of each is the default.
+VARIANTS = {"compile": ("hybrid", "no")}
+
 
 @hookimpl
 def dlb_describe() -> AdapterDescription:
@@ -75,6 +78,7 @@ def dlb_describe() -> AdapterDescription:
         devices=("cpu", "cuda"),
         exporter="mxnet.onnx.export_model",
         deviations=DEVIATIONS,
+        variants=VARIANTS,
     )
 
 
@@ -108,7 +112,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_mxnet.model import MXNetModel
 
-    return MXNetModel(request)
+    return MXNetModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl

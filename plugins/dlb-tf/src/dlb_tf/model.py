@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +17,14 @@ from dlb.errors import UnsupportedError
 from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, told
 from dlb_tf.layout import Layout, layouts
 from dlb_tf.optimizers import make_optimizer
+
+#: By value of the variant ``compile``: what a function is made of that runs the network. XLA
+#: compiles it anew for each size of a batch.
+COMPILERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "graph": partial(tf.function, reduce_retracing=True),
+    "xla": partial(tf.function, jit_compile=True),
+    "no": lambda function: function,
+}
 
 
 class Network:
@@ -63,10 +72,12 @@ class Network:
 class TFModel(TrainableModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
 
-    def __init__(self, request: BuildRequest) -> None:
-        if request.variant:
+    def __init__(self, request: BuildRequest, *, compile: str) -> None:
+        self._compiled = COMPILERS[compile]
+        if compile != "graph" and request.session is not None:
             raise UnsupportedError(
-                f"adapter 'tf' offers no variant '{next(iter(request.variant))}'; leave it out"
+                f"MultiWorkerMirroredStrategy runs steps as graphs; leave out --variant compile={compile}, "
+                "or --strategy"
             )
         self.workload = request.workload
         self.batch_size = request.batch_size
@@ -80,10 +91,10 @@ class TFModel(TrainableModel):
         self.rate = request.workload.optimizer.learning_rate
         self.load_weights(request.weights)
         self._forwards: dict[tuple[tuple[str, ...], bool], Any] = {}
-        self._step = tf.function(
+        self._step = self._compiled(
             lambda inputs, labels: self.strategy.run(self._update, args=(inputs, labels))
         )
-        self._differentiate = tf.function(self._gradients, reduce_retracing=True)
+        self._differentiate = self._compiled(self._gradients)
 
     def _make(self) -> None:
         """Create every variable, which a strategy has to see."""
@@ -137,8 +148,8 @@ class TFModel(TrainableModel):
         """The function that gives these layers' values, traced once for each shape."""
         if (names, training) not in self._forwards:
             model = self.network.select(names)
-            self._forwards[names, training] = tf.function(
-                lambda inputs: model(inputs, training=training), reduce_retracing=True
+            self._forwards[names, training] = self._compiled(
+                lambda inputs: model(inputs, training=training)
             )
         return self._forwards[names, training]
 

@@ -57,6 +57,9 @@ OPTIMIZERS = {
     "coupled weight decay is added to the gradients",
 }
 
+#: The first of each is the default.
+VARIANTS = {"compile": ("graph", "xla", "no")}
+
 
 @hookimpl
 def dlb_describe() -> AdapterDescription:
@@ -70,6 +73,7 @@ def dlb_describe() -> AdapterDescription:
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
         exporter="tf2onnx.convert.from_function",
+        variants=VARIANTS,
     )
 
 
@@ -102,7 +106,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_tf.model import TFModel
 
-    return TFModel(request)
+    return TFModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl

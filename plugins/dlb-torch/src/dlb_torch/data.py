@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dlb.contract import Batches, LoadRequest
+from dlb_torch.framework import MEMORY_FORMATS
 
 
 class Samples(Dataset):
@@ -28,6 +29,8 @@ def load(request: LoadRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = torch.device(request.device)
     inputs, labels = torch.from_numpy(request.inputs), torch.from_numpy(request.labels)
+    if inputs.ndim == 4 and "layout" in request.variant:
+        inputs = inputs.to(memory_format=MEMORY_FORMATS[request.variant["layout"]])
     if request.via == "memory":
         return _from_memory(inputs.to(device), labels.to(device), torch.from_numpy(request.order))
     loader = DataLoader(

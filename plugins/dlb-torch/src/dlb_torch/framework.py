@@ -7,6 +7,11 @@ import torch
 from dlb.contract import Clock, FrameworkFacts, StartRequest
 from dlb.errors import UnsupportedError
 
+MEMORY_FORMATS = {
+    "contiguous": torch.contiguous_format,
+    "channels_last": torch.channels_last,
+}
+
 
 def start(request: StartRequest) -> FrameworkFacts:
     """Set threads and seed; tell version, device and the libraries torch was built with."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb.errors import UnsupportedError
+from dlb_torch.compiled import check_inductor, compiled
+from dlb_torch.framework import MEMORY_FORMATS
 from dlb_torch.layers import TABLE, MaskedDropout, Padded, Place
 
 
@@ -34,14 +35,15 @@ class Network(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.values(inputs)[self.wiring[-1][0]]
+        last = self.wiring[-1][0]
+        return self.values(inputs, (last,))[last]
 
-    def values(self, inputs: Tensor) -> dict[str, Tensor]:
-        """The output of every layer, by name."""
+    def values(self, inputs: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
+        """The outputs of these layers, by name."""
         values = {self.source: inputs}
         for name, sources in self.wiring:
             values[name] = self.layers[key(name)](*[values[source] for source in sources])
-        return values
+        return {name: values[name] for name in wanted}
 
 
 def key(name: str) -> str:
@@ -52,28 +54,33 @@ def key(name: str) -> str:
 class TorchModel(TrainableModel):
     """A :class:`Network` with its optimizer, on its device.
 
-    ``module`` is what steps run: the network, or what the strategy has made of it.
+    ``run`` gives the logits, ``values`` the values of layers: the network itself, or compiled,
+    with the network's parameters. ``module`` is what steps run: ``run``, or what the strategy has
+    made of it.
     """
 
-    def __init__(self, request: BuildRequest) -> None:
-        if request.variant:
-            raise UnsupportedError(
-                f"adapter 'torch' offers no variant '{next(iter(request.variant))}'; leave it out"
-            )
+    def __init__(self, request: BuildRequest, *, compile: str, layout: str) -> None:
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = getattr(torch, request.dtype)
         self.device = torch.device(request.device)
+        self.memory_format = MEMORY_FORMATS[layout]
         masks = {name: self._native(mask) for name, mask in request.masks.items()}
         self.network = Network(request.workload.model, masks).to(self.device, self.dtype)
+        self.network.to(memory_format=self.memory_format)
         self.places = self._places()
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(
             request.workload.optimizer, [p for p in self.network.parameters() if p.requires_grad]
         )
-        self.module: nn.Module = self.network
+        self.run: nn.Module = self.network
+        self.values = self.network.values
+        if compile == "inductor":
+            check_inductor(self.device)
+            self.run, self.values = compiled(self.network), compiled(self.network.values)
+        self.module = self.run
         if request.session is not None:
-            self.module, self.optimizer = request.session.distribute((self.network, self.optimizer))
+            self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
 
     def _places(self) -> dict[str, tuple[Tensor, Place]]:
         """Native tensor and place of every parameter and state, by canonical name."""
@@ -110,14 +117,15 @@ class TorchModel(TrainableModel):
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
+        wanted = (*layers, self.workload.model.nodes[-1].name)
         states = self._states()
         self.network.train(training)
         with torch.no_grad():
-            values = self.network.values(self._native(inputs))
+            given = self._native(inputs)
+            values = self.values(given, wanted) if layers else {wanted[0]: self.run(given)}
             for tensor, kept in states:
                 tensor.copy_(kept)
         self.network.train()
-        wanted = [*layers, self.workload.model.nodes[-1].name]
         return {name: values[name].cpu().numpy() for name in wanted}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
@@ -127,7 +135,7 @@ class TorchModel(TrainableModel):
             given.requires_grad_()
         wanted = {n: (t, p) for n, (t, p) in self.places.items() if t.requires_grad}
         self.network.train()
-        loss = mean_loss(self.network(given), torch.from_numpy(labels).to(self.device))
+        loss = mean_loss(self.run(given), torch.from_numpy(labels).to(self.device))
         sources = [tensor for tensor, _ in wanted.values()]
         found = torch.autograd.grad(loss, sources + ([given] if given.requires_grad else []))
         with torch.no_grad():
@@ -159,7 +167,8 @@ class TorchModel(TrainableModel):
 
     def _native(self, inputs: np.ndarray) -> Tensor:
         given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
-        return given.to(self.dtype) if given.is_floating_point() else given
+        given = given.to(self.dtype) if given.is_floating_point() else given
+        return given.to(memory_format=self.memory_format) if given.ndim == 4 else given
 
     def _states(self) -> list[tuple[Tensor, Tensor]]:
         """Tensors that a pass in training mode moves, with their values."""

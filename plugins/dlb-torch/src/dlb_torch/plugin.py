@@ -44,6 +44,12 @@ LAYERS = {
     "lstm": "native; the second of its two biases stays zero",
 }
 
+#: The first of each is the default.
+VARIANTS = {
+    "compile": ("no", "inductor"),
+    "layout": ("contiguous", "channels_last"),
+}
+
 
 @hookimpl
 def dlb_describe() -> AdapterDescription:
@@ -57,6 +63,7 @@ def dlb_describe() -> AdapterDescription:
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),
         exporter="torch.onnx.export(dynamo=True)",
+        variants=VARIANTS,
     )
 
 
@@ -89,7 +96,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_torch.model import TorchModel
 
-    return TorchModel(request)
+    return TorchModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl

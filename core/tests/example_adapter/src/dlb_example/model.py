@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -73,15 +73,14 @@ def refuse(request: BuildRequest) -> None:
     if not isinstance(request.workload.optimizer, W.SGD):
         kind = W.type_name(request.workload.optimizer)
         raise UnsupportedError(f"adapter 'example' has no optimizer {kind}; take sgd")
-    for name in request.variant:
-        raise UnsupportedError(f"adapter 'example' offers no variant '{name}'; leave it out")
 
 
 class ExampleModel(TrainableModel):
     """The model, its loss and its optimizer. Weights are kept in canonical layout already."""
 
-    def __init__(self, request: BuildRequest) -> None:
+    def __init__(self, request: BuildRequest, *, layout: str = "rows") -> None:
         refuse(request)
+        self.order: Literal["C", "F"] = "C" if layout == "rows" else "F"
         self.workload = request.workload
         self.nodes = request.workload.model.wired()
         self.source = request.workload.model.input.name
@@ -101,7 +100,9 @@ class ExampleModel(TrainableModel):
         return {name: array.copy() for name, array in self.values.items()}
 
     def load_weights(self, weights: Mapping[str, Array]) -> None:
-        self.values = {name: array.astype(self.dtype) for name, array in weights.items()}
+        self.values = {
+            name: array.astype(self.dtype, self.order) for name, array in weights.items()
+        }
 
     def optimizer_state(self) -> Arrays:
         return {f"{name}.velocity": array.copy() for name, array in self.velocity.items()}

@@ -47,6 +47,7 @@ def dlb_describe() -> AdapterDescription:
         },
         optimizers={"sgd": "composed"},
         exporter="onnx.helper",
+        variants={"layout": ("rows", "columns")},
     )
 
 
@@ -88,7 +89,7 @@ def dlb_build_model(framework: str, request: BuildRequest) -> TrainableModel | N
         return None
     from dlb_example.model import ExampleModel
 
-    return ExampleModel(request)
+    return ExampleModel(request, **dlb_describe().choices(request.variant))
 
 
 @hookimpl
