@@ -23,6 +23,8 @@ FOLDER = TESTS.parent / "src" / "dlb" / "conformance"
 Ended = subprocess.CompletedProcess[str]
 Pytest = Callable[..., Ended]
 EXAMPLE = ("--pyargs", "dlb.conformance", "--adapter", "example")
+#: Models that somebody wrote in the example's framework.
+PORTS = ("--port-models", str(TESTS / "example_adapter" / "ports.toml"))
 #: A handful of tests that take no time.
 FEW = ("-k", "test_layers and linear-without-bias")
 ENTRY = '[[expected_failures]]\ntest = "{test}"\nreason = "{reason}"\n'
@@ -93,7 +95,7 @@ def test_every_case_is_met_forward_and_backward_in_float64(run_pytest: Pytest) -
 
 
 def test_the_example_adapter_passes(run_pytest: Pytest, tmp_path: Path) -> None:
-    ended = run_pytest(*EXAMPLE, "--junitxml=results.xml")
+    ended = run_pytest(*EXAMPLE, *PORTS, "--junitxml=results.xml")
     assert ended.returncode == 0, ended.stdout[-4000:]
     cases = list(ElementTree.parse(tmp_path / "results.xml").iter("testcase"))
     skipped = [each.get("message", "") for case in cases for each in case.iter("skipped")]
@@ -119,6 +121,111 @@ def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
     passed, failed, expected, missing = table(ended)["linear"]
     # Forward in two modes, of the logits and of every layer, in float64; float32 is not so fine.
     assert (passed, failed, expected, missing) == (10, 4, 0, 0)
+
+
+# --- models that the adapter's author wrote -----------------------------------------------------
+
+#: What an adapter may get wrong of somebody's model, in a subclass of the example's.
+WRONG_PORT = """
+from dataclasses import replace
+from dlb import hookimpl
+from dlb_example import adopt
+from dlb_example.plugin import *  # noqa: F403
+
+class Wrong(adopt.AdoptedNet):
+{wrong}
+
+@hookimpl
+def dlb_adopt_model(framework, request):
+    return Wrong(request) if framework == "example" else None
+"""
+WRONGS = {
+    "gradients_are_the_slopes": """
+    def gradients(self, *given, **more):
+        found = super().gradients(*given, **more)
+        return replace(found, inputs=found.inputs * 1.001)
+""",
+    "every_parameter_is_told": """
+    def __init__(self, request):
+        super().__init__(request)
+        self.held = self.held[:1] + self.held[2:]
+""",
+    "weights_that_are_told_are_the_whole_model": """
+    def __init__(self, request):
+        super().__init__(request)
+        self.held = [one for one in self.held if one.name != "mix.table"]
+""",
+    "a_pass_leaves_the_model_as_it_was": """
+    def forward(self, inputs, **more):
+        found = super().forward(inputs, **more)
+        if more.get("training"):
+            self.write(self.held[0].natives[0], self.read(self.held[0].natives[0]) * 1.001)
+        return found
+""",
+    "values_of_linear_layers": """
+    def forward(self, inputs, **more):
+        found = super().forward(inputs, **more)
+        return replace(found, calls=tuple(reversed([
+            replace(one, output=two.output) for one, two in zip(found.calls, found.calls[1:])
+        ])) + found.calls[-1:])
+""",
+    "round_trip": """
+    def load_weights(self, weights):
+        super().load_weights({name: each.astype("float32") for name, each in weights.items()})
+""",
+}
+
+
+@pytest.mark.parametrize("test", WRONGS)
+def test_an_adapter_that_takes_models_in_wrongly_fails(
+    run_pytest: Pytest, tmp_path: Path, test: str
+) -> None:
+    (tmp_path / "wrong_port.py").write_text(WRONG_PORT.format(wrong=WRONGS[test]))
+    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "wrong_port")
+    ended = run_pytest(*words, *PORTS, "-k", test)
+    assert ended.returncode == 1, ended.stdout
+    assert "test_ports.py" in ended.stdout and "FAILED" in ended.stdout
+    assert "Error: " in ended.stdout and "ERROR" not in ended.stdout
+
+
+def test_models_of_ports_have_to_be_given(run_pytest: Pytest) -> None:
+    """For they cannot be skipped: the adapter implements the hook."""
+    ended = run_pytest("--pyargs", "dlb.conformance.test_ports", "--adapter", "example")
+    assert ended.returncode == 1
+    assert "give them with --port-models FILE" in ended.stdout
+    assert table(ended) == {"other tests": [0, 12, 0, 0]}
+
+
+def test_an_adapter_without_the_hook_is_skipped(run_pytest: Pytest, tmp_path: Path) -> None:
+    plugin = "from dlb_example.plugin import *\n\ndel dlb_adopt_model\n"
+    (tmp_path / "plain.py").write_text(plugin)
+    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "plain", "-rs")
+    ended = run_pytest(*words, *PORTS)
+    assert ended.returncode == 0
+    assert table(ended) == {"other tests": [0, 0, 0, 24]}
+    assert "adapter 'example' does not implement dlb_adopt_model" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "at least one"),
+        ("[[port_models]]\nfactory = 'a:b'", "missing required field"),
+        ("[[port_models]]\nfactory = 'a:b'\ninput = ['x']\ntrained = 1", "Expected `int`"),
+        ("[[models]]\nfactory = 'a:b'\ninput = [1]\ntrained = 1", "[[port_models]] entries only"),
+        ("port_models = 1", "Expected `array`"),
+        ("=", "not TOML"),
+    ],
+)
+def test_a_file_of_port_models_that_is_none_is_refused(
+    run_pytest: Pytest, tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "ports.toml").write_text(text)
+    ended = run_pytest(*EXAMPLE, "--port-models", "ports.toml")
+    refused(ended, f"{tmp_path / 'ports.toml'}: ", complaint)
+
+
+# --- how it is called -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

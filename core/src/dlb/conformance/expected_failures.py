@@ -21,7 +21,7 @@ import msgspec
 
 from dlb.errors import RequestError
 
-__all__ = ["Entry", "first_match", "read", "refuse_stale"]
+__all__ = ["Entry", "first_match", "read", "refuse_stale", "toml_of"]
 
 TABLE = "expected_failures"
 #: It is text written by people; anything larger is not one.
@@ -60,7 +60,7 @@ def read(path: Path) -> tuple[Entry, ...]:
         RequestError: unreadable, not TOML, or an entry with a field that is unknown, missing,
             empty or no text; the message names the file and the entry.
     """
-    document = _document(path)
+    document = toml_of(path, "expected failures")
     entries = document.pop(TABLE, [])
     if document:
         raise RequestError(
@@ -71,17 +71,22 @@ def read(path: Path) -> tuple[Entry, ...]:
     return tuple(_entry(given, f"{path}: entry {n}") for n, given in enumerate(entries, 1))
 
 
-def _document(path: Path) -> dict[str, Any]:
+def toml_of(path: Path, what: str) -> dict[str, Any]:
+    """A file of TOML that somebody wrote.
+
+    Raises:
+        RequestError: unreadable, too large, or not TOML; the message says ``what`` was wanted.
+    """
     try:
         # A device or a pipe has no end, or never begins.
         if path.exists() and not path.is_file():
-            raise RequestError(f"{path}: not a file, so no list of expected failures")
+            raise RequestError(f"{path}: not a file, so no list of {what}")
         if path.stat().st_size > _LARGEST_BYTES:
             raise RequestError(f"{path}: larger than {_LARGEST_BYTES} bytes")
         text = path.read_bytes()
     except OSError as error:
         raise RequestError(
-            f"{path}: {error.strerror or error}; give the path of a file of expected failures"
+            f"{path}: {error.strerror or error}; give the path of a file of {what}"
         ) from None
     try:
         return msgspec.toml.decode(text, type=dict[str, Any])

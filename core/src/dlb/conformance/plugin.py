@@ -15,7 +15,7 @@ import pytest
 from dlb.errors import DlbError, RequestError
 from dlb.plugins import load_plugins
 
-from . import coverage, expected_failures
+from . import coverage, expected_failures, port_models
 from .subject import Adapter, find
 
 #: Threads of the session. Two, so that what only goes wrong in parallel can.
@@ -23,6 +23,7 @@ THREADS = 2
 
 FOLDER = Path(__file__).resolve().parent
 _ADAPTER = pytest.StashKey[Adapter]()
+_PORT_MODELS = pytest.StashKey[tuple[port_models.PortModel, ...]]()
 _ENTRY = pytest.StashKey[expected_failures.Entry]()
 
 
@@ -41,6 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="TOML: tests that are known to fail, and why",
     )
+    group.addoption(
+        "--port-models",
+        default="",
+        metavar="FILE",
+        help="TOML: models written in the framework, for an adapter with dlb_adopt_model",
+    )
     group.addoption("--long", action="store_true", help="many more random models")
 
 
@@ -49,6 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Whatever the project in whose folder pytest was started calls its own tests.
     config.addinivalue_line("python_files", "test_*.py")
     config.addinivalue_line("python_functions", "test_")
+    given = config.getoption("--port-models")
+    try:
+        models = port_models.read(config.invocation_params.dir / given) if given else ()
+    except DlbError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[_PORT_MODELS] = models
 
 
 def _subject(config: pytest.Config) -> Adapter:
@@ -72,6 +85,14 @@ def _subject(config: pytest.Config) -> Adapter:
 def _entries(config: pytest.Config) -> tuple[expected_failures.Entry, ...]:
     given = config.getoption("--expected-failures")
     return expected_failures.read(config.invocation_params.dir / given) if given else ()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "port_model" not in metafunc.fixturenames:
+        return
+    models = metafunc.config.stash[_PORT_MODELS]
+    ids = [one.name for one in models] or ["none"]
+    metafunc.parametrize("port_model", models or [None], ids=ids)
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +134,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             expected_failures.refuse_stale(entries, list(own))
     except DlbError as error:
         raise pytest.UsageError(str(error)) from None
+    # Adopting a model sets the framework's default type for good.
+    items.sort(key=lambda item: _is_own(item) and item.path.name == "test_ports.py")
     for name, item in own.items():
         about = item.get_closest_marker("layer")
         row = about.kwargs["type"] if about else coverage.OTHER

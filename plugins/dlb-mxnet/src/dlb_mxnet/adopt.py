@@ -238,7 +238,8 @@ class AdoptedBlock(NativeModel):
             total = mx.nd.zeros(1, ctx=self.context, dtype=self.dtype)
             for output, cotangent in zip(outputs, cotangents):
                 total = total + (output * self._native(cotangent)).sum()
-        total.backward()
+        # Its own default is training, whatever was recorded: the batch's statistics instead.
+        total.backward(train_mode=training)
         found = Gradients(
             loss=total.asnumpy().reshape(()),
             parameters=self.gathered(lambda native: native.grad().asnumpy()),

@@ -1,0 +1,272 @@
+"""Models that the adapter's author wrote in the framework, taken in by ``dlb_adopt_model``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlb.contract import AdoptedModel, AdoptRequest, LayerCall
+from dlb.errors import UnsupportedError
+
+from .closeness import FLOAT64, assert_near, assert_same_bits
+from .port_models import PortModel
+from .subject import Adapter, Arrays
+
+#: Steps along a direction that a slope is taken over. A ReLU or a maximum that changes sides within
+#: one shows as 1e-4 of the slope, and is seldom within the shorter as well; rounding is then 1e-8.
+_STEPS = (1e-6, 1e-7)
+#: How far a slope may be from the gradient's, in units of the gradient's norm.
+_SLOPE = 1e-6
+
+Adopt = Callable[[], AdoptedModel]
+
+
+def _implements(adapter: Adapter) -> bool:
+    found = adapter.hook.dlb_adopt_model.get_hookimpls()
+    return any(one.plugin.__name__ == adapter.module for one in found)
+
+
+@pytest.fixture
+def adopt(
+    adapter: Adapter, port_model: PortModel | None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Adopt]:
+    """Takes the model in, made anew, in float64."""
+    if not _implements(adapter):
+        pytest.skip(f"adapter '{adapter.name}' does not implement dlb_adopt_model")
+    assert port_model is not None, (
+        f"adapter '{adapter.name}' implements dlb_adopt_model: write small models in its framework "
+        "and give them with --port-models FILE"
+    )
+    # A factory runs in its folder.
+    monkeypatch.chdir(Path.cwd())
+    monkeypatch.syspath_prepend(str(port_model.folder))
+    yield lambda: _adopted(adapter, port_model.make(), port_model.inputs())
+
+
+def _adopted(adapter: Adapter, make: Callable[[], Any], inputs: np.ndarray) -> AdoptedModel:
+    request = AdoptRequest(make=make, inputs=inputs, dtype="float64", device="cpu")
+    found = adapter.hook.dlb_adopt_model(framework=adapter.name, request=request)
+    assert isinstance(found, AdoptedModel), f"dlb_adopt_model gave {found!r}"
+    return found
+
+
+def _random_weights(model: AdoptedModel, seed: int = 0) -> dict[str, np.ndarray]:
+    """For every parameter and state; variances and scales are about 1."""
+    random, found = np.random.default_rng(seed), {}
+    for one in model.parameters():
+        inputs = max(1, int(np.prod(one.shape[1:])))
+        if one.role in ("variance", "scale"):
+            found[one.name] = random.uniform(0.5, 1.5, one.shape)
+        else:
+            found[one.name] = random.normal(size=one.shape) / np.sqrt(inputs)
+    return found
+
+
+def _assert_weights(found: Arrays, true: Arrays) -> None:
+    assert list(found) == list(true)
+    for name, array in true.items():
+        assert_same_bits(found[name], array, name)
+
+
+def test_every_parameter_is_told_once_with_its_shape(adopt: Adopt, port_model: PortModel) -> None:
+    model = adopt()
+    weights, parameters = model.weights(), model.parameters()
+    layers = [one.name for one in model.layers()]
+    assert layers[0] == "" and len(set(layers)) == len(layers)
+    assert [one.name for one in parameters] == list(weights)
+    assert len({one.name for one in parameters}) == len(parameters)
+    trained = sum(int(np.prod(one.shape)) for one in parameters if one.trained)
+    assert trained == port_model.trained, "numbers that training moves"
+    for one in parameters:
+        assert one.layer in layers, f"{one.name} is of a layer '{one.layer}' that is not told"
+        assert weights[one.name].shape == one.shape, one.name
+        assert weights[one.name].dtype == np.float64 and one.dtype == "float64", one.name
+        kind = next(layer.kind for layer in model.layers() if layer.name == one.layer)
+        assert bool(one.role) <= bool(kind), f"{one.name} has a role, and its layer no kind"
+
+
+def test_layers_of_batch_normalisation_tell_what_they_keep(adopt: Adopt) -> None:
+    for layer in adopt().layers():
+        assert all(isinstance(value, str) for value in layer.attributes.values())
+        if layer.kind != "batch_norm":
+            assert layer.momentum is None, layer
+        elif layer.momentum is not None:
+            assert 0 <= layer.momentum < 1, layer
+
+
+def test_weights_make_the_round_trip_bit_for_bit(adopt: Adopt) -> None:
+    model = adopt()
+    weights = _random_weights(model)
+    model.load_weights(weights)
+    _assert_weights(model.weights(), weights)
+    first = next(iter(weights))
+    other = {**weights, first: weights[first] + 1}
+    model.load_weights({first: other[first]})
+    _assert_weights(model.weights(), other)
+
+
+def test_the_weights_that_are_told_are_the_whole_model(adopt: Adopt, port_model: PortModel) -> None:
+    """Another model of the factory computes the same, once it has them.
+
+    What always starts the same, as a bias does at zero, would not show here, but in the count.
+    """
+    one, other = adopt(), adopt()
+    # Values that no initialiser gives both.
+    one.load_weights(_random_weights(one))
+    other.load_weights(_random_weights(other, seed=1))
+    other.load_weights(dict(zip(other.weights(), one.weights().values())))
+    inputs = port_model.inputs()
+    for training in (False, True):
+        found, true = (each.forward(inputs, training=training) for each in (other, one))
+        assert len(found.outputs) == len(true.outputs) > 0
+        for mine, own in zip(found.outputs, true.outputs):
+            assert_near(mine, own, FLOAT64, "float64", "an output")
+
+
+def test_a_pass_leaves_the_model_as_it_was(adopt: Adopt, port_model: PortModel) -> None:
+    model = adopt()
+    model.load_weights(_random_weights(model))
+    weights, inputs = model.weights(), port_model.inputs()
+    for training in (True, False):
+        before = model.forward(inputs, training=training).outputs
+        _assert_weights(model.weights(), weights)
+        model.gradients(inputs, [np.ones_like(each) for each in before], training=training)
+        _assert_weights(model.weights(), weights)
+        for found, true in zip(model.forward(inputs, training=training).outputs, before):
+            assert_near(found, true, FLOAT64, "float64", "an output of the second pass")
+
+
+def test_calls_are_told_in_order_with_the_values_asked_for(
+    adopt: Adopt, port_model: PortModel
+) -> None:
+    model, inputs = adopt(), port_model.inputs()
+    model.load_weights(_random_weights(model))
+    names = [one.name for one in model.layers()]
+    whole = model.forward(inputs, layers=names)
+    order = [call.layer for call in whole.calls]
+    owners = {one.layer for one in model.parameters()}
+    assert owners <= {name for name in names for called in order if called.startswith(name)}
+    for call in model.forward(inputs).calls:
+        assert call.inputs is None and call.output is None, call.layer
+    wanted = next(call.layer for call in whole.calls if call.layer in owners)
+    some = model.forward(inputs, layers=[wanted])
+    assert [call.layer for call in some.calls] == order
+    for one, other in zip(some.calls, whole.calls):
+        if one.layer == wanted:
+            assert one.output is not None and other.output is not None
+            assert_same_bits(one.output, other.output, f"the value of '{wanted}'")
+    for found, true in zip(some.outputs, whole.outputs):
+        assert_near(found, true, FLOAT64, "float64", "an output of a pass with other values asked")
+
+
+def test_values_of_linear_layers_are_what_their_weights_make(
+    adopt: Adopt, port_model: PortModel
+) -> None:
+    """So values are of the layer that is named, in order, and weights canonical."""
+    model, seen = adopt(), 0
+    model.load_weights(_random_weights(model))
+    linear = {one.name for one in model.layers() if one.kind == "linear"}
+    weights = {(one.layer, one.role): one.name for one in model.parameters()}
+    values = model.weights()
+    for call in model.forward(port_model.inputs(), layers=sorted(linear)).calls:
+        if call.layer in linear:
+            bias = weights.get((call.layer, "bias"))
+            _assert_linear(
+                call, values[weights[call.layer, "weight"]], values[bias] if bias else 0.0
+            )
+            seen += 1
+    assert seen >= len(linear), "a linear layer has no call"
+
+
+def _assert_linear(call: LayerCall, weight: np.ndarray, bias: np.ndarray | float) -> None:
+    assert call.inputs is not None and call.output is not None, call.layer
+    given = call.inputs
+    if given.shape[-1] != weight.shape[1]:  # a layer that flattens
+        given = given.reshape(len(given), -1)
+    assert_near(call.output, given @ weight.T + bias, FLOAT64, "float64", call.layer)
+
+
+def test_batch_normalisation_is_by_the_batch_in_training_alone(
+    adopt: Adopt, port_model: PortModel
+) -> None:
+    """In training the mean of every feature is the bias; in evaluation it is not."""
+    model = adopt()
+    model.load_weights(_random_weights(model))
+    norms = {one.name for one in model.layers() if one.kind == "batch_norm"}
+    biases = {one.layer: one.name for one in model.parameters() if one.role == "bias"}
+    inputs, values = port_model.inputs(), model.weights()
+    trained, tested = (
+        model.forward(inputs, training=each, layers=sorted(norms)) for each in (True, False)
+    )
+    for training, calls in ((True, trained.calls), (False, tested.calls)):
+        for call in calls:
+            if call.layer in norms:
+                assert call.output is not None
+                axes = tuple(axis for axis in range(call.output.ndim) if axis != 1)
+                apart = np.abs(call.output.mean(axis=axes) - values[biases[call.layer]]).max()
+                assert (apart < 1e-10) == training, f"{call.layer}: {apart:.2g} from its bias"
+    if not norms:
+        for found, true in zip(trained.outputs, tested.outputs):
+            assert_near(found, true, FLOAT64, "float64", "an output in training")
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_gradients_are_the_slopes_of_the_outputs(
+    adopt: Adopt, port_model: PortModel, training: bool
+) -> None:
+    """Along a random direction of every parameter that is trained, and of the input."""
+    model, inputs, random = adopt(), port_model.inputs(), np.random.default_rng(1)
+    model.load_weights(_random_weights(model))
+    weights = model.weights()
+    outputs = model.forward(inputs, training=training).outputs
+    cotangents: list[Any] = [random.normal(size=each.shape) for each in outputs]
+
+    def value(given: Any) -> float:
+        found = model.forward(given, training=training).outputs
+        return float(sum(np.sum(each * by) for each, by in zip(found, cotangents)))
+
+    found = model.gradients(inputs, cotangents, training=training)
+    assert float(found.loss) == pytest.approx(value(inputs), rel=1e-12, abs=1e-12)
+    trained = {one.name: one.shape for one in model.parameters() if one.trained}
+    assert found.parameters.keys() == trained.keys()
+    assert (found.inputs is None) == bool(port_model.tokens)
+    every = dict(found.parameters)
+    if found.inputs is not None:
+        assert found.inputs.shape == inputs.shape
+        every["the input"] = found.inputs
+    total = np.sqrt(sum(float(np.sum(each**2)) for each in every.values()))
+    for name, gradient in every.items():
+        assert gradient.dtype == np.float64, f"gradient of {name} is {gradient.dtype}"
+        direction: Any = random.normal(size=gradient.shape)
+
+        def at(step: float, name: str = name, direction: Any = direction) -> float:
+            if name not in trained:
+                return value(inputs + step * direction)
+            model.load_weights({name: weights[name] + step * direction})
+            there = value(inputs)
+            model.load_weights({name: weights[name]})
+            return there
+
+        slopes = [(at(step) - at(-step)) / (2 * step) for step in _STEPS]
+        own = float(np.sum(gradient * direction))
+        apart = min(abs(own - slope) for slope in slopes)
+        # Next to nothing: that of a bias before a batch normalisation.
+        allowed = _SLOPE * max(float(np.linalg.norm(gradient)), total / 100)
+        assert apart <= allowed, f"gradient of {name}: {own!r} along a direction, not {slopes}"
+
+
+def test_what_is_no_model_is_refused(adapter: Adapter, adopt: Adopt, port_model: PortModel) -> None:
+    with pytest.raises(UnsupportedError, match="str"):
+        _adopted(adapter, lambda: "a model", port_model.inputs())
+
+
+def test_models_of_other_adapters_are_left_alone(adapter: Adapter, adopt: Adopt) -> None:
+    def make() -> Any:
+        raise AssertionError("the factory was called for another adapter")
+
+    request = AdoptRequest(make=make, inputs=None, dtype="float64", device="cpu")
+    assert adapter.hook.dlb_adopt_model(framework="another", request=request) is None
