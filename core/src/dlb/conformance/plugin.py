@@ -88,11 +88,20 @@ def _entries(config: pytest.Config) -> tuple[expected_failures.Entry, ...]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "port_model" not in metafunc.fixturenames:
+    """Models that were written by hand, and values of variants, to tests of the kit that take one."""
+    if not _is_own(metafunc.definition):
         return
-    models = metafunc.config.stash[_PORT_MODELS]
-    ids = [one.name for one in models] or ["none"]
-    metafunc.parametrize("port_model", models or [None], ids=ids)
+    if "port_model" in metafunc.fixturenames:
+        models = metafunc.config.stash[_PORT_MODELS]
+        ids = [one.name for one in models] or ["none"]
+        metafunc.parametrize("port_model", models or [None], ids=ids)
+    if "variant" in metafunc.fixturenames:
+        try:
+            offered = _subject(metafunc.config).described.variants
+        except DlbError as error:
+            raise pytest.UsageError(str(error)) from None
+        others = [(name, value) for name, values in offered.items() for value in values[1:]]
+        metafunc.parametrize("variant", others, ids="=".join)
 
 
 @pytest.fixture(scope="session")
@@ -107,18 +116,6 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
     found = _subject(pytestconfig)
     found.start(THREADS)
     return found
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each value of a variant that is not the default, to tests of the kit that take one."""
-    if "variant" not in metafunc.fixturenames or not _is_own(metafunc.definition):
-        return
-    try:
-        offered = _subject(metafunc.config).described.variants
-    except DlbError as error:
-        raise pytest.UsageError(str(error)) from None
-    others = [(name, value) for name, values in offered.items() for value in values[1:]]
-    metafunc.parametrize("variant", others, ids="=".join)
 
 
 # First, so that entries are held against all tests, not against what -k has left.
