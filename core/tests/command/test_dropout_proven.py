@@ -58,7 +58,8 @@ def test_a_wrong_dropout_is_found(dlb: Dlb, fault: str) -> None:
     assert ended.status == 1
     (told,) = dlb("explain", path, "--json").document["explanations"]
     assert (told["rung"], told["where"]) == WRONG[fault]
-    assert told["built"] == "dropout with nothing"
+    assert told["built"] == "dropout rate 0.2"
+    assert "as faulty has it: dropout rate 0.2" in dlb("explain", path).out
 
 
 def test_an_older_adapter_runs_and_says_what_was_not_compared(dlb: Dlb) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 
 from dlb.proof.certificate import Certificate, Figure, Level, Rung
+from dlb.proof.distance import passes
 
 __all__ = ["Explanation", "explain"]
 
@@ -129,6 +130,8 @@ def _place(rung: Rung) -> tuple[str, str, Figure | None]:
     )
     if named:
         figure = next((one for one in rung.figures if one.tensor == named[1]), rung.worst)
+        if rung.name == "dropout" and figure and passes((figure,), rung.gate or 0):
+            figure = None  # what was dropped is wrong by count, what was kept is right
         return f"layer {named[1]}, {named[2]}", named[3] or "", figure
     between = re.match(r"first past the gate: (what is [^;]+)", rung.detail)
     if between:  # of a port, where no layer with parameters is to blame

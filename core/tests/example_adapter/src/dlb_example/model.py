@@ -88,6 +88,9 @@ class ExampleModel(TrainableModel):
         self.dtype = np.dtype(request.dtype)
         self.batch_size = request.batch_size
         self.masks = request.masks
+        self.rates = {
+            node.name: node.layer.rate for node in self.nodes if isinstance(node.layer, W.Dropout)
+        }
         self.generator = np.random.default_rng()
         self.velocity: Arrays = {}
         self.load_weights(request.weights)
@@ -134,15 +137,13 @@ class ExampleModel(TrainableModel):
         return loss
 
     def native_layers(self) -> dict[str, str]:
-        """What is there of NumPy: functions, and the arrays that they are given."""
-        return {
-            node.name: f"{W.type_name(node.layer)} with "
-            + (
-                ", ".join(f"{n} {a.shape}" for n, a in self.parameters(node.name).items())
-                or "nothing"
-            )
-            for node in self.nodes
-        }
+        """What there is of NumPy: arrays and rates."""
+        told = {}
+        for node in self.nodes:
+            held = [f"{name} {array.shape}" for name, array in self.parameters(node.name).items()]
+            held += [f"rate {self.rates[node.name]}"] if node.name in self.rates else []
+            told[node.name] = " ".join([W.type_name(node.layer), *held])
+        return told
 
     # --- the mathematics -----------------------------------------------------------------
 
@@ -154,15 +155,14 @@ class ExampleModel(TrainableModel):
     def factors(self, samples: int, training: bool) -> Arrays:
         """What each dropout multiplies a batch by: its mask or its own draw, scaled, or ones."""
         found = {}
-        for node in self.nodes:
-            if isinstance(node.layer, W.Dropout):
-                shape, rate = (samples, *self.shapes[node.name]), node.layer.rate
-                kept = np.ones(shape, self.dtype)
-                if training and node.name in self.masks:
-                    kept = self.masks[node.name][:samples].astype(self.dtype) / (1 - rate)
-                elif training:
-                    kept = (self.generator.random(shape) >= rate) / (1 - rate)
-                found[node.name] = kept.astype(self.dtype)
+        for name, rate in self.rates.items():
+            shape = (samples, *self.shapes[name])
+            kept = np.ones(shape, self.dtype)
+            if training and name in self.masks:
+                kept = self.masks[name][:samples].astype(self.dtype) / (1 - rate)
+            elif training:
+                kept = (self.generator.random(shape) >= rate) / (1 - rate)
+            found[name] = kept.astype(self.dtype)
         return found
 
     def run(self, inputs: Array, factors: Arrays) -> Arrays:
