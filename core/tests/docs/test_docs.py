@@ -402,6 +402,7 @@ def test_the_gates_are_told() -> None:
     for gate in (rungs.FLOAT64_GATE, rungs.SLOPE_GATE, *rungs.EXPORT_GATES.values()):
         assert f"{gate:.0e}".replace("e-0", "e-") in told
     assert f"{rungs.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
+    assert f"{rungs.FLOAT32_SMALL} in `gradients float32`" in section(page("proof.md"), "Figures")
     for share in (rungs.NOISE, rungs.SMALL):
         assert f"{share:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
     assert f"{ladder.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")

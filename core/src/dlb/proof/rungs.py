@@ -60,6 +60,9 @@ NOISE = 1e-6
 #: 1e-13 of it. Rounding leaves some 1e-15 of a gradient that is zero (a bias's before a batch
 #: normalisation), and nobody can ask two adapters to round alike.
 SMALL = 1e-3
+#: The same in float32, where rounding leaves up to 1e-6 of the whole: no result is asked to be
+#: nearer than 20 times FLOAT32_LEAST of this, 2e-6 of the whole.
+FLOAT32_SMALL = 0.1
 #: A change this small beside the weight it changes is rounded to fewer digits than the gate asks for.
 CHANGE_LEAST = 1e-5
 
@@ -355,7 +358,7 @@ def float32_rungs(
     every = {
         adapter: _middle(
             [
-                figures(own, true, floor(true))
+                figures(own, true, floor(true, FLOAT32_SMALL))
                 for own, true in zip(batches, truth[adapter], strict=True)
             ]
         )
