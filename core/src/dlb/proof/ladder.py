@@ -52,9 +52,6 @@ FEW_BATCHES, FEW_SAMPLES = 3, 4
 #: Elements that a native dropout should drop, so that their number tells its rate to about a tenth of
 #: it; and the least and the most samples that are taken for that.
 DROPPED, LEAST_SAMPLES, MOST_SAMPLES = 2048, 16, 256
-#: A gradient this small beside the whole one, at every step, is what rounding left of zero. Adam
-#: makes steps of it nevertheless, and other ones in every adapter.
-ROUNDED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -237,8 +234,9 @@ def prove_updates(
         check_gradients(gradients, reference.model)
         sizes = {name: float(np.linalg.norm(gradients[name])) for name in trained}
         whole = float(np.linalg.norm(list(sizes.values())))
-        # Not "above", so that a NaN is not taken for rounding.
-        moved |= {name for name, size in sizes.items() if not size <= ROUNDED * whole}
+        # Adam makes steps of rounding too, and other ones in every adapter. Not "above", so that a
+        # NaN is not taken for rounding.
+        moved |= {name for name, size in sizes.items() if not size <= rungs.ROUNDED * whole}
         updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
         # To start a pipeline for one step costs more than the step: where nothing is judged, it
         # comes from memory.
