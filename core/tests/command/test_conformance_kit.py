@@ -87,7 +87,7 @@ def test_every_case_is_met_forward_and_backward_in_float64(run_pytest: Pytest) -
         slopes = f"test_gradients_are_the_slopes_of_the_canonical_loss[{name}-float64]"
         assert f"test_layers.py::{slopes}" in ids
     assert {
-        each for each in ids if not re.fullmatch(r"test_\w+\.py::test_\w+(\[[\w.:-]+\])?", each)
+        each for each in ids if not re.fullmatch(r"test_\w+\.py::test_\w+(\[[\w.:=-]+\])?", each)
     } == set()
 
 
