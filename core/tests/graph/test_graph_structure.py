@@ -383,6 +383,41 @@ def test_a_response_normalisation_written_out_counts_its_padding(counted):
     assert found.equal == counted
 
 
+def rescaled(size: int, kernel: int, stride: int, scale) -> onnx.ModelProto:
+    """Zeros at the end of both axes, a mean over the whole kernel, and a scale for each window."""
+    make = helper.make_node
+    count = len(scale)
+    more = (count - 1) * stride + kernel - size
+    pool = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+    nodes = [
+        make("Pad", ["x", "pads"], ["padded"]),
+        make("AveragePool", ["padded"], ["pooled"], **pool),
+        make("Mul", ["pooled", "scale"], ["y"]),
+    ]
+    array = np.outer(scale, scale).astype(np.float32).reshape(1, 1, count, count)
+    weights = [("pads", np.array([0, 0, 0, 0, 0, 0, more, more])), ("scale", array)]
+    return written(nodes, weights=weights, shape=(2, size, size))
+
+
+def test_a_mean_that_is_rescaled_counts_what_its_scale_says():
+    """As MXNet and Chainer write what their own pooling cannot leave out of the mean."""
+    pool = AveragePool(kernel=(3, 3), stride=(2, 2), ceil_mode=True)
+    canonical = maps(pool, shape=(2, 8, 8))
+    assert compare_structure(canonical, rescaled(8, 3, 2, (1, 1, 1, 3 / 2))).equal
+    wholly = compare_structure(canonical, rescaled(8, 3, 2, (1, 1, 1, 1)))
+    assert [found.what for found in wholly.differences] == ["count_include_pad"]
+    assert not compare_structure(canonical, rescaled(8, 3, 2, (1, 1, 1, 1.4))).equal
+    assert not compare_structure(canonical, rescaled(8, 3, 2, (3 / 2, 1, 1, 1))).equal
+    # A window that ends two past the input, of which the pads that count are one.
+    partly = AveragePool(
+        kernel=(4, 4), stride=(3, 3), pads=(0, 0, 1, 1), ceil_mode=True, count_include_pad=True
+    )
+    canonical = maps(partly, shape=(2, 8, 8))
+    assert compare_structure(canonical, rescaled(8, 4, 3, (1, 1, 4 / 3))).equal
+    assert not compare_structure(canonical, rescaled(8, 4, 3, (1, 1, 2))).equal
+    assert not compare_structure(canonical, rescaled(8, 4, 3, (1, 1, 1))).equal
+
+
 def test_zeros_are_not_the_padding_of_max_pooling():
     canonical = maps(MaxPool(kernel=(3, 3), stride=(1, 1), pads=(1, 0, 0, 1)))
     assert compare_structure(canonical, channels_last(-np.inf, "pool")).equal

@@ -11,7 +11,7 @@ from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import trace
-from dlb.graph.window_rules import conv, pool
+from dlb.graph.window_rules import conv, pool, rescaled_pool
 
 __all__ = ["Operation", "operations"]
 
@@ -173,6 +173,12 @@ def _arithmetic(
     before = reader.found[reader.source[live[0]]]
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
+    pooling = reader.trace.producers[live[0]]
+    if scales and pooling.op_type == "AveragePool":
+        scale = constant if node.op_type == "Mul" else 1 / constant
+        meaning = rescaled_pool(reader, pooling, scale)
+        if meaning is not None:
+            return replace(before, attributes=meaning)
     width = before.attributes["weight"][0] if before.kind in ("Conv", "Linear") else 0
     if moves and width == constant.size and not before.attributes["bias"]:
         attributes = {**before.attributes, "bias": True}

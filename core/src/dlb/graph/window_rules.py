@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from itertools import product
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dlb.graph.layout import Padding, padding_before
 from dlb.graph.reader import Attributes, Operation, Reader, other
+from dlb.graph.trace import attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["conv", "pool"]
+__all__ = ["conv", "pool", "rescaled_pool"]
 
 
 def _effective(window: Window) -> Attributes:
@@ -77,12 +82,60 @@ def pool(
     window, padding = _padded(reader, node, given)
     attributes = _effective(window)
     if node.op_type == "AveragePool":
-        none = not any(attributes["pads"])
-        if none and window.kernel == window.size:
+        if not any(attributes["pads"]) and window.kernel == window.size:
             return reader.make(node, "GlobalAveragePool", {}, [padding.value])
-        counted = bool(given.get("count_include_pad", 0)) or bool(padding.before)
-        attributes["count_include_pad"] = counted and not none
-        beyond = tuple(max(0, r - a) for r, a in zip(window.reach, window.after))
-        if counted and any(beyond):
-            attributes["not counted"] = beyond
+        attributes |= _meaning(window, *_counted(window, padding, given))
     return reader.make(node, node.op_type, attributes, [padding.value])
+
+
+def rescaled_pool(
+    reader: Reader, node: onnx.NodeProto, scale: npt.NDArray[np.floating]
+) -> Attributes | None:
+    """What an AveragePool node means whose output is multiplied by ``scale``, or None.
+
+    Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
+    by the whole kernel, and scale each window by how much of it counts.
+    """
+    given = attributes_of(node)
+    window, padding = _padded(reader, node, given)
+    axes = len(window.kernel)
+    if (
+        scale.shape[-axes:] != window.output
+        or scale.size != np.prod(window.output)
+        or set(window.dilation) != {1}
+    ):
+        return None
+    wanted = _divisors(window, *_counted(window, padding, given)) / scale.reshape(window.output)
+    beyonds = product(*(range(reach + 1) for reach in window.reach))
+    for counted, beyond in ((False, (0,) * axes), *((True, beyond) for beyond in beyonds)):
+        if np.allclose(_divisors(window, counted, beyond), wanted, rtol=1e-5):
+            return _effective(window) | _meaning(window, counted, beyond)
+    return None
+
+
+def _counted(window: Window, padding: Padding, given: Attributes) -> tuple[bool, tuple[int, ...]]:
+    """Whether padding counts in an average, and how much of it at the end does not even so.
+
+    What rounding up adds past the padding asked for is never counted.
+    """
+    counted = bool(given.get("count_include_pad", 0)) or bool(padding.before)
+    return counted, tuple(max(0, r - a) for r, a in zip(window.reach, window.after))
+
+
+def _meaning(window: Window, counted: bool, beyond: tuple[int, ...]) -> Attributes:
+    padding = any(window.before) or any(window.reach)
+    uncounted = {"not counted": beyond} if counted and any(beyond) else {}
+    return {"count_include_pad": counted and padding, **uncounted}
+
+
+def _divisors(window: Window, counted: bool, beyond: tuple[int, ...]) -> npt.NDArray[np.integer]:
+    """How many elements the sum of each window is divided by, in the shape of the output."""
+    counts = []
+    for axis, outputs in enumerate(window.output):
+        start = np.arange(outputs) * window.stride[axis]
+        first, last = window.before[axis], window.before[axis] + window.size[axis]
+        if counted:
+            first, last = 0, last + window.reach[axis] - beyond[axis]
+        stop = np.minimum(start + window.kernel[axis], last)
+        counts.append(stop - np.maximum(start, first))
+    return reduce(np.multiply.outer, counts)
