@@ -127,7 +127,9 @@ def test_killed(
     mend(endless)
     said: list[str] = []
     environments.create("mini", source=endless, report=said.append)
-    assert said[0] == f"clearing what an interrupted dlb left in {folder}"
+    # The last threads of a killed process may hold the lock for a moment after it counts as ended.
+    first = next(line for line in said if not line.startswith("waiting for another dlb"))
+    assert first == f"clearing what an interrupted dlb left in {folder}"
     assert {f.severity for f in environments.doctor("mini")} == {"ok"}
 
 
