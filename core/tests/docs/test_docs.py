@@ -405,7 +405,7 @@ def test_the_gates_are_told() -> None:
     assert f"{rungs.FLOAT32_SMALL} in `gradients float32`" in section(page("proof.md"), "Figures")
     for share in (rungs.NOISE, rungs.SMALL):
         assert f"{share:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
-    assert f"{ladder.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
+    assert f"{rungs.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
 
 
 # --- the command line and the environment ----------------------------------------------------
