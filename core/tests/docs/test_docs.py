@@ -21,7 +21,7 @@ from dlb import cli, contract, hookspecs, protocol, record
 from dlb import workload as W
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
-from dlb.proof import certificate, ladder, rungs
+from dlb.proof import certificate, rungs
 from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
