@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import re
 import sys
 import types
@@ -27,6 +28,7 @@ from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
+from dlb.workload.shapes import trained_names
 from dlb.workload.training import Loss, Optimizer, Schedule
 
 if sys.version_info >= (3, 11):
@@ -218,7 +220,21 @@ def test_a_part_of_a_workload_is_told_with_its_fields_and_defaults(name: str) ->
 
 
 def test_every_initialiser_is_told() -> None:
-    assert set(get_args(Initializer)) <= set(rows(section(page("workloads.md"), "Initial weights")))
+    names, *kinds = get_args(Initializer)
+    told = rows(section(page("workloads.md"), "Initial weights"))
+    assert {*get_args(names), *map(W.type_name, kinds)} <= set(told)
+    for kind in kinds:
+        assert told[W.type_name(kind)][1].strip("`") == kind.__struct_fields__[0]
+
+
+def test_every_workload_is_told_with_its_counts() -> None:
+    told = rows(section(page("workloads.md"), "The papers' networks").split("### ")[0])
+    assert set(told) == set(files.shipped_names())
+    for name, row in told.items():
+        model = files.load(name).model
+        shapes = W.parameter_shapes(model)
+        trained = sum(math.prod(shapes[key]) for key in trained_names(model))
+        assert row[2:4] == [f"{trained:,}", f"{sum(W.multiply_adds(model).values()):,}"], name
 
 
 def whole_workloads() -> list[Any]:

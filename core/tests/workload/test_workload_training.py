@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from workload_strategies import models
 
 from dlb import workload as W
+from dlb.errors import WorkloadError
 from dlb.workload import files, learning_rate
 from dlb.workload.initial import initial_weights
 
@@ -75,6 +77,33 @@ def test_distribution(scheme: str, variance: float) -> None:
     assert not weights["fc.bias"].any()
 
 
+#: Initialiser with a number, and the mean, variance and largest size it should have.
+NUMBERED = [
+    (W.Normal(std=0.01), 0.0, 1e-4, math.inf),
+    # Of what is kept of a Gaussian cut at two standard deviations.
+    (W.TruncatedNormal(std=0.1), 0.0, 0.01 * 0.7737413, 0.2),
+    (W.Uniform(limit=0.1), 0.0, 0.01 / 3, 0.1),
+    (W.Fill(value=0.2), 0.2, 0.0, 0.2),
+    ("fan_in", 0.0, 1 / 400 / 3, 0.05),
+]
+
+
+@pytest.mark.parametrize(("init", "mean", "variance", "largest"), NUMBERED)
+def test_initialisers_with_a_number(
+    init: W.layers.Initializer, mean: float, variance: float, largest: float
+) -> None:
+    layer = W.Linear(out_features=300, init=init, bias_init=init)
+    model = W.Model(input=W.Input(shape=(400,)), nodes=(W.Node(name="fc", layer=layer),))
+    found = initial_weights(model, 0)
+    for name, slack in (("fc.weight", 1), ("fc.bias", 20)):
+        drawn = found[name].astype(np.float64).ravel()
+        assert drawn.mean() == pytest.approx(mean, abs=4 * math.sqrt(variance / drawn.size) + 1e-7)
+        assert drawn.var() == pytest.approx(variance, rel=0.02 * slack, abs=1e-12)
+        assert np.abs(drawn).max() <= largest * (1 + 1e-6)
+    if variance:
+        assert len(np.unique(found["fc.weight"])) > 100_000
+
+
 def test_zeros_ones_and_batch_norm() -> None:
     nodes = (
         W.Node(name="norm", layer=W.BatchNorm()),
@@ -100,7 +129,40 @@ RATES = [
     (W.Step(milestones=(10, 20)), 20, 0.005),
     (W.Step(milestones=(10, 20), gamma=0.5), 10**6, 0.125),
     (W.Step(milestones=(10, 10)), 10, 0.005),
+    (W.Decay(start=4, every=2), 3, 0.5),
+    (W.Decay(start=4, every=2), 4, 0.25),
+    (W.Decay(start=4, every=2), 5, 0.25),
+    (W.Decay(start=4, every=2), 6, 0.125),
+    (W.Decay(start=0, every=1, gamma=0.1), 2, 0.0005),
+    (W.Inverse(gamma=1e-4, power=0.75), 0, 0.5),
+    # Caffe's LeNet, after its 10,000 steps: 0.01 has become 0.00594604.
+    (W.Inverse(gamma=1e-4, power=0.75), 10_000, 0.5 * 0.594603557501361),
+    (W.WarmupCosine(warmup=4, steps=14), 0, 0.125),
+    (W.WarmupCosine(warmup=4, steps=14), 3, 0.5),
+    (W.WarmupCosine(warmup=4, steps=14), 4, 0.5),
+    (W.WarmupCosine(warmup=4, steps=14), 9, 0.25),
+    (W.WarmupCosine(warmup=4, steps=14, end=0.1), 14, 0.05),
+    (W.WarmupCosine(warmup=0, steps=10, end=0.1), 10**6, 0.05),
 ]
+
+#: Schedules that make no sense, and the field that is named.
+FAULTS = [
+    (W.Decay(start=-1, every=1), "start"),
+    (W.Decay(start=0, every=0), "every"),
+    (W.Step(milestones=(1,), gamma=-1.0), "gamma"),
+    (W.Inverse(gamma=math.inf, power=1.0), "gamma"),
+    (W.Inverse(gamma=1.0, power=math.nan), "power"),
+    (W.WarmupCosine(warmup=5, steps=5), "steps"),
+    (W.WarmupCosine(warmup=-1, steps=5), "warmup"),
+    (W.WarmupCosine(warmup=1, steps=5, end=-0.1), "end"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "field"), FAULTS)
+def test_schedules_out_of_range(schedule: W.Schedule, field: str) -> None:
+    changed = msgspec.structs.replace(files.load("lenet5"), schedule=schedule)
+    with pytest.raises(WorkloadError, match=rf"here: schedule\.{field} "):
+        files.check(changed, "here")
 
 
 @pytest.mark.parametrize(("schedule", "step", "rate"), RATES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import print_warnings
+from dlb.cli.output import print_warnings, set_option
 
 __all__ = ["export_command"]
 
@@ -32,14 +32,23 @@ __all__ = ["export_command"]
     show_default=True,
     help="Of the weights.",
 )
-def export_command(workload: str, file: Path, adapter: str | None, dtype: str, seed: int) -> None:
+@set_option
+def export_command(
+    workload: str,
+    file: Path,
+    adapter: str | None,
+    dtype: str,
+    seed: int,
+    changes: tuple[str, ...],
+) -> None:
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
     from dlb.catalogue import load_workload
     from dlb.errors import RequestError
+    from dlb.workload.changes import with_changes
     from dlb.workload.initial import initial_weights
 
     print_warnings()
-    read = load_workload(workload)
+    read = with_changes(load_workload(workload), changes)
     weights = initial_weights(read.model, seed)
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         made = Path(folder) / "model.onnx"

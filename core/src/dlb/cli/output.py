@@ -8,10 +8,18 @@ from typing import Any
 
 import click
 
-__all__ = ["json_option", "note", "print_json", "print_table", "print_warnings"]
+__all__ = ["json_option", "note", "print_json", "print_table", "print_warnings", "set_option"]
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
+)
+
+set_option = click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change a field of the workload, as optimizer.learning_rate=0.01; repeat for several.",
 )
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.output import json_option, note, print_json, print_warnings
+from dlb.cli.output import json_option, note, print_json, print_warnings, set_option
 from dlb.cli.verify_models import model_options, verify_models
 from dlb.proof.certificate import LEVELS
+
+if TYPE_CHECKING:
+    from dlb.workload import Workload
 
 __all__ = ["run_command", "verify_command"]
 
@@ -38,6 +42,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DIR",
             help="With --provision: a checkout or a folder of wheels.",
         ),
+        set_option,
         click.option(
             "--batch-size",
             type=int,
@@ -217,6 +222,21 @@ def verify_command(
     )
 
 
+def with_data_that_is_here(read: Workload) -> Workload:
+    """The workload itself, or one on made-up samples where its data set is not on this machine:
+    what is proven of a model holds for any."""
+    from dlb.catalogue import data_set
+    from dlb.data.locate import find_described
+    from dlb.samples import SYNTHETIC
+    from dlb.workload import Data
+
+    name = read.data.name
+    if name == SYNTHETIC or find_described(data_set(name)) is not None:
+        return read
+    note(f"data set '{name}' is not on this machine: proving on made-up samples")
+    return msgspec.structs.replace(read, data=Data(name=SYNTHETIC))
+
+
 def execute(
     command: str,
     steps: int | None,
@@ -230,6 +250,7 @@ def execute(
     threads: int | None,
     warmup: int | None,
     variants: tuple[str, ...],
+    changes: tuple[str, ...],
     as_json: bool,
     certificate: Path | None = None,
     **rest: Any,
@@ -247,9 +268,12 @@ def execute(
     from dlb.samples import count_samples
     from dlb.tables import outcome_document, print_outcome
     from dlb.variants import choose
+    from dlb.workload.changes import with_changes
 
     print_warnings()
-    read = load_workload(workload)
+    read = with_changes(load_workload(workload), changes)
+    if command == "verify":
+        read = with_data_that_is_here(read)
     size = read.batch_size if batch_size is None else batch_size
     samples = count_samples(read)
     if epochs is not None and epochs < 1:

@@ -8,20 +8,23 @@ from pathlib import Path
 import click
 import msgspec
 
-from dlb.cli.output import json_option, print_json, print_table
+from dlb.cli.output import json_option, print_json, print_table, set_option
 
 __all__ = ["show_command"]
 
 
 @click.command("show")
 @click.argument("what", metavar="RECORD|WORKLOAD")
+@set_option
 @json_option
-def show_command(what: str, as_json: bool) -> None:
+def show_command(what: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Show a record (a .json file) or a workload (a name or a .toml file)."""
     if what.endswith(".json"):
+        if changes:
+            raise click.UsageError("--set changes a workload, not a record")
         show_record(Path(what), as_json)
     else:
-        show_workload(what, as_json)
+        show_workload(what, changes, as_json)
 
 
 def show_record(path: Path, as_json: bool) -> None:
@@ -40,19 +43,21 @@ def show_record(path: Path, as_json: bool) -> None:
         print_record(one)
 
 
-def show_workload(name: str, as_json: bool) -> None:
+def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Layers with their shapes and parameters."""
     from dlb.catalogue import load_workload
     from dlb.workload import (
         infer_shapes,
         multiply_adds,
         parameter_shapes,
+        state_names,
         type_name,
         workload_hash,
     )
+    from dlb.workload.changes import with_changes
     from dlb.workload.files import to_document
 
-    read = load_workload(name)
+    read = with_changes(load_workload(name), changes)
     shapes, parameters = infer_shapes(read.model), parameter_shapes(read.model)
     counts = {
         node.name: sum(
@@ -61,6 +66,8 @@ def show_workload(name: str, as_json: bool) -> None:
         for node in read.model.nodes
     }
     work = multiply_adds(read.model)
+    states = sum(math.prod(parameters[name]) for name in state_names(read.model))
+    trained = sum(counts.values()) - states
     if as_json:
         print_json(
             {
@@ -68,6 +75,7 @@ def show_workload(name: str, as_json: bool) -> None:
                 "hash": workload_hash(read),
                 "shapes": shapes,
                 "parameters": counts,
+                "trained": trained,
                 "multiply_adds": work,
             }
         )
@@ -95,8 +103,9 @@ def show_workload(name: str, as_json: bool) -> None:
         f"{read.name}: {read.title}",
         right=["parameters", "multiply-adds"],
     )
+    running = f", {states:,} running statistics" if states else ""
     click.echo(
-        f"{sum(counts.values()):,} parameters; {sum(work.values()):,} multiply-adds a sample; "
+        f"{trained:,} parameters{running}; {sum(work.values()):,} multiply-adds a sample; "
         f"hash {workload_hash(read)}"
     )
     click.echo(

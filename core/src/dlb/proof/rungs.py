@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from dlb.proof.certificate import Figure, Level, Rung, Verdict
 from dlb.proof.distance import figure, figures, passes, relative_l2, same_bits, worst_first
 from dlb.workload import Layer, Model, type_name
+
+if TYPE_CHECKING:
+    from dlb.proof.reference import Slope
 
 __all__ = [
     "ALONE",
@@ -213,19 +216,11 @@ def shown(layer: Layer) -> str:
     return f"{type_name(layer)}({inside})"
 
 
-def slope_rung(
-    adapter: str, slopes: Mapping[str, tuple[float, float, float]], steps: Mapping[str, float]
-) -> Rung:
-    """Directional derivatives: the adapter's gradient against finite differences.
-
-    Args:
-        slopes: (by the gradient, by differences of the canonical graph's loss, typical size) by
-            direction.
-        steps: of the differences, by direction.
-    """
+def slope_rung(adapter: str, slopes: Mapping[str, Slope]) -> Rung:
+    """Directional derivatives: the adapter's gradient against finite differences, by what is moved."""
     found = worst_first(
-        figure(name, np.array([gradient]), np.array([difference]), typical)
-        for name, (gradient, difference, typical) in slopes.items()
+        figure(name, np.array([one.gradient]), np.array([one.difference]), one.typical)
+        for name, one in slopes.items()
     )
     return Rung(
         name="gradients by differences",
@@ -236,7 +231,7 @@ def slope_rung(
         gate=SLOPE_GATE,
         figures=found,
         detail="central differences, step "
-        + ", ".join(f"{steps[name]:.1e} along {name}" for name in slopes),
+        + ", ".join(f"{one.step:.1e} along {name}" for name, one in slopes.items()),
     )
 
 

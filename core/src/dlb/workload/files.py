@@ -12,8 +12,17 @@ import msgspec
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.workload.model import Workload, without_defaults
 from dlb.workload.shapes import infer_shapes
+from dlb.workload.training import schedule_fault
 
-__all__ = ["from_document", "load", "read", "shipped_names", "to_document", "write"]
+__all__ = [
+    "from_document",
+    "load",
+    "read",
+    "shipped_folder",
+    "shipped_names",
+    "to_document",
+    "write",
+]
 
 #: A workload is text written by people; anything larger is not one.
 _LARGEST_BYTES = 4 * 1024 * 1024
@@ -26,7 +35,10 @@ def load(name_or_path: str, others: dict[str, Path] | None = None) -> Workload:
         UnknownNameError: there is no workload of that name and no such file.
         WorkloadError: the file is not a workload, or does not hold together.
     """
-    known = {**{name: _shipped() / f"{name}.toml" for name in shipped_names()}, **(others or {})}
+    known = {
+        **{name: shipped_folder() / f"{name}.toml" for name in shipped_names()},
+        **(others or {}),
+    }
     if name_or_path in known:
         return read(Path(str(known[name_or_path])))
     if name_or_path.endswith(".toml") or "/" in name_or_path:
@@ -36,10 +48,13 @@ def load(name_or_path: str, others: dict[str, Path] | None = None) -> Workload:
 
 def shipped_names() -> list[str]:
     """Names of the workloads that come with dlb."""
-    return sorted(item.name[:-5] for item in _shipped().iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name[:-5] for item in shipped_folder().iterdir() if item.name.endswith(".toml")
+    )
 
 
-def _shipped() -> Any:
+def shipped_folder() -> Any:
+    """Where they are."""
     return resources.files("dlb.workload") / "shipped"
 
 
@@ -83,6 +98,8 @@ def check(workload: Workload, where: str) -> Workload:
         rate = workload.optimizer.learning_rate
         if not 0 < rate < math.inf:
             raise WorkloadError(f"optimizer.learning_rate = {rate} must be above 0 and finite")
+        if fault := schedule_fault(workload.schedule):
+            raise WorkloadError(fault)
         if (
             len(workload.data.mean) != len(workload.data.std)
             or min(workload.data.std, default=0) <= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,10 @@ def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32
         float32 arrays of :func:`dlb.workload.parameter_shapes`.
     """
     layers = {node.name: node.layer for node in model.nodes}
+    shapes = parameter_shapes(model)
     return {
-        name: _draw(layers[name.split(".")[0]], name, shape, seed).astype(np.float32)
-        for name, shape in parameter_shapes(model).items()
+        name: _draw(layers[name.split(".")[0]], name, shapes, seed).astype(np.float32)
+        for name in shapes
     }
 
 
@@ -75,26 +76,65 @@ def proof_masks(model: Model, seed: int, rows: int) -> dict[str, npt.NDArray[np.
     return masks
 
 
-def _draw(layer: L.Layer, name: str, shape: Shape, seed: int) -> npt.NDArray[np.float64]:
-    parameter = name.split(".")[1]
+def _draw(
+    layer: L.Layer, name: str, shapes: Mapping[str, Shape], seed: int
+) -> npt.NDArray[np.float64]:
+    layer_name, parameter = name.split(".")
+    shape = shapes[name]
     if parameter in ("scale", "variance"):
         return np.ones(shape)
-    if parameter in ("bias", "mean"):
+    if parameter == "mean":
         return np.zeros(shape)
-    scheme = getattr(layer, "init", "glorot_uniform")
+    scheme: L.Initializer
+    if parameter == "bias":
+        scheme = getattr(layer, "bias_init", "zeros")
+        # A bias has the fan-in of the weight beside it.
+        sized = shapes.get(f"{layer_name}.weight", shape)
+    else:
+        scheme, sized = getattr(layer, "init", "glorot_uniform"), shape
+    return _values(scheme, sized, name, math.prod(shape), seed).reshape(shape)
+
+
+def _values(
+    scheme: L.Initializer, sized: Shape, name: str, count: int, seed: int
+) -> npt.NDArray[np.float64]:
+    """``count`` numbers by a scheme; ``sized`` is the shape of the weight that fans are of."""
+    if isinstance(scheme, L.Fill):
+        return np.full(count, scheme.value)
+    if isinstance(scheme, L.Uniform):
+        return (2.0 * _uniform(name, count, seed) - 1.0) * scheme.limit
+    if isinstance(scheme, L.Normal):
+        return _normal(name, count, seed) * scheme.std
+    if isinstance(scheme, L.TruncatedNormal):
+        return _truncated_normal(name, count, seed) * scheme.std
     if scheme in ("zeros", "ones"):
-        return np.full(shape, float(scheme == "ones"))
+        return np.full(count, float(scheme == "ones"))
+    receptive = math.prod(sized[2:])
+    fan_in, fan_out = sized[1] * receptive, sized[0] * receptive
+    if scheme == "fan_in":
+        return (2.0 * _uniform(name, count, seed) - 1.0) / math.sqrt(fan_in)
     family, distribution = scheme.split("_")
-    receptive = math.prod(shape[2:])
-    variance = _VARIANCE[family](shape[1] * receptive, shape[0] * receptive)
-    uniform = _uniform(name, math.prod(shape) * (2 if distribution == "normal" else 1), seed)
+    variance = _VARIANCE[family](fan_in, fan_out)
     if distribution == "uniform":
-        limit = math.sqrt(3.0 * variance)
-        return ((2.0 * uniform - 1.0) * limit).reshape(shape)
-    # Box and Muller 1958; 1 - u keeps the logarithm finite.
-    first, second = np.split(uniform, 2)
-    normal = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
-    return (normal * math.sqrt(variance)).reshape(shape)
+        return (2.0 * _uniform(name, count, seed) - 1.0) * math.sqrt(3.0 * variance)
+    return _normal(name, count, seed) * math.sqrt(variance)
+
+
+def _normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
+    """Box and Muller 1958; 1 - u keeps the logarithm finite."""
+    first, second = np.split(_uniform(name, 2 * count, seed), 2)
+    normal: npt.NDArray[np.float64] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(
+        2.0 * np.pi * second
+    )
+    return normal
+
+
+def _truncated_normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
+    values, again = _normal(name, count, seed), 0
+    while (beyond := np.abs(values) > 2.0).any():
+        again += 1
+        values[beyond] = _normal(f"{name}/{again}", int(beyond.sum()), seed)
+    return values
 
 
 def _uniform(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:

@@ -26,27 +26,73 @@ __all__ = [
     "Conv",
     "Dropout",
     "Embedding",
+    "Fill",
     "Flatten",
     "GlobalAveragePool",
     "Layer",
     "Linear",
     "MaxPool",
+    "Normal",
     "ReLU",
     "Sigmoid",
     "Tanh",
+    "TruncatedNormal",
+    "Uniform",
     "layer_types",
     "type_name",
 ]
 
-Initializer = Literal[
-    "zeros",
-    "ones",
-    "glorot_uniform",
-    "glorot_normal",
-    "he_uniform",
-    "he_normal",
-    "lecun_uniform",
-    "lecun_normal",
+
+class _Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """Base of initialisers with a number of their own."""
+
+
+class Normal(_Distribution, tag="normal", kw_only=True, frozen=True):
+    """Gaussian of mean 0 and standard deviation ``std`` (Caffe's gaussian filler)."""
+
+    std: float
+
+
+class TruncatedNormal(_Distribution, tag="truncated_normal", kw_only=True, frozen=True):
+    """Gaussian of mean 0, what is beyond two ``std`` drawn again (tf.random.truncated_normal).
+
+    ``std`` is of the Gaussian; that of what is kept is 0.88 times as large.
+    """
+
+    std: float
+
+
+class Uniform(_Distribution, tag="uniform", kw_only=True, frozen=True):
+    """Uniform between -``limit`` and ``limit`` (Zaremba et al. 2014: 0.1)."""
+
+    limit: float
+
+
+class Fill(_Distribution, tag="fill", kw_only=True, frozen=True):
+    """``value`` everywhere."""
+
+    value: float
+
+
+#: By name: those whose spread follows from the layer's sizes (Glorot and Bengio 2010; He et al.
+#: 2015; LeCun et al. 1998, which is Caffe's xavier filler too), and ``fan_in``: uniform between
+#: -1 / sqrt(fan-in) and 1 / sqrt(fan-in), Torch 7's own, of a bias with the fan-in of its weight.
+Initializer = Union[
+    Literal[
+        "zeros",
+        "ones",
+        "glorot_uniform",
+        "glorot_normal",
+        "he_uniform",
+        "he_normal",
+        "lecun_uniform",
+        "lecun_normal",
+        "fan_in",
+    ],
+    Normal,
+    TruncatedNormal,
+    Uniform,
+    Fill,
 ]
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -72,7 +118,7 @@ class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
         dilation: spacing of the filter's taps in height and width.
         groups: number of groups that channels are divided into.
         bias: whether a bias is added.
-        init: how ``weight`` is initialised; the bias starts at zero.
+        init, bias_init: how ``weight`` and ``bias`` are initialised.
     """
 
     out_channels: int
@@ -83,6 +129,7 @@ class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
     groups: int = 1
     bias: bool = True
     init: Initializer = "glorot_uniform"
+    bias_init: Initializer = "zeros"
 
 
 class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
@@ -96,6 +143,7 @@ class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
     out_features: int
     bias: bool = True
     init: Initializer = "glorot_uniform"
+    bias_init: Initializer = "zeros"
 
 
 class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
@@ -141,6 +143,13 @@ def _check_attributes(node: Node) -> None:
     at_least_one |= {"entries", "features", "hidden"}
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
+        if isinstance(value, (L.Normal, L.TruncatedNormal, L.Uniform, L.Fill)):
+            (number,) = msgspec.structs.astuple(value)
+            if not math.isfinite(number) or (number < 0 and not isinstance(value, L.Fill)):
+                raise WorkloadError(
+                    f"layer '{node.name}': {name} = {value} needs a finite number, not below 0"
+                )
+            continue
         numbers = value if isinstance(value, tuple) else (value,)
         if name in at_least_one and min(numbers) < 1:
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Union
 
 import msgspec
@@ -10,12 +11,16 @@ __all__ = [
     "SGD",
     "Adam",
     "Constant",
+    "Decay",
+    "Inverse",
     "Loss",
     "Optimizer",
     "Schedule",
     "SoftmaxCrossEntropy",
     "Step",
+    "WarmupCosine",
     "learning_rate",
+    "schedule_fault",
 ]
 
 
@@ -44,7 +49,33 @@ class Step(_Part, tag="step", kw_only=True, frozen=True):
     gamma: float = 0.1
 
 
-Schedule = Union[Constant, Step]
+class Decay(_Part, tag="decay", kw_only=True, frozen=True):
+    """The learning rate times ``gamma`` at step ``start`` and again every ``every`` steps after
+    (Zaremba et al., arXiv:1409.2329: halved after each epoch from the fifth on)."""
+
+    start: int
+    every: int
+    gamma: float = 0.5
+
+
+class Inverse(_Part, tag="inverse", kw_only=True, frozen=True):
+    """The learning rate times ``(1 + gamma * step) ** -power``, Caffe's ``inv`` policy."""
+
+    gamma: float
+    power: float
+
+
+class WarmupCosine(_Part, tag="warmup_cosine", kw_only=True, frozen=True):
+    """Linear over ``warmup`` steps, from 1 / ``warmup`` of the learning rate in the first step to
+    all of it in the last; then half a cosine down to ``end`` times it at ``steps`` and after
+    (Loshchilov and Hutter, arXiv:1608.03983, without restarts)."""
+
+    warmup: int
+    steps: int
+    end: float = 0.0
+
+
+Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine]
 
 
 class SGD(_Part, tag="sgd", kw_only=True, frozen=True):
@@ -87,9 +118,37 @@ class Adam(_Part, tag="adam", kw_only=True, frozen=True):
 Optimizer = Union[SGD, Adam]
 
 
+def schedule_fault(schedule: Schedule) -> str:
+    """What is wrong with a schedule's numbers; nothing where they make sense."""
+    numbers = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    for name, least in (("start", 0), ("every", 1), ("warmup", 0), ("gamma", 0), ("end", 0)):
+        if name in numbers and not least <= numbers[name] < math.inf:
+            return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
+    if isinstance(schedule, Inverse) and not math.isfinite(schedule.power):
+        return f"schedule.power = {schedule.power} must be finite"
+    if isinstance(schedule, WarmupCosine) and schedule.steps <= schedule.warmup:
+        return (
+            f"schedule.steps = {schedule.steps} must be above schedule.warmup = {schedule.warmup}"
+        )
+    return ""
+
+
 def learning_rate(optimizer: Optimizer, schedule: Schedule, step: int) -> float:
     """The learning rate of one step, counted from 0."""
+    return optimizer.learning_rate * _factor(schedule, step)
+
+
+def _factor(schedule: Schedule, step: int) -> float:
     if isinstance(schedule, Step):
-        passed = sum(step >= milestone for milestone in schedule.milestones)
-        return optimizer.learning_rate * schedule.gamma**passed
-    return optimizer.learning_rate
+        return schedule.gamma ** sum(step >= milestone for milestone in schedule.milestones)
+    if isinstance(schedule, Decay):
+        passed = 0 if step < schedule.start else 1 + (step - schedule.start) // schedule.every
+        return schedule.gamma**passed
+    if isinstance(schedule, Inverse):
+        return float((1.0 + schedule.gamma * step) ** -schedule.power)
+    if isinstance(schedule, WarmupCosine):
+        if step < schedule.warmup:
+            return (step + 1) / schedule.warmup
+        done = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
+        return schedule.end + (1.0 - schedule.end) * (1.0 + math.cos(math.pi * done)) / 2.0
+    return 1.0

@@ -1,0 +1,80 @@
+"""Fields changed from the command line, and requests that make no workload."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlb import workload as W
+from dlb.errors import RequestError
+from dlb.workload import files, workload_hash
+from dlb.workload.changes import with_changes
+
+LENET = files.load("lenet5")
+
+
+def layer(workload: W.Workload, name: str) -> W.Layer:
+    return next(node.layer for node in workload.model.nodes if node.name == name)
+
+
+def test_nothing_changed_is_the_workload_itself() -> None:
+    assert with_changes(LENET, ()) is LENET
+
+
+def test_fields_are_changed_and_the_hash_with_them() -> None:
+    found = with_changes(
+        LENET,
+        [
+            "optimizer.type=adam",
+            "optimizer.beta1=0.8",
+            "data.name=mnist",
+            "data.mean=[0.1]",
+            "batch_size=7",
+            "schedule.type=step",
+            "schedule.milestones=[3, 5]",
+            "model.nodes.fc1.layer.out_features=16",
+            'model.nodes.conv1.layer.init={type="normal", std=0.01}',
+            "model.nodes.relu1.layer={type='tanh'}",
+            "title=a = b",
+        ],
+    )
+    assert found.optimizer == W.Adam(beta1=0.8)
+    assert found.data == W.Data(name="mnist", mean=(0.1,), std=LENET.data.std)
+    assert found.schedule == W.Step(milestones=(3, 5))
+    assert (found.batch_size, found.title) == (7, "a = b")
+    assert layer(found, "fc1") == W.Linear(out_features=16)
+    assert layer(found, "conv1").init == W.Normal(std=0.01)
+    assert layer(found, "relu1") == W.Tanh()
+    assert workload_hash(found) != workload_hash(LENET)
+    assert with_changes(found, ["title="]).title == ""
+
+
+#: What was asked for, and what the answer names.
+REFUSED = {
+    "batch_size": "FIELD=VALUE",
+    "=3": "FIELD=VALUE",
+    "size=3": "no field 'size'; it has name, ",
+    "optimizer.learning_rate.x=3": "optimizer.learning_rate has no field 'x'",
+    "optimizer.lr=3": "unknown field `lr`",
+    "optimizer.learning_rate=fast": "learning_rate",
+    "optimizer.learning_rate=-1": "learning_rate",
+    "optimizer.type=lion": "lion",
+    "schedule.type=decay": "start",
+    "model.nodes.fc9.layer.bias=false": "no field 'fc9'; it has conv1, ",
+    "model.nodes.fc1.layer.out_features=0": "fc1",
+    "model.nodes.flatten=3": "nodes",
+    "model.nodes=3": "nodes",
+    "model.input.shape=[1, 2]": "conv1",
+    "batch_size=0": "batch_size",
+    "batch_size=1.5": "batch_size",
+    "data.std=[0]": "std",
+    "model.nodes.fc1.layer.init={type='normal', std=-1.0}": "fc1",
+    "model.nodes.fc1.layer.init={type='fill', value=nan}": "fc1",
+    "epochs=" + "[" * 5000: "epochs",
+}
+
+
+@pytest.mark.parametrize(("change", "named"), REFUSED.items())
+def test_what_makes_no_workload_is_refused_and_named(change: str, named: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        with_changes(LENET, [change])
+    assert named in str(refused.value)
