@@ -115,7 +115,7 @@ def test_records_are_read_as_they_are(home: Path, label_bytes: int) -> None:
     ("change", "told"),
     [
         (lambda content: content[:-1], "truncated: 18,437 of 18,438 bytes"),
-        (lambda content: content + b"x", "oversized: more than the 18,438 bytes of 6 records"),
+        (lambda content: content + b"x", "oversized: it holds more than the 18,438 bytes"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "altered: the SHA-256"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlb.data import cifar, mnist
+from dlb.data import cifar, mnist, penn_treebank
 from dlb.data.description import (
     Archive,
     DataFile,
@@ -32,6 +32,7 @@ _CATALOGUE = {
         mnist.MNIST,
         cifar.CIFAR_10,
         cifar.CIFAR_100,
+        penn_treebank.PENN_TREEBANK,
     )
 }
 

@@ -16,9 +16,11 @@ from typing import IO, cast
 
 from dlb.errors import DataError
 
-__all__ = ["check_content", "damaged", "open_content", "read_upto"]
+__all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto"]
 
 _CHUNK = 1 << 20
+#: Bytes that content of unknown size may have (1 GiB).
+_LARGEST = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -90,3 +92,28 @@ def check_content(path: Path, size: int, sha256: str) -> None:
         raise damaged(
             path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
         )
+
+
+def read_content(path: Path, *, size: int | None = None, sha256: str | None = None) -> bytearray:
+    """A file's uncompressed content, of ``size`` bytes and ``sha256`` where these are given.
+
+    Raises:
+        DataError: the file is missing, truncated, oversized or altered.
+    """
+    limit = _LARGEST if size is None else size
+    digest, content = hashlib.sha256(), bytearray()
+    with open_content(path) as stream:
+        for piece in read_upto(stream, limit + 1):
+            content += piece
+            digest.update(piece)
+    if size is None and len(content) > limit:
+        raise DataError(f"{path}: holds more than {limit:,} bytes; give a smaller file")
+    if len(content) > limit:
+        raise damaged(path, f"oversized: it holds more than the {size:,} bytes expected")
+    if size is not None and len(content) < size:
+        raise damaged(path, f"truncated: {len(content):,} of {size:,} bytes are there")
+    if sha256 is not None and digest.hexdigest() != sha256:
+        raise damaged(
+            path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
+        )
+    return content

@@ -17,7 +17,7 @@ from dlb.data.locate import find_described, path_of, places_looked_at
 from dlb.data.records import read_records
 from dlb.errors import DataError, RequestError
 
-__all__ = ["Split", "folder_of", "load", "load_described", "normalise"]
+__all__ = ["Split", "folder_of", "load", "load_described", "normalise", "path_of_file"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _read_records(
     read = []
     for name in part.parts:
         file = description.file(name)
-        path = _path(folder, file)
+        path = path_of_file(folder, file)
         images, labels = read_records(
             path,
             size=file.size,
@@ -177,11 +177,16 @@ def _read_records(
 
 
 def _read(folder: Path, file: DataFile) -> tuple[npt.NDArray[Any], Path]:
-    path = _path(folder, file)
+    path = path_of_file(folder, file)
     return read_idx(path, sha256=file.sha256, max_bytes=file.size), path
 
 
-def _path(folder: Path, file: DataFile) -> Path:
+def path_of_file(folder: Path, file: DataFile) -> Path:
+    """A file of a data set that is in a folder.
+
+    Raises:
+        DataError: it is no longer there.
+    """
     path = path_of(folder, file)
     if path is None:  # it went away since it was found
         raise DataError(f"{folder / file.name}: gone; fetch the data set again")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.content import damaged, open_content, read_upto
+from dlb.data.content import damaged, read_content
 
 __all__ = ["read_records"]
 
@@ -33,24 +32,10 @@ def read_records(
         DataError: the file is missing, truncated, oversized or altered, or does not divide into
             records.
     """
-    digest, content = hashlib.sha256(), bytearray()
-    with open_content(path) as stream:
-        for piece in read_upto(stream, size + 1):
-            content += piece
-            digest.update(piece)
+    content = read_content(path, size=size, sha256=sha256)
     record = label_bytes + math.prod(shape)
-    if len(content) > size:
-        raise damaged(
-            path, f"oversized: more than the {size:,} bytes of {size // record:,} records"
-        )
-    if len(content) < size:
-        raise damaged(path, f"truncated: {len(content):,} of {size:,} bytes are there")
     if size % record or not size:
         raise damaged(path, f"{size:,} bytes do not divide into records of {record:,}")
-    if digest.hexdigest() != sha256:
-        raise damaged(
-            path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
-        )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record)
     images = np.ascontiguousarray(records[:, label_bytes:]).reshape(-1, *shape)
     return images, records[:, label_bytes - 1].copy()

@@ -1,0 +1,74 @@
+"""Arrays on disk as .npz files, written piece by piece, so that they need not fit into memory."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import RequestError
+
+__all__ = ["Pieces", "write_pieces"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """An array that comes in pieces along its first axis."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Iterable[Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
+def write_pieces(path: Path, arrays: dict[str, Pieces]) -> None:
+    """Write an .npz file as ``numpy.savez`` does, uncompressed.
+
+    Raises:
+        RequestError: there is no room for it.
+    """
+    needed = sum(array.nbytes for array in arrays.values())
+    try:
+        free = shutil.disk_usage(path.parent).free
+        if needed > free:
+            raise RequestError(
+                f"the samples of this run take {needed / 1e9:,.1f} GB in {path.parent}, where "
+                f"{free / 1e9:,.1f} GB are free; ask for fewer --steps, or set TMPDIR to a folder "
+                "with space"
+            )
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    _write(member, array)
+    except OSError as error:
+        raise RequestError(
+            f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder "
+            "with space"
+        ) from None
+
+
+def _write(member: Any, array: Pieces) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(array.dtype),
+        "fortran_order": False,
+        "shape": array.shape,
+    }
+    np.lib.format.write_array_header_1_0(member, header)
+    written = 0
+    for piece in array.pieces:
+        assert piece.dtype == array.dtype and piece.shape[1:] == array.shape[1:]
+        member.write(piece.tobytes())
+        written += len(piece)
+    assert written == array.shape[0]
