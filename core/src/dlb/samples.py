@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dlb.catalogue import data_set
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
+from dlb.data.local import LOCAL, open_local
 from dlb.data.npz import Pieces, write_pieces
 from dlb.data.source import Source, Wanted, of_arrays
 from dlb.data.text import described_words
@@ -67,10 +68,9 @@ def count_samples(workload: Workload) -> int:
     name = workload.data.name
     if name == SYNTHETIC:
         return SYNTHETIC_SAMPLES["train"]
-    described = data_set(name)
-    if described.format == "words":
-        return open_split(workload, "train").count
-    return described.split("train").n_samples
+    if name not in LOCAL and data_set(name).format != "words":
+        return data_set(name).split("train").n_samples
+    return open_split(workload, "train").count
 
 
 def open_split(workload: Workload, split: str) -> Source:
@@ -79,10 +79,18 @@ def open_split(workload: Workload, split: str) -> Source:
     Raises:
         RequestError: the data set is not there, or does not fit the model.
     """
-    name, model = workload.data.name, workload.model
-    if name == SYNTHETIC:
+    data, model = workload.data, workload.model
+    if data.name in LOCAL:
+        source = open_local(data, split, wanted(model))
+    elif data.path or data.labels:
+        raise RequestError(
+            f"data.path and data.labels are of local data ({', '.join(sorted(LOCAL))}); data set "
+            f"'{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
+        )
+    elif data.name == SYNTHETIC:
         return _made_up(model, split)
-    source = _described(data_set(name), split, wanted(model))
+    else:
+        source = _described(data_set(data.name), split, wanted(model))
     _check_fit(workload, source)
     return source
 
@@ -191,6 +199,21 @@ def _check_fit(workload: Workload, source: Source) -> None:
             f"workload '{workload.name}' predicts labels of shape {list(want.steps)} a sample; data "
             f"set {name} has {list(source.labels.shape[1:])}"
         )
+    if source.kind != "pixels" and (set(workload.data.mean), set(workload.data.std)) != (
+        {0.0},
+        {1.0},
+    ):
+        raise RequestError(
+            f"data set {name} has {'indices' if source.kind == 'index' else 'numbers'} that are "
+            "taken as they are; data.mean and data.std are of images (uint8): leave them out"
+        )
+    if source.kind == "index":
+        used = source.read(np.arange(source.count))
+        if used.min() < 0 or used.max() >= want.entries:
+            raise RequestError(
+                f"data set {name} has indices from {used.min()} to {used.max()}; the embedding of "
+                f"workload '{workload.name}' has {want.entries} entries, 0 to {want.entries - 1}"
+            )
     least, largest = int(source.labels.min()), int(source.labels.max())
     if least < 0 or largest >= want.classes:
         raise RequestError(

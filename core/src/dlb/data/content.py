@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from dlb.errors import DataError
 
-__all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto"]
+__all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto", "sha256_of"]
 
 _CHUNK = 1 << 20
 #: Bytes that content of unknown size may have (1 GiB).
@@ -117,3 +117,22 @@ def read_content(path: Path, *, size: int | None = None, sha256: str | None = No
             path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
         )
     return content
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file as it lies there, for the record of what was read.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_CHUNK):
+                digest.update(piece)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); "
+            "check that the file is there and readable"
+        ) from error
+    return digest.hexdigest()
