@@ -30,6 +30,7 @@ __all__ = [
     "find",
     "find_described",
     "find_in_data_dir",
+    "own_folders",
     "path_of",
     "places_looked_at",
 ]
@@ -108,6 +109,12 @@ def places_looked_at(description: DataSetDescription) -> list[Path]:
     given = [data_dir / description.name, data_dir] if data_dir is not None else []
     embedded = [_EMBEDDED / description.name] if description.embedded else []
     return [*given, places.data_home() / description.name, *embedded]
+
+
+def own_folders(name: str) -> list[Path]:
+    """Folders looked at for data that are never fetched."""
+    data_dir = _data_dir()
+    return [*([data_dir / name] if data_dir is not None else []), places.data_home() / name]
 
 
 def describe_all() -> list[DataSetState]:
