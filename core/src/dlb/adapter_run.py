@@ -18,11 +18,13 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.adapters import Home
+from dlb.data.npz import read_or_map
 from dlb.errors import DlbError, RecordError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Rung
 from dlb.proof.ladder import (
     FEW_SAMPLES,
+    as_dtype,
     batch_gradients,
     prove_dropout,
     prove_export,
@@ -353,11 +355,13 @@ class _Climb:
     def some_steps(self, model: RemoteModel) -> list[dict[str, Array]]:
         """Every worker's weights after some steps in float64."""
         data = self.prepared.scratch / "train-float64.npz"
+        rows = self.prepared.order[:DISTRIBUTED_STEPS]
+        some, places = np.unique(rows, return_inverse=True)
         if not data.exists():
-            with np.load(self.prepared.train, allow_pickle=False) as stored:
-                inputs, labels = stored["inputs"], stored["labels"]
-            write_arrays(data, {"inputs": inputs.astype(np.float64), "labels": labels})
-        model.train(data, self.prepared.order[:DISTRIBUTED_STEPS])
+            stored = read_or_map(self.prepared.train)
+            inputs, labels = stored["inputs"][some], stored["labels"][some]
+            write_arrays(data, {"inputs": as_dtype(inputs, "float64"), "labels": labels})
+        model.train(data, places.reshape(rows.shape).astype(np.int64))
         return model.weights()
 
     def compare_alone(self, group: Group, spread: list[dict[str, Array]]) -> None:

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home
 from dlb.data.batches import sample_order
+from dlb.data.source import Source
 from dlb.errors import RequestError
 from dlb.proof.certificate import LEVELS, Level
 from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
-from dlb.samples import load_samples, noise, random_labels
+from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Workload
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
@@ -29,6 +31,8 @@ PROOF_BATCH = 16
 #: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
 #: since every step costs a backward pass in float64 more.
 PRACTICE_BATCH, PRACTICE_SAMPLES = 4, 32
+#: Test samples of data that must be decoded one by one; of others all are tested on.
+DECODED_TESTS = 1000
 #: Steps that an update is followed over, unless another number is asked for.
 TRAJECTORY_STEPS = 20
 #: What ``verify`` trains before it exports: enough that no weight is where it started.
@@ -104,9 +108,11 @@ class Prepared:
     Attributes:
         scratch: folder for arrays.
         weights: seeded, float32.
-        train, test: .npz files of the run's dtype with ``inputs`` and ``labels``.
-        order: int64 [steps, batch_size].
-        test_inputs, test_labels: what is in ``test``.
+        train, test: .npz files of the run's dtype with ``inputs`` and ``labels``; ``train`` has the
+            samples that the steps ask for.
+        order: int64 [steps, batch_size], samples of ``train``.
+        test_inputs: the first of ``test``, as many as a batch has, or all if there are fewer.
+        test_labels: all of ``test``.
         reference: the truth, at weights for proofs, on a small batch of noise, with the masks that
             dropouts are given.
         without_dropout: the same with every dropout at rate 0, for adapters that take no masks.
@@ -173,9 +179,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     from dlb.graph.canonical import canonical_graph
 
     workload = request.workload
-    training = load_samples(workload, "train", request.dtype)
-    test = load_samples(workload, "test", request.dtype)
-    order = sample_order(len(training.inputs), request.batch_size, request.steps, request.seed)
+    training, test = open_split(workload, "train"), open_split(workload, "test")
+    order = sample_order(training.count, request.batch_size, request.steps, request.seed)
+    asked, order = _asked_for(order)
     weights = initial_weights(workload.model, request.seed)
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
@@ -190,8 +196,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
             PRACTICE_SAMPLES, PRACTICE_BATCH, request.trajectory_steps, request.seed
         ),
     )
-    for name, some in (("train", training), ("test", test)):
-        write_arrays(scratch / f"{name}.npz", {"inputs": some.inputs, "labels": some.labels})
+    tested = _tested(test)
+    for name, source, some in (("train", training, asked), ("test", test, tested)):
+        write_samples(workload, source, some, request.dtype, scratch / f"{name}.npz")
     for dtype in ("float64", "float32"):
         arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
         write_arrays(practice.path(dtype), arrays)
@@ -205,8 +212,8 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         train=scratch / "train.npz",
         test=scratch / "test.npz",
         order=order,
-        test_inputs=test.inputs,
-        test_labels=test.labels,
+        test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
+        test_labels=test.labels[tested],
         reference=Reference(workload.model, proven, inputs, labels, masks),
         without_dropout=Reference(without_dropout(workload.model), proven, inputs, labels),
         seeded=Reference(workload.model, weights, inputs, labels),
@@ -214,3 +221,15 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         canonical=canonical_graph(workload.model, weights),
         where=training.where,
     )
+
+
+def _asked_for(order: Array) -> tuple[Array, Array]:
+    """The samples that an order asks for, ascending, and the order as places among these."""
+    asked, places = np.unique(order, return_inverse=True)
+    return asked, places.reshape(order.shape).astype(np.int64)
+
+
+def _tested(test: Source) -> Array:
+    """The test samples of a run, all or evenly spread ones."""
+    count = min(test.count, DECODED_TESTS) if test.decoded else test.count
+    return np.arange(count, dtype=np.int64) * test.count // count

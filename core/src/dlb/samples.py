@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlb.catalogue import data_set
+from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
+from dlb.data.local import LOCAL, open_local
+from dlb.data.npz import Pieces, write_pieces
+from dlb.data.source import Source, Wanted, of_arrays
+from dlb.data.text import described_words
 from dlb.errors import RequestError
 from dlb.workload import Embedding, Model, Workload, infer_shapes
 
-__all__ = ["SYNTHETIC", "Samples", "count_samples", "load_samples", "noise", "random_labels"]
+__all__ = [
+    "SYNTHETIC",
+    "Samples",
+    "count_samples",
+    "load_samples",
+    "noise",
+    "open_split",
+    "random_labels",
+    "read_samples",
+    "wanted",
+    "write_samples",
+]
 
 Array = npt.NDArray[Any]
 #: The name of data that are made up; no data set can have it.
@@ -21,6 +39,8 @@ SYNTHETIC = "synthetic"
 SYNTHETIC_SAMPLES = {"train": 2048, "test": 512}
 #: Of what is made up: the same whatever the run's seed, as a data set is.
 _SEEDS = {"train": 1, "test": 2}
+#: Samples that are read, and written, at a time.
+_PIECE = 256
 
 
 @dataclass(frozen=True)
@@ -43,10 +63,36 @@ def count_samples(workload: Workload) -> int:
 
     Raises:
         UnknownNameError: there is no such data set.
+        RequestError: they must be looked at to be counted, and cannot be.
     """
-    if workload.data.name == SYNTHETIC:
+    name = workload.data.name
+    if name == SYNTHETIC:
         return SYNTHETIC_SAMPLES["train"]
-    return data_set(workload.data.name).split("train").n_samples
+    if name not in LOCAL and data_set(name).format != "words":
+        return data_set(name).split("train").n_samples
+    return open_split(workload, "train").count
+
+
+def open_split(workload: Workload, split: str) -> Source:
+    """A split of a workload's data, or of what is made up for it.
+
+    Raises:
+        RequestError: the data set is not there, or does not fit the model.
+    """
+    data, model = workload.data, workload.model
+    if data.name in LOCAL:
+        source = open_local(data, split, wanted(model))
+    elif data.path or data.labels:
+        raise RequestError(
+            f"data.path and data.labels are of local data ({', '.join(sorted(LOCAL))}); data set "
+            f"'{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
+        )
+    elif data.name == SYNTHETIC:
+        return _made_up(model, split)
+    else:
+        source = _described(data_set(data.name), split, wanted(model))
+    _check_fit(workload, source)
+    return source
 
 
 def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
@@ -55,24 +101,50 @@ def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
     Raises:
         RequestError: the data set is not there, or does not fit the model.
     """
-    data, model = workload.data, workload.model
-    if data.name == SYNTHETIC:
-        count, seed = SYNTHETIC_SAMPLES[split], _SEEDS[split]
-        inputs = noise(model, seed, count)
-        if model.input.kind == "real":
-            inputs = inputs.astype(dtype)
-        return Samples(inputs, random_labels(model, seed, count), "made up from a fixed seed")
-    read = load_described(data_set(data.name), split)
-    shape = read.images.shape[1:]
-    if model.input.kind != "real" or shape != model.input.shape:
-        kind = "indices" if model.input.kind == "index" else "real numbers"
-        raise RequestError(
-            f"workload '{workload.name}' reads {kind} of shape {list(model.input.shape)}; data set "
-            f"'{data.name}' has real numbers of shape {list(shape)}; '{SYNTHETIC}' fits any model"
-        )
-    return Samples(
-        normalise(read.images, data.mean, data.std, dtype), read.labels, str(read.folder)
+    source = open_split(workload, split)
+    inputs = read_samples(workload, source, np.arange(source.count), dtype)
+    return Samples(inputs, source.labels, source.where)
+
+
+def read_samples(
+    workload: Workload, source: Source, samples: npt.NDArray[np.int64], dtype: str
+) -> Array:
+    """The inputs of some samples, [n, ...], normalised as the workload says."""
+    inputs, data = source.read(samples), workload.data
+    if source.kind == "pixels":
+        return normalise(inputs, data.mean, data.std, dtype)
+    return inputs if source.kind == "index" else inputs.astype(dtype)
+
+
+def write_samples(
+    workload: Workload, source: Source, samples: npt.NDArray[np.int64], dtype: str, path: Path
+) -> None:
+    """Write ``inputs`` and ``labels`` of some samples into an .npz file, a piece at a time.
+
+    Raises:
+        RequestError: there is no room for them.
+    """
+
+    def pieces() -> Iterator[Array]:
+        for first in range(0, len(samples), _PIECE):
+            yield read_samples(workload, source, samples[first : first + _PIECE], dtype)
+
+    kept = np.dtype(np.int64 if source.kind == "index" else dtype)
+    labels = source.labels[samples]
+    write_pieces(
+        path,
+        {
+            "inputs": Pieces((len(samples), *source.shape), kept, pieces()),
+            "labels": Pieces(labels.shape, labels.dtype, [labels]),
+        },
     )
+
+
+def wanted(model: Model) -> Wanted:
+    """What a model reads and predicts."""
+    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
+    entries = _entries(model) if model.input.kind == "index" else 0
+    return Wanted(model.input.kind, model.input.shape, tuple(steps), classes, entries)
 
 
 def noise(model: Model, seed: int, samples: int) -> Array:
@@ -81,12 +153,70 @@ def noise(model: Model, seed: int, samples: int) -> Array:
     shape = (samples, *model.input.shape)
     if model.input.kind == "real":
         return generator.standard_normal(shape, dtype=np.float32)
-    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
-    entries = min(layer.entries for layer in fed if isinstance(layer, Embedding))
-    return generator.integers(0, entries, shape, dtype=np.int64)
+    return generator.integers(0, _entries(model), shape, dtype=np.int64)
 
 
 def random_labels(model: Model, seed: int, samples: int) -> Array:
     """int64 [samples], or [samples, T] for logits [T, classes]: each below the classes."""
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
     return np.random.default_rng(seed + 1000).integers(0, classes, (samples, *steps), np.int64)
+
+
+def _entries(model: Model) -> int:
+    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
+    return min(layer.entries for layer in fed if isinstance(layer, Embedding))
+
+
+def _made_up(model: Model, split: str) -> Source:
+    count, seed = SYNTHETIC_SAMPLES[split], _SEEDS[split]
+    return of_arrays(
+        "real" if model.input.kind == "real" else "index",
+        noise(model, seed, count),
+        random_labels(model, seed, count),
+        "made up from a fixed seed",
+    )
+
+
+def _described(described: DataSetDescription, split: str, want: Wanted) -> Source:
+    if described.format == "words":
+        return described_words(described, split, want)
+    read = load_described(described, split)
+    return of_arrays("pixels", read.images, read.labels, str(read.folder))
+
+
+def _check_fit(workload: Workload, source: Source) -> None:
+    """Raises RequestError where a split is not what the model reads or predicts."""
+    name, want = f"'{workload.data.name}'", wanted(workload.model)
+    if source.shape != want.shape or (source.kind == "index") != (want.kind == "index"):
+        kind = "indices" if want.kind == "index" else "real numbers"
+        raise RequestError(
+            f"workload '{workload.name}' reads {kind} of shape {list(want.shape)}; data set "
+            f"{name} has {source.kind_name} of shape {list(source.shape)}; '{SYNTHETIC}' fits any "
+            "model"
+        )
+    if source.labels.shape[1:] != want.steps:
+        raise RequestError(
+            f"workload '{workload.name}' predicts labels of shape {list(want.steps)} a sample; data "
+            f"set {name} has {list(source.labels.shape[1:])}"
+        )
+    if source.kind != "pixels" and (set(workload.data.mean), set(workload.data.std)) != (
+        {0.0},
+        {1.0},
+    ):
+        raise RequestError(
+            f"data set {name} has {'indices' if source.kind == 'index' else 'numbers'} that are "
+            "taken as they are; data.mean and data.std are of images (uint8): leave them out"
+        )
+    if source.kind == "index":
+        used = source.read(np.arange(source.count))
+        if used.min() < 0 or used.max() >= want.entries:
+            raise RequestError(
+                f"data set {name} has indices from {used.min()} to {used.max()}; the embedding of "
+                f"workload '{workload.name}' has {want.entries} entries, 0 to {want.entries - 1}"
+            )
+    least, largest = int(source.labels.min()), int(source.labels.max())
+    if least < 0 or largest >= want.classes:
+        raise RequestError(
+            f"data set {name} has the label {largest if least >= 0 else least}; workload "
+            f"'{workload.name}' predicts {want.classes} classes, labels 0 to {want.classes - 1}"
+        )

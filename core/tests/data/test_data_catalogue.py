@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,15 +27,25 @@ Describe = Callable[..., DataSetDescription]
 @pytest.mark.parametrize("name", data_set_names())
 def test_every_description_holds_together(name: str) -> None:
     description = describe(name)
-    channels, height, width = description.sample_shape
     for split in description.splits:
-        pixels = split.n_samples * channels * height * width
-        assert description.file(split.images).size == 16 + pixels
-        assert description.file(split.labels).size == 8 + split.n_samples
+        sizes = [description.file(part).size for part in split.parts]
+        pixels = math.prod(description.sample_shape)
+        if description.format == "idx":
+            assert description.file(split.images).size == 16 + split.n_samples * pixels
+            assert description.file(split.labels).size == 8 + split.n_samples
+        elif description.format == "records":
+            assert sum(sizes) == split.n_samples * (description.label_bytes + pixels)
+        else:  # each word and each end of a line is followed by a space or is one character itself
+            assert 0 < split.n_samples < sum(sizes) and description.vocabulary
+    assert len(set(description.classes)) == len(description.classes)
     for file in description.files:
         assert len(file.sha256) == 64
-        assert description.embedded or (file.urls and len(file.compressed_sha256) == 64)
-        assert all(url.endswith(f"/{file.name}.gz") for url in file.urls)
+        got_alone = bool(file.urls) and len(file.compressed_sha256) == 64
+        assert description.embedded or description.archives or got_alone
+        assert all(url.endswith((f"/{file.name}.gz", f"/{file.name}")) for url in file.urls)
+    for archive in description.archives:
+        assert all(url.endswith(f"/{archive.name}") for url in archive.urls)
+        assert not archive.urls or (archive.size and len(archive.sha256) == 64)
     assert description.embedded == (description.download_size == 0)
 
 

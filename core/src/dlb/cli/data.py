@@ -29,7 +29,14 @@ def fetch(name: str) -> None:
     """Download a data set, check it, and keep it."""
     from dlb.catalogue import data_set
     from dlb.data.fetch import fetch as fetch_files
+    from dlb.data.local import LOCAL, or_by_name
+    from dlb.errors import RequestError
 
+    if name in LOCAL:
+        raise RequestError(
+            f"data of the name '{name}' are your own and are not fetched: data.path of the workload "
+            f"names {LOCAL[name][0]}{or_by_name(name)}"
+        )
     click.echo(str(fetch_files(data_set(name), report=note)))
 
 
@@ -38,10 +45,19 @@ def fetch(name: str) -> None:
 def path(name: str) -> None:
     """Print the folder a data set is in."""
     from dlb.catalogue import data_set
+    from dlb.data.local import LOCAL, find_own, or_by_name
     from dlb.data.locate import find_described
     from dlb.errors import DataError
 
-    folder = find_described(data_set(name))
+    if name in LOCAL:
+        folder = find_own(name)
+        if folder is None:
+            raise DataError(
+                f"data of the name '{name}' are your own: they are where data.path of the workload "
+                f"says, {LOCAL[name][0]}{or_by_name(name)}"
+            )
+    else:
+        folder = find_described(data_set(name))
     if folder is None:
         raise DataError(
             f"data set '{name}' is not on this machine; get it with: dlb data fetch {name}"

@@ -92,11 +92,16 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
     from dlb.catalogue import data_sets
+    from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import state_of
 
     rows = [
         [one.name, one.title, f"{one.n_train} + {one.n_test}", one.licence, one.where]
         for one in map(state_of, data_sets().values())
+    ]
+    rows += [
+        [name, f"your own: {title}", "", "", str(find_own(name) or "data.path of the workload")]
+        for name, (title, _) in LOCAL.items()
     ]
     return ["data set", "title", "samples", "licence", "where"], rows
 

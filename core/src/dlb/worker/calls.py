@@ -26,6 +26,7 @@ from dlb.contract import (
     StrategySession,
     TrainableModel,
 )
+from dlb.data.npz import read_or_map
 from dlb.errors import PluginError, UnsupportedError
 from dlb.plugins import load_plugins
 from dlb.worker import adopted
@@ -197,7 +198,7 @@ class Calls:
         from dlb.worker.training import train
 
         request = self.requests[model]
-        arrays = read_arrays(data)
+        arrays = read_or_map(Path(data))
         batches = LoadRequest(
             inputs=arrays["inputs"],
             labels=arrays["labels"],
@@ -211,7 +212,7 @@ class Calls:
 
     def call_predict(self, model: int, data: str, batch_size: int, to: str) -> dict[str, Any]:
         """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
-        given = read_arrays(data)["inputs"]
+        given = read_or_map(Path(data))["inputs"]
         held = self.models[model]
         last = self.requests[model].workload.model.nodes[-1].name
         parts = []

@@ -61,11 +61,20 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The data set and how samples become inputs: ``(value / 255 - mean) / std`` a channel."""
+    """The data set and how images become inputs: ``(value / 255 - mean) / std`` a channel.
+
+    Attributes:
+        name: of a data set, or of a kind of local data.
+        mean, std: as many numbers each, of images alone.
+        path: of local data, where they are.
+        labels: of a pair of IDX files, the second one.
+    """
 
     name: str
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    path: str = ""
+    labels: str = ""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

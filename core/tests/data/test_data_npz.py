@@ -1,0 +1,110 @@
+"""Files that workers read: written in pieces, read in place, and only what a run asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlb.data import npz
+from dlb.data.batches import sample_order
+from dlb.data.npz import Pieces, map_arrays, read_or_map, write_pieces
+from dlb.data.source import of_arrays
+from dlb.errors import RequestError
+from dlb.request import DECODED_TESTS, _asked_for, _tested
+
+
+def pieces(array: np.ndarray, length: int) -> Pieces:
+    cut = [array[first : first + length] for first in range(0, len(array), length)]
+    return Pieces(array.shape, array.dtype, cut)
+
+
+ARRAYS = {
+    "inputs": np.random.RandomState(0).standard_normal((11, 2, 3)).astype(np.float32),
+    "labels": np.arange(11),
+}
+
+
+def test_pieces_make_the_file_that_savez_makes(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    write_pieces(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
+    with np.load(path, allow_pickle=False) as stored:
+        assert stored.files == ["inputs", "labels"]
+        for name, array in ARRAYS.items():
+            assert stored[name].dtype == array.dtype
+            np.testing.assert_array_equal(stored[name], array)
+
+
+@pytest.mark.parametrize("writer", ["savez", "pieces"])
+def test_a_file_is_read_in_place(tmp_path: Path, writer: str) -> None:
+    path = tmp_path / "a.npz"
+    if writer == "savez":
+        np.savez(path, **ARRAYS, columns=np.asfortranarray(ARRAYS["inputs"]))  # type: ignore[arg-type]
+    else:
+        write_pieces(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
+    before = path.read_bytes()
+    mapped = map_arrays(path)
+    for name, array in mapped.items():
+        assert type(array) is np.ndarray and isinstance(array.base, np.memmap)
+        np.testing.assert_array_equal(array, ARRAYS.get(name, ARRAYS["inputs"]))
+    mapped["inputs"][0] = 5
+    assert path.read_bytes() == before
+
+
+def test_only_large_files_are_read_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **ARRAYS)  # type: ignore[arg-type]
+    assert not isinstance(read_or_map(path)["inputs"].base, np.memmap)
+    monkeypatch.setattr(npz, "_READ_WHOLE", path.stat().st_size - 1)
+    assert isinstance(read_or_map(path)["inputs"].base, np.memmap)
+
+
+def test_files_that_cannot_be_read_in_place_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **ARRAYS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"inputs.npy is compressed"):
+        map_arrays(path)
+    np.savez(path, objects=np.array([{}]))
+    with pytest.raises(ValueError, match="holds objects"):
+        map_arrays(path)
+
+
+def test_what_has_no_room_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    def none_of_it() -> object:
+        raise AssertionError("asked for")
+        yield
+
+    huge = Pieces((10**9, 10**6), np.dtype("f4"), none_of_it())  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"4,000,000\.0 GB in .* fewer --steps, or set TMPDIR"):
+        write_pieces(tmp_path / "a.npz", {"inputs": huge})
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(deadline=None)
+@given(n_samples=st.integers(1, 50), steps=st.integers(1, 20), data=st.data())
+def test_steps_get_the_same_samples_out_of_fewer(
+    n_samples: int, steps: int, data: st.DataObject
+) -> None:
+    order = sample_order(n_samples, data.draw(st.integers(1, n_samples)), steps, 3)
+    asked, places = _asked_for(order)
+    assert places.shape == order.shape and places.dtype == np.int64
+    np.testing.assert_array_equal(asked[places], order)
+    assert asked.tolist() == sorted(set(order.ravel().tolist()))
+
+
+@pytest.mark.parametrize("count", [1, DECODED_TESTS, DECODED_TESTS + 1, 50_000])
+def test_decoded_data_are_tested_on_evenly_spread_samples(count: int) -> None:
+    source = of_arrays("index", np.zeros((count, 1), int), np.arange(count), "here")
+    assert _tested(source).tolist() == list(range(count))
+    from dataclasses import replace
+
+    some = _tested(replace(source, decoded=True))
+    assert len(some) == min(count, DECODED_TESTS) == len(set(some.tolist()))
+    gaps = np.diff(some)
+    assert some[0] == 0 and some[-1] < count
+    assert not len(gaps) or gaps.max() - gaps.min() <= 1
