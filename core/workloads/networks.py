@@ -16,7 +16,7 @@ IMAGENET = W.Data(name="imagenet", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224
 CIFAR = W.Data(name="cifar-10", mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 MNIST = W.Data(name="mnist", mean=(0.1307,), std=(0.3081,))
 SYNTHETIC = W.Data(name="synthetic")
-TREEBANK = W.Data(name="ptb")
+TREEBANK = W.Data(name="penn-treebank")
 
 
 def _fully_connected(inputs: int, hidden: tuple[int, ...], classes: int, **shape: int) -> W.Model:

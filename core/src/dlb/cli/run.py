@@ -226,12 +226,15 @@ def with_data_that_is_here(read: Workload) -> Workload:
     """The workload itself, or one on made-up samples where its data set is not on this machine:
     what is proven of a model holds for any."""
     from dlb.catalogue import data_set
+    from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import find_described
     from dlb.samples import SYNTHETIC
     from dlb.workload import Data
 
-    name = read.data.name
-    if name == SYNTHETIC or find_described(data_set(name)) is not None:
+    name, path = read.data.name, read.data.path
+    if name == SYNTHETIC or path or (name in LOCAL and find_own(name) is not None):
+        return read
+    if name not in LOCAL and find_described(data_set(name)) is not None:
         return read
     note(f"data set '{name}' is not on this machine: proving on made-up samples")
     return msgspec.structs.replace(read, data=Data(name=SYNTHETIC))
