@@ -34,13 +34,13 @@ __all__ = ["export_command"]
 )
 def export_command(workload: str, file: Path, adapter: str | None, dtype: str, seed: int) -> None:
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
-    from dlb.catalogue import load_workload
+    from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
     from dlb.workload.initial import initial_weights
 
     print_warnings()
-    read = load_workload(workload)
-    weights = initial_weights(read.model, seed)
+    read, imported = load_with_file(workload)
+    weights = dict(imported.weights if imported else initial_weights(read.model, seed))
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         made = Path(folder) / "model.onnx"
         if adapter is None:

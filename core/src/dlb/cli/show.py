@@ -17,7 +17,7 @@ __all__ = ["show_command"]
 @click.argument("what", metavar="RECORD|WORKLOAD")
 @json_option
 def show_command(what: str, as_json: bool) -> None:
-    """Show a record (a .json file) or a workload (a name or a .toml file)."""
+    """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file)."""
     if what.endswith(".json"):
         show_record(Path(what), as_json)
     else:
