@@ -139,6 +139,10 @@ def run_adapter(
         KeyboardInterrupt: ``stop`` was set; its processes have been ended.
     """
     ran = AdapterRun(home.adapter)
+    if request.imported is not None:
+        # What all other rungs are held against is the file that was asked for.
+        rung = msgspec.structs.replace(request.imported.rung, adapter=home.adapter)
+        ran.rungs.append(rung)
     climb = _Climb(home, request, prepared, reporter, ran, stop)
     reporter.phase(home.adapter, "starting")
     try:

@@ -24,7 +24,7 @@ def verify(
     """Prove that adapters build the same workload, as ``dlb verify`` does.
 
     Args:
-        workload: a name, or the path of a ``.toml`` file.
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file.
         on: adapters; every one found when empty.
         levels: what of the ladder to climb.
         steps: training steps that the trajectory is followed over; 20 when left out.
@@ -42,7 +42,7 @@ def verify(
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
     """
     from dlb.adapters import find_adapters
-    from dlb.catalogue import load_workload
+    from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
     from dlb.progress import Silent
     from dlb.provenance import available_cores
@@ -53,7 +53,7 @@ def verify(
     unknown = set(levels) - set(LEVELS)
     if unknown or not levels:
         raise RequestError(f"levels {sorted(unknown)}: choose from {', '.join(LEVELS)}")
-    read = load_workload(str(workload))
+    read, imported = load_with_file(str(workload))
     homes = find_adapters(on)
     at_once, each = share_cores(available_cores(), len(homes), threads, device=device)
     request = Request(
@@ -71,6 +71,7 @@ def verify(
         levels=frozenset(levels),
         trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
         variants=choose(variants, homes),
+        imported=imported,
     )
     return run(request, Silent()).certificate
 

@@ -11,8 +11,9 @@ from dlb.workload import Workload, files
 
 if TYPE_CHECKING:
     from dlb.data.catalogue import DataSetDescription
+    from dlb.imported import Imported
 
-__all__ = ["data_set", "data_sets", "load_workload", "workload_names"]
+__all__ = ["data_set", "data_sets", "load_with_file", "load_workload", "workload_names"]
 
 
 def _of_plugins() -> dict[str, Path]:
@@ -28,8 +29,23 @@ def workload_names() -> list[str]:
 
 
 def load_workload(name_or_path: str) -> Workload:
-    """A workload by name or path; errors as :func:`dlb.workload.files.load`."""
-    return files.load(name_or_path, _of_plugins())
+    """A workload by name or path; errors as :func:`load_with_file`."""
+    return load_with_file(name_or_path)[0]
+
+
+def load_with_file(name_or_path: str) -> tuple[Workload, Imported | None]:
+    """A workload by name or path, and the ONNX file if it is read from one.
+
+    Raises:
+        UnknownNameError, WorkloadError: as :func:`dlb.workload.files.load`.
+        DataError, UnsupportedError: as :func:`dlb.imported.import_file`.
+    """
+    if not name_or_path.endswith(".onnx"):
+        return files.load(name_or_path, _of_plugins()), None
+    from dlb.imported import import_file
+
+    imported = import_file(Path(name_or_path))
+    return imported.workload, imported
 
 
 def data_sets() -> dict[str, DataSetDescription]:

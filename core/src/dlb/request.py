@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from dlb.samples import noise, open_split, random_labels, read_samples, write_sa
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Workload
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
+
+if TYPE_CHECKING:
+    from dlb.imported import Imported
 
 __all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare", "share_cores"]
 
@@ -69,6 +72,8 @@ class Request:
         at_once: adapters that climb at the same time: 1 wherever time is what is measured.
         variants: by adapter, the choices of it that are not at their default. They hold for every
             model that is built, so that what is proven is what is timed.
+        imported: the ONNX file that the workload and its weights are read from; None where weights
+            are seeded.
     """
 
     workload: Workload
@@ -90,11 +95,18 @@ class Request:
     trajectory_steps: int = TRAJECTORY_STEPS
     at_once: int = 1
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    imported: Imported | None = None
 
     @property
     def left_out(self) -> tuple[Level, ...]:
         """Levels that are not climbed, in order."""
         return tuple(level for level in LEVELS if level not in self.levels)
+
+    def weights(self) -> dict[str, Array]:
+        """What training starts from, float32, by ``layer.parameter``."""
+        if self.imported is not None:
+            return dict(self.imported.weights)
+        return dict(initial_weights(self.workload.model, self.seed))
 
     def variant(self, adapter: str) -> dict[str, str]:
         """Choices of an adapter that are not at their default, by name."""
@@ -107,7 +119,7 @@ class Prepared:
 
     Attributes:
         scratch: folder for arrays.
-        weights: seeded, float32.
+        weights: seeded, or the file's, float32.
         train, test: .npz files of the run's dtype with ``inputs`` and ``labels``; ``train`` has the
             samples that the steps ask for.
         order: int64 [steps, batch_size], samples of ``train``.
@@ -137,7 +149,12 @@ class Prepared:
 
 
 def check(request: Request) -> None:
-    """Raises RequestError for numbers that cannot be meant."""
+    """Raises RequestError for numbers that cannot be meant, and for weights that are not there."""
+    if request.workload.onnx and request.imported is None:
+        raise RequestError(
+            f"workload '{request.workload.name}' starts from the weights of an ONNX file (SHA-256 "
+            f"{request.workload.onnx}); give the path of that file instead"
+        )
     for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
         if getattr(request, name) < 1:
             option = f"--{name.replace('_', '-')}"
@@ -182,7 +199,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     training, test = open_split(workload, "train"), open_split(workload, "test")
     order = sample_order(training.count, request.batch_size, request.steps, request.seed)
     asked, order = _asked_for(order)
-    weights = initial_weights(workload.model, request.seed)
+    weights = request.weights()
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
     share = request.batch_size // request.workers if request.variants else 0
@@ -202,13 +219,13 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     for dtype in ("float64", "float32"):
         arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
         write_arrays(practice.path(dtype), arrays)
-    proven = proof_weights(workload.model, request.seed)
+    proven = proof_weights(weights, request.seed)
     # Only with a strategy are whole batches of the run given to a model that is built for proofs.
     rows = max(len(inputs), request.batch_size if request.strategy else 0)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,
-        weights=dict(weights),
+        weights=weights,
         train=scratch / "train.npz",
         test=scratch / "test.npz",
         order=order,

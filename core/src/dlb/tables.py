@@ -107,6 +107,9 @@ def print_certificate(certificate: Certificate) -> None:
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
     columns = ["rung", "gate", *map(certificate.title, adapters)]
     print_table(columns, rows, title, right=["gate"])
+    told = {rung.detail for rung in certificate.rungs if rung.level == "file" and rung.detail}
+    for detail in sorted(told):
+        click.echo(f"file: {detail}")
     for rung in certificate.rungs:
         if rung.verdict != "passed":
             worst = (

@@ -21,6 +21,8 @@ import dlb
 from dlb import cli, contract, hookspecs, protocol, record
 from dlb import workload as W
 from dlb.contract import PlanRequest
+from dlb.graph.layout import LAYOUT
+from dlb.imported.rules import RULES as OPERATORS
 from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
 from dlb.proof.files.rungs import RUNGS
@@ -411,6 +413,13 @@ def test_every_level_is_told_with_its_rungs() -> None:
 
 def test_the_rungs_of_two_files_are_told() -> None:
     assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
+
+
+def test_every_operator_that_is_read_is_told() -> None:
+    told = section(page("onnx.md"), "What is read")
+    cells = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(OPERATORS)
+    assert all(f"`{name}`" in told for name in LAYOUT)
 
 
 def test_the_gates_are_told() -> None:

@@ -152,10 +152,9 @@ def test_a_file_that_is_too_large(tmp_path, verify):
     refused(verify(model(), ...), "b.onnx: 5368709120 bytes", "at most")
 
 
-def test_one_file_or_options_of_adapters(tmp_path, verify, capfd):
+def test_options_of_adapters_or_of_files(tmp_path, verify, capfd):
     verify(model())
     for words, message in {
-        ("a.onnx",): "give two",
         ("lenet5", "--input", "x.npz"): "--input is for files",
         ("a.onnx", "b.onnx", "--on", "torch"): "--on is about adapters",
         ("a.onnx", "b.onnx", "--dtype", "float64"): "--dtype is about adapters",

@@ -42,14 +42,15 @@ def export_command(
     changes: tuple[str, ...],
 ) -> None:
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
-    from dlb.catalogue import load_workload
+    from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
     from dlb.workload.changes import with_changes
     from dlb.workload.initial import initial_weights
 
     print_warnings()
-    read = with_changes(load_workload(workload), changes)
-    weights = initial_weights(read.model, seed)
+    read, imported = load_with_file(workload)
+    read = with_changes(read, changes, keep_model=imported is not None)
+    weights = dict(imported.weights if imported else initial_weights(read.model, seed))
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         made = Path(folder) / "model.onnx"
         if adapter is None:

@@ -143,7 +143,8 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def run_command(**options: Any) -> int:
     """Train WORKLOAD on adapters, time it, export it, and prove that the same model ran.
 
-    WORKLOAD is a name (see: dlb list workloads) or a .toml file.
+    WORKLOAD is a name (see: dlb list workloads), a .toml file, or an .onnx file, which is trained
+    from its own weights.
     """
     steps, epochs = options.pop("steps"), options.pop("epochs")
     if steps is not None and epochs is not None:
@@ -193,6 +194,8 @@ def verify_command(
 
     Exit status 0: every rung that was asked for passed. Only all levels together prove.
 
+    WORKLOAD may be an .onnx file: proves that adapters compute what the file computes.
+
     WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
 
     With --model, twice or more: proves that models of your own, written by hand in several
@@ -201,7 +204,7 @@ def verify_command(
     status = verify_models(inputs, options)
     if status is not None:
         return status
-    if other is not None or inputs is not None or options["workload"].endswith(".onnx"):
+    if other is not None or inputs is not None:
         from dlb.cli.verify_files import verify_two_files
 
         given = (inputs, options["certificate"], options["seed"], options["as_json"])
@@ -260,7 +263,7 @@ def execute(
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import check_strategy, find_adapters
-    from dlb.catalogue import load_workload
+    from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
     from dlb.proof.certificate import check_destination
@@ -274,7 +277,8 @@ def execute(
     from dlb.workload.changes import with_changes
 
     print_warnings()
-    read = with_changes(load_workload(workload), changes)
+    read, imported = load_with_file(workload)
+    read = with_changes(read, changes, keep_model=imported is not None)
     if command == "verify":
         read = with_data_that_is_here(read)
     size = read.batch_size if batch_size is None else batch_size
@@ -296,6 +300,7 @@ def execute(
         warmup=min(10, count // 10) if warmup is None else warmup,
         threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
         command=command,
+        imported=imported,
         **rest,
     )
     check(request)

@@ -18,7 +18,7 @@ __all__ = ["show_command"]
 @set_option
 @json_option
 def show_command(what: str, changes: tuple[str, ...], as_json: bool) -> None:
-    """Show a record (a .json file) or a workload (a name or a .toml file)."""
+    """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file)."""
     if what.endswith(".json"):
         if changes:
             raise click.UsageError("--set changes a workload, not a record")

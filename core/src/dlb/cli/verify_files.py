@@ -36,8 +36,7 @@ def verify_two_files(
         if typed and name not in _OPTIONS:
             raise click.UsageError(f"{parameter.opts[0]} is about adapters, not about files")
     if second is None:
-        what = "--input is for files" if inputs is not None else f"{first} is a file"
-        raise click.UsageError(f"{what}; give two: dlb verify A.onnx B.onnx")
+        raise click.UsageError("--input is for files; give two: dlb verify A.onnx B.onnx")
 
     import msgspec
 

@@ -38,6 +38,7 @@ FORMAT = 1
 Verdict = Literal["passed", "failed", "not run"]
 #: What a rung is about; ``dlb verify --level`` asks for some of them. In the order of climbing.
 Level = Literal[
+    "file",
     "weights",
     "forward",
     "layers",
@@ -50,7 +51,9 @@ Level = Literal[
     "distributed",
 ]
 #: The levels that a workload alone on every adapter is proven by.
-LEVELS: tuple[Level, ...] = tuple(one for one in get_args(Level) if one != "distributed")
+LEVELS: tuple[Level, ...] = tuple(
+    one for one in get_args(Level) if one not in ("file", "distributed")
+)
 #: What a result is called wherever it is shown.
 Word = Literal["proven", "deviates", "unproven"]
 

@@ -29,6 +29,7 @@ __all__ = [
     "culprit",
     "distributed_rung",
     "export_rung",
+    "file_rung",
     "float32_rungs",
     "forward_rung",
     "masks_rung",
@@ -94,6 +95,32 @@ def masks_rung(adapter: str, contract: Sequence[int]) -> Rung:
         verdict="not run",
         detail=f"its adapter is made for contract {made} and takes no masks (1.2 has them): what "
         "training does was compared with every dropout at rate 0",
+    )
+
+
+def file_rung(
+    against: str, found: Sequence[Figure], differences: str, undecided: Collection[str]
+) -> Rung:
+    """The canonical graph against the file that it was read from; of no adapter yet.
+
+    Args:
+        found: its logits on noise, against the file's.
+        differences: of their structures, in words.
+        undecided: operators that only one of them has and that noise cannot decide about.
+    """
+    detail = f"other operators: {', '.join(undecided)}: {differences}" if undecided else ""
+    if differences and not undecided:
+        detail = f"written differently, in analytic operators, so that values decide: {differences}"
+    ordered = worst_first(found)
+    return Rung(
+        name="file",
+        level="file",
+        adapter="",
+        against=against,
+        verdict=verdict(passes(ordered, FLOAT64_GATE) and not undecided),
+        gate=FLOAT64_GATE,
+        figures=ordered,
+        detail=detail,
     )
 
 

@@ -14,16 +14,19 @@ from dlb.workload.model import Workload
 __all__ = ["with_changes"]
 
 
-def with_changes(workload: Workload, changes: Iterable[str]) -> Workload:
+def with_changes(
+    workload: Workload, changes: Iterable[str], *, keep_model: bool = False
+) -> Workload:
     """The workload with some fields changed.
 
     Args:
         changes: each ``FIELD=VALUE``. FIELD is a path of names, of which a layer's is the name of
             its node: ``data.name``, ``model.nodes.fc1.layer.out_features``. VALUE is written as in
             a workload file; a bare word is text.
+        keep_model: refuse another model: the weights are a file's, and fit that one.
 
     Raises:
-        RequestError: not of that form, or no such field.
+        RequestError: not of that form, no such field, or another model where it must be kept.
         WorkloadError: what comes of it is not a workload.
     """
     changes = tuple(changes)
@@ -41,6 +44,11 @@ def with_changes(workload: Workload, changes: Iterable[str]) -> Workload:
         raise RequestError(
             f"--set {', '.join(changes)}: not a workload any more: {error}"
         ) from None
+    if keep_model and changed.model != workload.model:
+        raise RequestError(
+            f"--set {', '.join(changes)}: the model and its weights are the file's; "
+            "everything but model can be changed"
+        )
     return check(changed, f"--set {', '.join(changes)}")
 
 

@@ -42,20 +42,23 @@ def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32
     }
 
 
-def proof_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32]]:
-    """:func:`initial_weights` with nothing constant: a bias that starts at zero hides that it is
-    left out, statistics that start at 0 and 1 that they are not used.
+def proof_weights(
+    weights: Mapping[str, npt.NDArray[np.float32]], seed: int
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Weights that training starts from, with nothing constant: a bias that starts at zero hides
+    that it is left out, statistics that start at 0 and 1 that they are not used.
 
     Returns:
-        the same arrays, but that those of one value have had a number between -0.25 and 0.25 added
-        to each element, so that variances and scales stay positive.
+        the same arrays, but that those of one value have had a number between -0.25 and 0.25 of it
+        (of 1, if it is 0) added to each element, so that variances and scales stay positive.
     """
-    weights = initial_weights(model, seed)
-    for name, array in weights.items():
+    found = dict(weights)
+    for name, array in found.items():
         if (array == array.flat[0]).all():
             uniform = _uniform(f"{name}/proof", array.size, seed).reshape(array.shape)
-            weights[name] = (array + 0.5 * uniform - 0.25).astype(np.float32)
-    return weights
+            moved = np.where(array == 0, 1.0, array) * (0.5 * uniform - 0.25)
+            found[name] = (array + moved).astype(np.float32)
+    return found
 
 
 def proof_masks(model: Model, seed: int, rows: int) -> dict[str, npt.NDArray[np.float32]]:

@@ -85,6 +85,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         title, source: for people: what it is, and the paper and table it is from.
         batch_size, epochs: defaults of a run.
         model, data, loss, optimizer, schedule: what is trained, on what, and how.
+        onnx: SHA-256 (hex) of the ONNX file that the model and its weights were read from; empty
+            where weights are seeded.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     optimizer: Optimizer
     schedule: Schedule = Constant()
     model: Model
+    onnx: str = ""
 
 
 def workload_hash(workload: Workload) -> str:

@@ -1,0 +1,96 @@
+"""Arithmetic with constants: biases written as additions, and what scales or shifts channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.imported.values import Held, arranged, per_channel
+from dlb.imported.walk import NotCovered, Walk, called
+from dlb.workload.layers import BatchNorm, Conv, Linear
+
+__all__ = ["with_constant"]
+
+Array = npt.NDArray[Any]
+
+
+def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) -> Held:
+    """x * c, x / c, x + c, x - c and c - x, where c is one number for each channel.
+
+    A bias becomes that of the convolution or linear layer before it; what scales or shifts a batch
+    normalisation or a linear layer that nothing else reads is taken into it. Of any other map it is
+    a convolution of each channel by itself, with a kernel of 1, which is the same and is trained
+    as the same.
+
+    Raises:
+        NotCovered: no layer does that.
+    """
+    index = 0 if node.input[0] in walk.trace.live else 1
+    name, constant = node.input[index], walk.trace.constant(node, 1 - index)
+    value = walk.trace.values[name]
+    assert constant is not None
+    if node.op_type == "Div" and index == 1:
+        raise NotCovered(f"{called(node)}: divides a constant by a value")
+    if walk.trace.values[node.output[0]].shape != value.shape:
+        raise NotCovered(f"{called(node)}: a constant that makes the value larger")
+    held = walk.elementwise(name)
+    shape = walk.shape(held)
+    places = walk.places(name) if held.places is None else held.places
+    channels = per_channel(np.broadcast_to(constant, value.shape), places, shape)
+    if channels is None:
+        raise NotCovered(f"{called(node)}: a constant that differs within a channel")
+    ones, zeros = np.ones_like(channels), np.zeros_like(channels)
+    scale, shift = {
+        "Mul": (channels, zeros),
+        "Div": (1 / channels, zeros),
+        "Add": (ones, channels),
+        "Sum": (ones, channels),
+        "Sub": (-ones, channels) if index else (ones, -channels),
+    }[node.op_type]
+    if (scale == 1).all() and not shift.any():
+        return held
+    if walk.alone(name) and _taken_in(walk, held.layer, scale, shift):
+        return held
+    if len(shape) != 4:
+        raise NotCovered(
+            f"{called(node)}: scales or shifts features, which only a linear layer or a batch "
+            "normalisation that nothing else reads could take in"
+        )
+    weights = {"weight": scale.reshape(-1, 1, 1, 1), "bias": shift}
+    bias = bool(shift.any())
+    if not bias:
+        del weights["bias"]
+    count = len(scale)
+    layer = Conv(out_channels=count, kernel=(1, 1), groups=count, bias=bias)
+    made = walk.add(node, layer, [held.layer], shape, weights)
+    return arranged(made, places, shape)
+
+
+def _taken_in(walk: Walk, name: str, scale: Array, shift: Array) -> bool:
+    """Let the layer before do it, if it can; whether it did."""
+    made = walk.made[name]
+    layer, weights = made.layer, dict(made.weights)
+    moves = bool((scale == 1).all())
+    apart = isinstance(layer, Conv) and layer.groups == layer.out_channels == made.shape[1]
+    if isinstance(layer, BatchNorm):
+        weights["scale"] = weights["scale"] * scale
+    elif isinstance(layer, Linear) or (apart and layer.kernel == (1, 1)):  # type: ignore[union-attr]
+        weights["weight"] = weights["weight"] * scale.reshape(
+            -1, *(1,) * (weights["weight"].ndim - 1)
+        )
+    elif not (isinstance(layer, Conv) and moves):
+        return False
+    bias = weights.get("bias", np.zeros_like(shift)) * scale + shift
+    if isinstance(layer, (Conv, Linear)):
+        if not layer.bias and not bias.any():
+            walk.change(name, weights=weights)
+            return True
+        import msgspec
+
+        layer = msgspec.structs.replace(layer, bias=True)
+    walk.change(name, layer=layer, weights={**weights, "bias": bias})
+    return True

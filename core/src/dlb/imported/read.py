@@ -1,0 +1,177 @@
+"""From an ONNX file to a workload and its weights, or why there is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.errors import DataError, DlbError, UnsupportedError
+from dlb.graph.layout import LAYOUT
+from dlb.graph.trace import Trace, attributes_of, trace
+from dlb.imported.check import cut, hold
+from dlb.imported.rules import RULES
+from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
+from dlb.proof.certificate import Rung
+from dlb.proof.files.read import ModelFile, read_model_file
+from dlb.samples import SYNTHETIC
+from dlb.workload import SGD, Data, Input, Model, Workload, files
+
+__all__ = ["Imported", "import_file"]
+
+Array = npt.NDArray[Any]
+
+#: How a file is trained unless the command line says otherwise.
+BATCH_SIZE, LEARNING_RATE = 32, 0.01
+#: Operators after the logits that training has in its loss.
+_SOFTMAX = ("Softmax", "LogSoftmax")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an ONNX file is.
+
+    Attributes:
+        workload: its layers, trained with plain SGD on made-up data; ``onnx`` is the file's SHA-256.
+        weights: float32, by ``layer.parameter``, in canonical layout.
+        rung: the canonical graph against the file, passed; of no adapter yet.
+    """
+
+    workload: Workload
+    weights: dict[str, npt.NDArray[np.float32]]
+    rung: Rung
+
+
+def import_file(path: Path) -> Imported:
+    """Read a file as a workload, and hold what was read against the file.
+
+    Raises:
+        DataError: no file, not an ONNX model, or one that contradicts itself.
+        UnsupportedError: something in it that no layer means; the message names the node.
+        WorkloadError: an attribute that the layers do not take.
+    """
+    file = read_model_file(path, path.name)
+    try:
+        with np.errstate(all="ignore"):
+            return _import(file, path)
+    except NotCovered as reason:
+        raise UnsupportedError(f"{path}: {reason}") from None
+    except DlbError as error:
+        text = str(error)
+        raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def _import(file: ModelFile, path: Path) -> Imported:
+    for kind, found in (("inputs", file.inputs), ("outputs", file.outputs)):
+        if len(found) != 1:
+            names = ", ".join(f"'{port.name}'" for port in found) or "none"
+            raise UnsupportedError(f"it has {len(found)} {kind} ({names}); a workload has one")
+    shape = file.inputs[0].shape
+    opened = [size for size in (shape or ())[1:] if not isinstance(size, int)]
+    if shape is None or len(shape) < 2 or opened:
+        raise UnsupportedError(
+            f"input {file.inputs[0]} needs a batch and every other size fixed; export the model so"
+        )
+    traced = _traced(file.wide)
+    logits, told = _logits(traced, file.outputs[0].name, file.opset)
+    walk, last = _walked(traced, logits, file)
+    nodes, exact = walk.nodes(last)
+    given = walk.made[walk.input]
+    model = Model(input=Input(name=walk.input, shape=given.shape[1:], kind=walk.kind), nodes=nodes)
+    workload = Workload(
+        name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
+        title=f"read from {path.name}",
+        source="; ".join([f"{path.name}, {file.described}", *told]),
+        batch_size=BATCH_SIZE,
+        data=Data(name=SYNTHETIC),
+        optimizer=SGD(learning_rate=LEARNING_RATE),
+        model=model,
+        onnx=file.sha256,
+    )
+    files.check(workload, str(path))
+    weights = {name: np.asarray(array, np.float32) for name, array in exact.items()}
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise DataError(f"weight '{name}' holds a NaN or an infinity, in float32 at least")
+    rounded = [name for name, array in weights.items() if not np.array_equal(array, exact[name])]
+    if rounded:
+        told.append(f"rounded to float32 for what is run: {', '.join(rounded)}")
+    rung = hold(
+        cut(file.wide, logits, traced, walk.meant),
+        model,
+        exact,
+        walk.axes,
+        traced.batch,
+        walk.places(logits),
+        f"{path.name} in float64, SHA-256 {file.sha256}",
+    )
+    if rung.verdict != "passed":
+        size = rung.figures[0].relative_l2
+        raise UnsupportedError(
+            "the layers that were read compute something else than the file: "
+            f"{'infinitely' if size is None else f'{size:.1e}'} apart; {rung.detail}".rstrip("; ")
+        )
+    detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
+    return Imported(workload, weights, msgspec.structs.replace(rung, detail=detail))
+
+
+def _traced(model: onnx.ModelProto) -> Trace:
+    """The model run once; where it cannot be, the first node that is to blame is named."""
+    try:
+        return trace(model)
+    except UnsupportedError as error:
+        runs, fails = 0, len(model.graph.node)
+        while fails - runs > 1:
+            half = (runs + fails) // 2
+            part = onnx.ModelProto()
+            part.CopyFrom(model)
+            del part.graph.node[half:]
+            try:
+                trace(part)
+                runs = half
+            except UnsupportedError:
+                fails = half
+        raise NotCovered(f"{called(model.graph.node[fails - 1])}: {error}") from None
+
+
+def _walked(traced: Trace, logits: str, file: ModelFile) -> tuple[Walk, str]:
+    """The graph read, once its input is understood."""
+    rank = traced.values[traced.inputs[0]].ndim
+    axes, index = tuple(range(rank)), traced.values[traced.inputs[0]].dtype.kind in "iu"
+    for _ in range(3):
+        walk = Walk(traced, RULES, file.opset, axes, "index" if index else "real")
+        try:
+            return walk, walk.read(logits)
+        except ReadAnew as anew:
+            axes, index = anew.axes or axes, index or anew.index
+    raise NotCovered(f"input {file.inputs[0]} is read in several orders of its axes")
+
+
+def _logits(traced: Trace, output: str, opset: int) -> tuple[str, list[str]]:
+    """The value before a last softmax over the classes, and a sentence if there is one."""
+    name, passed = output, []
+    while name in traced.producers:
+        node = traced.producers[name]
+        if node.op_type in _SOFTMAX:
+            rank = traced.values[name].ndim
+            axis = attributes_of(node).get("axis", -1 if opset >= 13 else 1) % rank
+            sizes = traced.values[name].shape
+            spread = (axis, *range(axis + 1, rank)) if opset < 13 else (axis,)
+            over = [sizes[each] for each in spread if sizes[each] > 1]
+            classes = [size for size in sizes[1:] if size > 1][-1:]
+            if over != classes:
+                raise NotCovered(f"{called(node)}: not over the classes of the last axis")
+            return node.input[0], [
+                f"{called(node)} is what the loss begins with: the logits are what it reads"
+            ]
+        if node.op_type not in (*LAYOUT, "Cast"):
+            break
+        passed.append(node)
+        name = node.input[0]
+    return output, []

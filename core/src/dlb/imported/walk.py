@@ -1,0 +1,324 @@
+"""A graph walked from its input to its logits: which layer each value is of."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.graph.layout import LAYOUT
+from dlb.graph.trace import Trace, attributes_of
+from dlb.imported.values import Held, Shape, arranged, axes_of, features_of, positions
+from dlb.workload.layers import Flatten, Layer
+from dlb.workload.model import Node
+
+__all__ = ["Made", "NotCovered", "ReadAnew", "Rule", "Walk", "called"]
+
+Array = npt.NDArray[Any]
+
+#: Operators that may leave their first input as it was.
+_MAY_COPY = {"Cast", "CastLike", "Expand", "Pad", "Slice", "Tile"}
+
+
+class NotCovered(Exception):
+    """Why an operator is not read, beginning with its node."""
+
+
+class ReadAnew(Exception):
+    """The input has to be understood in another way.
+
+    Attributes:
+        axes: of the file's input, in the order in which a layer reads them; None as before.
+        index: whether it is integers that an embedding looks up.
+    """
+
+    def __init__(self, axes: tuple[int, ...] | None = None, index: bool = False) -> None:
+        super().__init__()
+        self.axes = axes
+        self.index = index
+
+
+@dataclass(frozen=True)
+class Made:
+    """A layer that was read.
+
+    Attributes:
+        layer: what it is.
+        inputs: names of layers, or of the input.
+        weights: its parameters and states by name, float64, in canonical layout.
+        shape: of its value, [N, ...].
+    """
+
+    layer: Layer | None
+    inputs: tuple[str, ...]
+    weights: Mapping[str, Array]
+    shape: Shape
+
+
+Rule = Callable[["Walk", onnx.NodeProto, Mapping[str, Any]], Held]
+
+
+def called(node: onnx.NodeProto) -> str:
+    """A node in messages."""
+    return f"node '{node.name or node.output[0]}' ({node.op_type})"
+
+
+class Walk:
+    """What was read of a graph so far.
+
+    Args:
+        traced: the graph, run once in float64 with one input.
+        rules: by operator.
+        opset: that its operators are of.
+        axes: of the file's input, in the order in which the model reads them.
+        kind: of the model's input.
+
+    Attributes:
+        made: the layers by name, the input first.
+        meant: single numbers of the file that are read as the decimal that was meant, by name.
+    """
+
+    def __init__(
+        self,
+        traced: Trace,
+        rules: Mapping[str, Rule],
+        opset: int,
+        axes: tuple[int, ...],
+        kind: Literal["real", "index"],
+    ) -> None:
+        self.trace = traced
+        self.rules = rules
+        self.opset = opset
+        self.axes = axes
+        self.kind = kind
+        self.made: dict[str, Made] = {}
+        self.meant: dict[str, float] = {}
+        self._held: dict[str, Held] = {}
+        self._unread: dict[str, str] = {}
+        self._flat: dict[str, str] = {}
+        self._reads = Counter(
+            name
+            for node in traced.nodes
+            if not traced.live.isdisjoint(node.output)
+            for name in node.input
+        )
+        self._reads.update(traced.outputs)
+        given = traced.inputs[0]
+        shape = tuple(traced.values[given].shape[axis] for axis in axes)
+        self.input = self.new(given, None, (), {}, shape)
+        places = positions(shape).transpose(np.argsort(axes))
+        self._held[given] = arranged(self.input, places, shape)
+
+    def read(self, logits: str) -> str:
+        """Read every node; the layer that gives the logits.
+
+        Raises:
+            NotCovered: what they are made of cannot be described.
+            ReadAnew: the input has another meaning.
+        """
+        for node in self.trace.nodes:
+            outputs = [name for name in node.output if name in self.trace.live]
+            if not outputs:
+                continue
+            try:
+                self._held[node.output[0]] = self._read(node)
+            except NotCovered as reason:
+                self._unread.update(dict.fromkeys(outputs, str(reason)))
+                continue
+            for place, name in enumerate(node.output[1:], start=2):
+                self._unread[name] = f"{called(node)}: its output {place} is not covered"
+        last = self.of(logits)
+        shape = self.made[last.layer].shape
+        if len(shape) == 4 and shape[2:] == (1, 1):
+            last = self._flattened(last, positions((shape[0], shape[1])), "logits")
+            return last.layer
+        if len(shape) not in (2, 3) or last.layer == self.input:
+            raise NotCovered(
+                f"'{logits}' holds {list(self.trace.values[logits].shape)} numbers, which are no "
+                "logits [N, classes] or [N, T, classes]"
+            )
+        places = self.places(logits)
+        if places.shape[-1] != shape[-1]:
+            places = places.reshape(shape)
+        found = features_of(places, shape, flat=False)
+        if found is None or not np.array_equal(found[1], np.arange(shape[-1])):
+            raise NotCovered(f"'{logits}': the classes are in another order than the layer's")
+        return last.layer
+
+    def _read(self, node: onnx.NodeProto) -> Held:
+        copied = self._copied(node)
+        if copied is not None:
+            return copied
+        rule = self.rules.get(node.op_type)
+        if rule is None:
+            raise NotCovered(f"{called(node)}: no layer of dlb is this operator")
+        return rule(self, node, attributes_of(node))
+
+    def _copied(self, node: onnx.NodeProto) -> Held | None:
+        """The value of a node that computes nothing."""
+        if not node.input:
+            return None
+        first, value = node.input[0], self.trace.values[node.output[0]]
+        if node.op_type in LAYOUT and first in self.trace.live:
+            held, places = self.of(first), self.places(first)
+            if node.op_type == "Transpose":
+                places = places.transpose(attributes_of(node).get("perm"))
+            return arranged(held.layer, places.reshape(value.shape), self.made[held.layer].shape)
+        if value.dtype.kind in "iu" or node.op_type in _MAY_COPY:
+            # Arithmetic on indices that leaves every index as it was; casts of indices to numbers.
+            for name in dict.fromkeys((first, *self.trace.inputs)):
+                before = self.trace.values.get(name)
+                if name in self._held and before is not None and np.array_equal(value, before):
+                    return self._held[name]
+        return None
+
+    def of(self, name: str) -> Held:
+        """What a value is.
+
+        Raises:
+            NotCovered: it is a constant, or made by what is not covered.
+        """
+        if name in self._unread:
+            raise NotCovered(self._unread[name])
+        if name not in self._held:
+            raise NotCovered(f"'{name}' is a constant where a layer's value is needed")
+        return self._held[name]
+
+    def places(self, name: str) -> Array:
+        """The positions of a value's numbers, in its shape."""
+        places = self.of(name).places
+        return positions(self.trace.values[name].shape) if places is None else places
+
+    def shape(self, held: Held) -> Shape:
+        """Of the canonical value [N, ...] of the layer that a value is of."""
+        return self.made[held.layer].shape
+
+    def elementwise(self, name: str) -> Held:
+        """What a value is, as an operator reads it that takes every number by itself: a map that
+        was flattened is one."""
+        held = self.of(name)
+        shape, places = self.shape(held), self.places(name)
+        if places.ndim == 2 and len(shape) > 2 and features_of(places, shape, flat=True):
+            return self._flattened(held, places, name)
+        return held
+
+    def features(self, node: onnx.NodeProto, name: str) -> tuple[str, Array, Array]:
+        """The layer that a matrix multiplies, and what rows and features a value has of it, as
+        :func:`~dlb.imported.values.features_of`."""
+        held = self.elementwise(name)
+        shape = self.shape(held)
+        places = self.places(name) if held.places is None else held.places
+        found = features_of(places, shape, flat=False) if len(shape) in (2, 3) else None
+        if found is None:
+            raise NotCovered(
+                f"{called(node)}: reads {list(self.trace.values[name].shape)} of layer "
+                f"'{held.layer}' {list(shape)} in an order that no flatten gives"
+            )
+        return held.layer, *found
+
+    def as_map(self, node: onnx.NodeProto, name: str, inside: Shape | None = None) -> Held:
+        """What a value is, if it is a map [N, C, H, W].
+
+        Args:
+            inside: the map's shape, if only the operator's order of axes tells it.
+
+        Raises:
+            ReadAnew: it is the input with its axes in another order.
+        """
+        held = self.of(name)
+        shape, places = self.shape(held), self.places(name)
+        axes = axes_of(places, shape)
+        if inside is not None and axes is not None and len(axes) == 4:
+            turned = [
+                tuple(axes[k] for k in order)
+                for order in ((0, 1, 2, 3), (0, 3, 1, 2))
+                if tuple(places.shape[k] for k in order) == inside
+            ]
+            axes = min(turned, default=None)
+        if len(shape) != 4 or axes is None:
+            by = self.trace.producers.get(name)
+            raise NotCovered(
+                f"{called(by or node)}: {list(self.trace.values[name].shape)} of the numbers of "
+                f"layer '{held.layer}' {list(shape)}, in an order that no layer gives"
+            )
+        if axes != (0, 1, 2, 3):
+            if held.layer == self.input and axes[0] == 0:
+                raise ReadAnew(axes=tuple(self.axes[axis] for axis in axes))
+            raise NotCovered(f"{called(node)}: reads a map whose axes are in another order")
+        return Held(held.layer)
+
+    def alone(self, name: str) -> bool:
+        """Whether nothing else reads the numbers of a value's layer."""
+        layer = self.of(name).layer
+        while self._reads[name] == 1:
+            node = self.trace.producers.get(name)
+            if node is None or node.op_type not in LAYOUT or self.of(node.input[0]).layer != layer:
+                return node is not None
+            name = node.input[0]
+        return False
+
+    def add(
+        self,
+        node: onnx.NodeProto,
+        layer: Layer,
+        inputs: Sequence[str],
+        shape: Shape,
+        weights: Mapping[str, Array] | None = None,
+    ) -> str:
+        """A layer called after its node; its name."""
+        return self.new(node.name or node.output[0], layer, tuple(inputs), weights or {}, shape)
+
+    def new(
+        self,
+        wanted: str,
+        layer: Layer | None,
+        inputs: tuple[str, ...],
+        weights: Mapping[str, Array],
+        shape: Shape,
+    ) -> str:
+        """A layer by a name made valid: letters, digits and underscores, whatever their case."""
+        base = re.sub(r"[^A-Za-z0-9]+", "_", wanted).strip("_") or "layer"
+        base = base if base[0].isalpha() else f"n{base}"
+        # The loss has names of its own, and frameworks count those that are alike.
+        taken = {"labels", "loss", *(name.lower() for name in self.made)}
+        name, number = base, 2
+        while name.lower() in taken:
+            name, number = f"{base}_{number}", number + 1
+        self.made[name] = Made(layer, inputs, weights, shape)
+        return name
+
+    def change(self, name: str, **changes: Any) -> None:
+        """Change a layer that was read."""
+        self.made[name] = replace(self.made[name], **changes)
+
+    def _flattened(self, held: Held, places: Array, name: str) -> Held:
+        """A flatten layer after the layer of a value, one for all who read it so."""
+        if held.layer not in self._flat:
+            shape = self.made[held.layer].shape
+            whole = (shape[0], int(np.prod(shape[1:])))
+            node = self.trace.producers.get(name)
+            wanted = (node.name or node.output[0]) if node else f"{held.layer}_flatten"
+            self._flat[held.layer] = self.new(wanted, Flatten(), (held.layer,), {}, whole)
+        flat = self._flat[held.layer]
+        return arranged(flat, places, self.made[flat].shape)
+
+    def nodes(self, last: str) -> tuple[tuple[Node, ...], dict[str, Array]]:
+        """The layers that lead to one, in order, and their weights by ``layer.parameter``."""
+        kept, waiting = set(), [last]
+        while waiting:
+            name = waiting.pop()
+            if name not in kept:
+                kept.add(name)
+                waiting += self.made[name].inputs
+        nodes, weights = [], {}
+        for name, made in self.made.items():
+            if name in kept and made.layer is not None:
+                nodes.append(Node(name=name, layer=made.layer, inputs=made.inputs))
+                weights.update({f"{name}.{key}": each for key, each in made.weights.items()})
+        return tuple(nodes), weights

@@ -1,0 +1,413 @@
+"""ONNX files read as workloads: layers, weights, and the check against the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from exported_models import MODELS
+from hypothesis import HealthCheck, assume, given, settings
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb import workload as W
+from dlb.conformance.random_models import models
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.exported import check_exported
+from dlb.graph.precision import in_precision
+from dlb.graph.trace import trace
+from dlb.imported import check, import_file
+from dlb.workload.initial import initial_weights, proof_weights
+
+EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+#: torch and Keras fold a batch normalisation into the convolution before it, and Keras writes out
+#: the one that it cannot fold, which is a convolution of each channel by itself.
+FOLDED = {
+    "torch": ["conv", "relu", "conv", "add", "relu", "batch_norm", "relu", "conv"],
+    "keras": ["conv", "relu", "conv", "add", "relu", "conv", "relu", "conv"],
+}
+
+
+def kinds(model: W.Model) -> list[str]:
+    return [W.type_name(node.layer) for node in model.nodes]
+
+
+# --- what exporters write ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
+def test_an_exported_model_comes_back(path: Path) -> None:
+    exporter, _, name = path.stem.rpartition("-")
+    found = import_file(path)
+    assert found.rung.verdict == "passed" and found.rung.worst is not None
+    assert found.rung.worst.relative_l2 is not None and found.rung.worst.relative_l2 < 1e-14
+    wanted = [kind for kind in kinds(MODELS[name]) if kind != "dropout"]
+    folded = FOLDED.get(exporter.split("-")[0])
+    if name == "residual" and folded:
+        wanted = [*folded, "global_average_pool", "flatten", "linear"]
+    assert sorted(kinds(found.workload.model)) == sorted(wanted)
+    assert found.workload.model.input.shape == MODELS[name].input.shape
+    assert found.workload.model.input.kind == MODELS[name].input.kind
+    assert found.workload.onnx and found.workload.onnx in found.rung.against
+
+
+# --- the canonical graph of a model is that model ------------------------------------------------
+
+
+def same(path: Path, model: W.Model, weights: dict[str, np.ndarray]) -> None:
+    path.write_bytes(canonical_graph(model, weights).SerializeToString())
+    found = import_file(path)
+    assert found.workload.model.wired() == model.wired()
+    assert found.workload.model.input == model.input
+    assert list(found.weights) == list(weights)
+    for name, array in weights.items():
+        assert found.weights[name].dtype == np.float32
+        assert np.array_equal(found.weights[name], array), name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
+    weights = proof_weights(initial_weights(MODELS[name], 3), 3)
+    same(tmp_path / "model.onnx", MODELS[name], weights)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(model=models(frozenset(W.layer_types())))
+def test_any_canonical_graph_is_read(
+    model: W.Model, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Layers that change nothing leave no trace; all others come back in order."""
+    weights = proof_weights(initial_weights(model, 1), 1)
+    path = tmp_path_factory.mktemp("random") / "model.onnx"
+    graph = canonical_graph(model, weights)
+    # ONNX's own tools count windows of ceil mode that lie in the padding, which its text does not.
+    assume(check_exported(graph).consistent)
+    path.write_bytes(graph.SerializeToString())
+    found = import_file(path)
+    reached = {model.nodes[-1].name}
+    for node in reversed(model.wired()):
+        if node.name in reached:
+            reached.update(node.inputs)
+    kept = [
+        W.type_name(node.layer)
+        for node in model.nodes
+        if node.name in reached and not isinstance(node.layer, W.Flatten)
+    ]
+    assert [kind for kind in kinds(found.workload.model) if kind != "flatten"] == kept
+
+
+# --- what people write ---------------------------------------------------------------------------
+
+DRAW = np.random.Generator(np.random.PCG64(7))
+
+
+def real(*shape: int) -> np.ndarray:
+    return DRAW.standard_normal(shape).astype(np.float32)
+
+
+def graph(
+    nodes: list[onnx.NodeProto],
+    held: dict[str, np.ndarray],
+    shape: tuple[object, ...] = ("N", 2, 5, 6),
+    *,
+    opset: int = 17,
+    kind: int = TensorProto.FLOAT,
+    rank: int = 2,
+) -> onnx.ModelProto:
+    """A model from ``x`` to ``y``."""
+    out = TensorProto.DOUBLE if kind == TensorProto.DOUBLE else TensorProto.FLOAT
+    return helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", kind, shape)],
+            [helper.make_tensor_value_info("y", out, [None] * rank)],
+            [numpy_helper.from_array(array, name) for name, array in held.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=8,
+    )
+
+
+node = helper.make_node
+
+
+def head(name: str, features: int, **more: object) -> tuple[list[onnx.NodeProto], dict]:
+    """Flatten and a linear layer to three classes."""
+    held = {"W": real(features, 3), "B": real(3)}
+    nodes = [node("Flatten", [name], ["flat"], axis=1), node("Gemm", ["flat", "W", "B"], ["y"])]
+    return nodes, held
+
+
+def before_head(nodes: list[onnx.NodeProto], held: dict, features: int, **more) -> onnx.ModelProto:
+    last, weights = head("h", features)
+    return graph([*nodes, *last], {**held, **weights}, **more)
+
+
+TAIL = ["flatten", "linear"]
+CONV = {"w": real(4, 2, 3, 3), "b": real(4)}
+
+
+def conv(output: str = "c", **attributes: object) -> onnx.NodeProto:
+    return node("Conv", ["x", "w", "b"], [output], **{"pads": [1, 1, 1, 1], **attributes})
+
+
+WRITTEN = {
+    "Gemm transB, alpha, beta": (
+        graph(
+            [node("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=0.3)],
+            {"w": real(3, 7), "b": real(3)},
+            ("N", 7),
+        ),
+        ["linear"],
+    ),
+    "MatMul and Add": (
+        graph(
+            [node("MatMul", ["x", "w"], ["m"]), node("Add", ["b", "m"], ["y"])],
+            {"w": real(7, 3), "b": real(3)},
+            ("N", 7),
+        ),
+        ["linear"],
+    ),
+    "constants that are nodes and computed": (
+        graph(
+            [
+                node("Constant", [], ["flat"], value=numpy_helper.from_array(real(21))),
+                node("Constant", [], ["shape"], value_ints=[7, 3]),
+                node("Reshape", ["flat", "shape"], ["w"]),
+                node("ConstantOfShape", ["three"], ["b"], value=numpy_helper.from_array(real(1))),
+                node("Gemm", ["x", "w", "b"], ["y"]),
+            ],
+            {"three": np.array([3])},
+            ("N", 7),
+        ),
+        ["linear"],
+    ),
+    "ReLU as Clip": (
+        before_head(
+            [conv(), node("Clip", ["c", "zero"], ["h"])], {**CONV, "zero": np.float32(0)}, 120
+        ),
+        ["conv", "relu", *TAIL],
+    ),
+    "ReLU as Max": (
+        before_head(
+            [conv(), node("Max", ["zero", "c"], ["h"])], {**CONV, "zero": np.float32(0)}, 120
+        ),
+        ["conv", "relu", *TAIL],
+    ),
+    "Pad before a convolution": (
+        before_head(
+            [
+                node("Pad", ["x", "pads"], ["p"]),
+                node("Conv", ["p", "w", "b"], ["h"], pads=[0, 0, 1, 0]),
+            ],
+            {**CONV, "pads": np.array([0, 0, 1, 2, 0, 0, 0, 1])},
+            4 * 5 * 7,
+        ),
+        ["conv", *TAIL],
+    ),
+    "auto_pad": (
+        before_head([conv("h", auto_pad="SAME_LOWER", pads=None, strides=[2, 2])], CONV, 4 * 3 * 3),
+        ["conv", *TAIL],
+    ),
+    "channels last": (
+        graph(
+            [
+                node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+                node("Conv", ["t", "w", "b"], ["c"]),
+                node("Transpose", ["c"], ["u"], perm=[0, 2, 3, 1]),
+                node("Relu", ["u"], ["r"]),
+                node("Reshape", ["r", "shape"], ["f"]),
+                node("MatMul", ["f", "W"], ["y"]),
+            ],
+            {**CONV, "shape": np.array([-1, 48]), "W": real(48, 3)},
+            ("N", 5, 6, 2),
+        ),
+        ["conv", "relu", *TAIL],
+    ),
+    "a bias that is added to a convolution": (
+        before_head(
+            [node("Conv", ["x", "w"], ["c"]), node("Add", ["c", "b"], ["h"])],
+            {"w": CONV["w"], "b": real(4, 1, 1)},
+            4 * 3 * 4,
+        ),
+        ["conv", *TAIL],
+    ),
+    "a scale and a shift of each channel": (
+        before_head(
+            [node("Mul", ["s", "x"], ["m"]), node("Sub", ["m", "t"], ["h"])],
+            {"s": real(1, 2, 1, 1), "t": real(2, 1, 1)},
+            60,
+        ),
+        ["conv", *TAIL],
+    ),
+    "a scale that a batch normalisation takes in": (
+        before_head(
+            [
+                node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"], epsilon=1e-3),
+                node("Mul", ["n", "t"], ["k"]),
+                node("Add", ["k", "t"], ["h"]),
+            ],
+            {**{name: real(2) for name in "sbm"}, "v": np.abs(real(2)) + 1, "t": real(2, 1, 1)},
+            60,
+        ),
+        ["batch_norm", *TAIL],
+    ),
+    "dropout of operator set 7, identities and a softmax": (
+        graph(
+            [
+                node("Gemm", ["x", "w", "b"], ["g"]),
+                node("Dropout", ["g"], ["d"], ratio=0.25),
+                node("Identity", ["d"], ["i"]),
+                node("Softmax", ["i"], ["y"], name="prob"),
+            ],
+            {"w": real(7, 3), "b": real(3)},
+            ("N", 7),
+            opset=9,
+        ),
+        ["linear", "dropout"],
+    ),
+    "a sum of three": (
+        before_head(
+            [
+                conv(),
+                node("Relu", ["c"], ["r"]),
+                node("Tanh", ["c"], ["t"]),
+                node("Sum", ["c", "r", "t"], ["h"]),
+            ],
+            CONV,
+            120,
+        ),
+        ["conv", "relu", "tanh", "add", "add", *TAIL],
+    ),
+    "poolings": (
+        before_head(
+            [
+                node("MaxPool", ["x"], ["p"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+                node("AveragePool", ["p"], ["h"], kernel_shape=[2, 2], pads=[1, 1, 0, 0]),
+            ],
+            {},
+            2 * 2 * 3,
+        ),
+        ["max_pool", "average_pool", *TAIL],
+    ),
+    "a convolution for the classes": (
+        graph(
+            [
+                conv(),
+                node("ReduceMean", ["c"], ["m"], axes=[-2, -1]),
+                node("Conv", ["m", "v"], ["y"]),
+            ],
+            {**CONV, "v": real(3, 4, 1, 1)},
+            rank=4,
+        ),
+        ["conv", "global_average_pool", "conv", "flatten"],
+    ),
+    "a batch that is fixed": (
+        before_head([conv("h")], CONV, 120, shape=(5, 2, 5, 6)),
+        ["conv", *TAIL],
+    ),
+    "a branch that nothing reads": (
+        before_head([conv("h"), node("LeakyRelu", ["h"], ["unread"])], CONV, 120),
+        ["conv", *TAIL],
+    ),
+}
+
+
+def saved(folder: Path, model: onnx.ModelProto) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_in_another_way_is_read(name: str, tmp_path: Path) -> None:
+    model, wanted = WRITTEN[name]
+    found = import_file(saved(tmp_path, model))
+    assert kinds(found.workload.model) == wanted
+    assert found.rung.verdict == "passed" and found.rung.worst is not None
+    assert found.rung.worst.relative_l2 is not None and found.rung.worst.relative_l2 < 1e-14
+
+
+def test_the_softmax_is_left_to_the_loss_and_that_is_said(tmp_path: Path) -> None:
+    model, _ = WRITTEN["dropout of operator set 7, identities and a softmax"]
+    found = import_file(saved(tmp_path, model))
+    assert "node 'prob' (Softmax) is what the loss begins with" in found.rung.detail
+    assert found.workload.model.nodes[-1].layer == W.Dropout(rate=0.25)
+
+
+def test_weights_that_are_rounded_are_named(tmp_path: Path) -> None:
+    model, _ = WRITTEN["Gemm transB, alpha, beta"]
+    found = import_file(saved(tmp_path, model))
+    assert "rounded to float32 for what is run: y.bias" in found.rung.detail
+
+
+def test_a_file_in_float64_is_rounded_too(tmp_path: Path) -> None:
+    held = {"w": DRAW.standard_normal((7, 3))}
+    wide = graph([node("MatMul", ["x", "w"], ["y"])], held, ("N", 7), kind=TensorProto.DOUBLE)
+    found = import_file(saved(tmp_path, wide))
+    assert "rounded to float32 for what is run: y.weight" in found.rung.detail
+    assert np.array_equal(found.weights["y.weight"], held["w"].T.astype(np.float32))
+
+
+def test_names_are_made_valid_and_stay_apart(tmp_path: Path) -> None:
+    names = ["a/b.c:0", "a.b/c:0", "A_B_C_0", "0", "labels"]
+    values = ["x", *names[:-1], "y"]
+    nodes = [
+        node("Relu", [before], [after], name=name)
+        for before, after, name in zip(values, values[1:], names)
+    ]
+    found = import_file(saved(tmp_path, graph(nodes, {}, ("N", 4)))).workload.model
+    assert [each.name for each in found.nodes] == [
+        "a_b_c_0",
+        "a_b_c_0_2",
+        "A_B_C_0_3",
+        "n0",
+        "labels_2",
+    ]
+
+
+def test_indices_may_come_as_real_numbers(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        node("Gather", ["table", "i"], ["e"]),
+        node("MatMul", ["e", "w"], ["y"]),
+    ]
+    found = import_file(
+        saved(tmp_path, graph(nodes, {"table": real(9, 4), "w": real(4, 3)}, ("N", 6), rank=3))
+    )
+    assert found.workload.model.input == W.Input(name="x", shape=(6,), kind="index")
+
+
+# --- the check can fail --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["weight", "layer", "order of axes", "nothing"])
+def test_the_check_finds_what_is_read_wrongly(what: str, tmp_path: Path) -> None:
+    model = MODELS["lenet"]
+    weights = {k: v.astype(np.float64) for k, v in initial_weights(model, 0).items()}
+    file = in_precision(canonical_graph(model, weights), TensorProto.DOUBLE)
+    axes, read = (0, 1, 2, 3), model
+    if what == "weight":
+        weights["fc1.weight"].flat[7] *= 1 + 1e-6
+    if what == "order of axes":
+        axes = (0, 1, 3, 2)
+    if what == "layer":
+        nodes = list(model.nodes)
+        nodes[2] = msgspec.structs.replace(
+            nodes[2], layer=W.AveragePool(kernel=(2, 2), stride=(2, 2))
+        )
+        read = msgspec.structs.replace(model, nodes=tuple(nodes))
+    traced = trace(file)
+    found = check.hold(
+        check.cut(file, "fc2", traced, {}),
+        read,
+        weights,
+        axes,
+        2,
+        np.arange(10).reshape(2, 5),
+        "it",
+    )
+    assert found.verdict == ("passed" if what == "nothing" else "failed")

@@ -1,0 +1,194 @@
+"""ONNX files that are no workload: refused before any work, in one line that names the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from test_imported import CONV, TAIL, WRITTEN, before_head, conv, graph, node, real, saved
+
+from dlb import cli
+from dlb.errors import RequestError
+from dlb.imported import import_file
+from dlb.request import Request, check
+
+assert TAIL
+
+
+def after_conv(
+    operator: str, *inputs: str, held: dict | None = None, **attributes
+) -> onnx.ModelProto:
+    nodes = [conv(), node(operator, ["c", *inputs], ["h"], name="culprit", **attributes)]
+    return before_head(nodes, {**CONV, **(held or {})}, 120)
+
+
+def two_inputs() -> onnx.ModelProto:
+    made = graph([node("Add", ["x", "z"], ["y"])], {}, ("N", 4))
+    made.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ("N", 4)))
+    return made
+
+
+def two_outputs() -> onnx.ModelProto:
+    made = graph([node("Relu", ["x"], ["y"]), node("Tanh", ["x"], ["z"])], {}, ("N", 4))
+    made.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ("N", 4)))
+    return made
+
+
+def lstm(**attributes: object) -> onnx.ModelProto:
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("LSTM", ["t", "w", "r", "b"], ["d"], name="culprit", hidden_size=3, **attributes),
+        node("Squeeze", ["d", "one"], ["s"]),
+        node("Transpose", ["s"], ["y"], perm=[1, 0, 2]),
+    ]
+    held = {"w": real(1, 12, 2), "r": real(1, 12, 3), "b": real(1, 24), "one": np.array([1])}
+    return graph(nodes, held, ("N", 4, 2), rank=3)
+
+
+SHUFFLE = [
+    conv(),
+    node("Reshape", ["c", "five"], ["g"]),
+    node("Transpose", ["g"], ["t"], perm=[0, 2, 1, 3, 4]),
+    node("Reshape", ["t", "four"], ["s"], name="culprit"),
+    node("Conv", ["s", "v"], ["h"]),
+]
+SIZES = {"five": np.array([-1, 2, 2, 5, 6]), "four": np.array([-1, 4, 5, 6])}
+
+REFUSED = {
+    "an operator without a layer": (
+        after_conv("LeakyRelu"),
+        "node 'culprit' (LeakyRelu): no layer of dlb is this operator",
+    ),
+    "bounds": (
+        after_conv("Clip", "zero", "six", held={"zero": np.float32(0), "six": np.float32(6)}),
+        "node 'culprit' (Clip): bounds 0 and 6",
+    ),
+    "a product of values": (after_conv("Mul", "c"), "node 'culprit' (Mul): of values, only sums"),
+    "a constant within a channel": (
+        after_conv("Mul", "m", held={"m": real(5, 6)}),
+        "node 'culprit' (Mul): a constant that differs within a channel",
+    ),
+    "dilated pooling": (
+        after_conv("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]),
+        "node 'culprit' (MaxPool): dilations = [2, 2]",
+    ),
+    "a pad that nothing takes in": (
+        before_head(
+            [
+                node("Pad", ["x", "pads"], ["p"], name="culprit", mode="reflect"),
+                node("Conv", ["p", "w", "b"], ["h"]),
+            ],
+            {**CONV, "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
+            120,
+        ),
+        "node 'culprit' (Pad)",
+    ),
+    "an even response normalisation": (after_conv("LRN", size=4), "size = 4 must be odd"),
+    "training mode": (
+        before_head(
+            [
+                node(
+                    "BatchNormalization",
+                    ["x", "s", "s", "s", "v"],
+                    ["h", "a", "b"],
+                    name="culprit",
+                    training_mode=1,
+                )
+            ],
+            {"s": real(2), "v": np.abs(real(2))},
+            60,
+        ),
+        "node 'culprit' (BatchNormalization): in training mode",
+    ),
+    "channels in another order": (
+        before_head(SHUFFLE, {**CONV, **SIZES, "v": real(4, 4, 1, 1)}, 120),
+        "node 'culprit' (Reshape): ",
+    ),
+    "a softmax over time": (
+        graph([node("Softmax", ["x"], ["y"], name="culprit", axis=1)], {}, ("N", 4, 3), rank=3),
+        "node 'culprit' (Softmax): not over the classes",
+    ),
+    "a map at the end": (graph([conv("y")], CONV, rank=4), "'y' holds [2, 4, 5, 6] numbers"),
+    "no layers": (graph([node("Identity", ["x"], ["y"])], {}, ("N", 4)), "which are no logits"),
+    "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
+    "an LSTM with a bound": (
+        lstm(clip=1.0),
+        "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",
+    ),
+    "a size left open": (
+        before_head([conv("h")], CONV, 120, shape=("N", 2, "height", 6)),
+        "needs a batch and every other size fixed",
+    ),
+    "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
+    "two outputs": (two_outputs(), "it has 2 outputs ('y', 'z')"),
+    "three axes": (
+        graph(
+            [node("Conv", ["x", "w"], ["y"], name="culprit")],
+            {"w": real(3, 2, 2)},
+            ("N", 2, 5),
+            rank=3,
+        ),
+        "node 'culprit' (Conv): of 1 axes",
+    ),
+    "a weight that is no number": (
+        graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
+        "weight 'y.weight' holds a NaN",
+    ),
+    "integers that nothing looks up": (
+        graph(
+            [
+                node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
+                node("MatMul", ["f", "w"], ["y"]),
+            ],
+            {"w": real(7, 3)},
+            ("N", 7),
+            kind=TensorProto.INT64,
+        ),
+        "put an embedding between them",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_covered_is_named(name: str, tmp_path: Path, capfd) -> None:
+    model, message = REFUSED[name]
+    path = saved(tmp_path, model)
+    assert cli.call(["show", str(path)]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"dlb: {path}: ") and line.count(str(path)) == 1
+    assert message in line
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "show"])
+def test_no_work_is_begun_with_a_file_that_is_none(command: str, tmp_path: Path, capfd) -> None:
+    good = WRITTEN["channels last"][0].SerializeToString()
+    path = tmp_path / "model.onnx"
+    for content in (b"", b"not an ONNX model", good[: len(good) // 2]):
+        path.write_bytes(content)
+        assert cli.call([command, str(path)]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert str(path) in line
+    assert cli.call([command, str(tmp_path / "none.onnx")]) == 2
+    assert "none.onnx: No such file" in capfd.readouterr().err
+
+
+def test_weights_outside_the_folder_are_not_read(tmp_path: Path, capfd) -> None:
+    model = graph([node("MatMul", ["x", "w"], ["y"])], {"w": real(7, 3)}, ("N", 7))
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../weights.bin")
+    assert cli.call(["verify", str(saved(tmp_path, model))]) == 2
+    assert "outside the model's folder" in capfd.readouterr().err
+
+
+def test_a_recorded_workload_is_not_run_without_its_weights(tmp_path: Path) -> None:
+    model, _ = WRITTEN["channels last"]
+    found = import_file(saved(tmp_path, model))
+    request = Request(found.workload, (), None, 4, 3, 0, 1)
+    with pytest.raises(RequestError, match=found.workload.onnx):
+        check(request)
+    check(Request(found.workload, (), None, 4, 3, 0, 1, imported=found))

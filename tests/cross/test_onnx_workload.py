@@ -1,0 +1,29 @@
+"""What an adapter exports, read as a workload, is proven on every adapter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conftest import ADAPTERS, Dlb
+from dlb.catalogue import load_workload
+from dlb.imported import import_file
+from dlb.workload import type_name
+
+
+def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path: Path) -> None:
+    """TensorFlow's, whose weights and maps lie in an order of their own."""
+    path = tmp_path / "lenet5.onnx"
+    done = dlb("export", "lenet5", str(path), "--from", "tf", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    found = [each.layer for each in import_file(path).workload.model.nodes]
+    wanted = [each.layer for each in load_workload("lenet5").model.nodes]
+    assert list(map(type_name, found)) == list(map(type_name, wanted))
+    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
+    done = dlb("verify", str(path), *on, "--steps", "3", "--batch-size", "8", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    document = json.loads(done.stdout)
+    assert document["proven"] is True
+    first = [each for each in document["certificate"]["rungs"] if each["name"] == "file"]
+    assert [each["adapter"] for each in first] == list(ADAPTERS)
+    assert {each["verdict"] for each in first} == {"passed"}
