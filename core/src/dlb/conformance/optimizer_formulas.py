@@ -26,8 +26,12 @@ class Formula:
     def step(self, gradients: Arrays, rate: float) -> None:
         """One step at a learning rate."""
         self._steps += 1
+        held = [np.asarray(gradients[name], np.float64).ravel() for name in self.weights]
+        norm = float(np.linalg.norm(np.concatenate(held)))
+        limit = self.optimizer.clip_norm or np.inf
+        scale = 1.0 if norm <= limit else limit / norm
         for name, weight in self.weights.items():
-            g = gradients[name] + self.optimizer.weight_decay * weight
+            g = scale * gradients[name] + self.optimizer.weight_decay * weight
             move = self._adam if isinstance(self.optimizer, W.Adam) else self._sgd
             self.weights[name] = weight - rate * move(name, g)
 

@@ -32,6 +32,11 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
     "adam": W.Adam(learning_rate=0.01),
     "adam-other-betas-large-epsilon": W.Adam(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
     "adam-with-decay": W.Adam(learning_rate=0.01, weight_decay=0.03),
+    # No gradient of these models is so small, so that every step is clipped; and none so large.
+    "clipped-with-decay": W.SGD(
+        learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_norm=0.007
+    ),
+    "not-clipped": W.SGD(learning_rate=0.05, clip_norm=1e6),
 }
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),

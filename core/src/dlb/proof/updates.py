@@ -42,8 +42,12 @@ class Updates:
             rate: the learning rate of this step.
         """
         self._steps += 1
+        scale = 1.0
+        if clip := self.optimizer.clip_norm:
+            norm = np.sqrt(sum(float(np.sum(gradients[name] ** 2)) for name in self.weights))
+            scale = clip / max(norm, clip)
         for name, weight in self.weights.items():
-            gradient = gradients[name] + self.optimizer.weight_decay * weight
+            gradient = scale * gradients[name] + self.optimizer.weight_decay * weight
             self.weights[name] = weight - rate * self._direction(name, gradient)
 
     def _direction(self, name: str, gradient: Array) -> Array:

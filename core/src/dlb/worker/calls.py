@@ -144,6 +144,11 @@ class Calls:
             raise UnsupportedError(
                 f"adapter '{self.framework}' has no optimizer {type_name(read.optimizer)}"
             )
+        if read.optimizer.clip_norm and tuple(described.contract) < (1, 3):
+            raise UnsupportedError(
+                f"adapter '{self.framework}' is made for a contract before 1.3, which does not clip "
+                "gradients: optimizer.clip_norm must be 0"
+            )
         request = BuildRequest(
             workload=read,
             weights=read_arrays(weights),

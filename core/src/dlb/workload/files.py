@@ -98,6 +98,11 @@ def check(workload: Workload, where: str) -> Workload:
         rate = workload.optimizer.learning_rate
         if not 0 < rate < math.inf:
             raise WorkloadError(f"optimizer.learning_rate = {rate} must be above 0 and finite")
+        clip = workload.optimizer.clip_norm
+        if not 0 <= clip < math.inf:
+            raise WorkloadError(
+                f"optimizer.clip_norm = {clip} must be 0 (none) or more, and finite"
+            )
         if fault := schedule_fault(workload.schedule):
             raise WorkloadError(fault)
         if (

@@ -91,12 +91,17 @@ class SGD(_Part, tag="sgd", kw_only=True, frozen=True):
     The velocity is *not* scaled by the learning rate (Sutskever et al. 2013, as written in
     torch.optim.SGD), so a schedule acts at once. ``weight_decay`` is coupled and applies to every
     trained parameter, biases and batch-norm scales included.
+
+    With a ``clip_norm`` above 0, gradients are first brought down to it where the norm of all
+    trained parameters' together is above it: ``g * clip_norm / max(norm, clip_norm)`` (Pascanu et
+    al. 2013; tf.clip_by_global_norm).
     """
 
     learning_rate: float
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+    clip_norm: float = 0.0
 
 
 class Adam(_Part, tag="adam", kw_only=True, frozen=True):
@@ -105,7 +110,8 @@ class Adam(_Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction; coupled ``weight_decay`` as in :class:`SGD`.
+    epsilon is added *after* the bias correction; coupled ``weight_decay`` and ``clip_norm`` as
+    in :class:`SGD`.
     """
 
     learning_rate: float = 1e-3
@@ -113,6 +119,7 @@ class Adam(_Part, tag="adam", kw_only=True, frozen=True):
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+    clip_norm: float = 0.0
 
 
 Optimizer = Union[SGD, Adam]

@@ -66,6 +66,8 @@ def make_optimizer(
         kind = Nesterov if described.nesterov else optimizers.MomentumSGD
         optimizer = kind(rate, described.momentum)
     optimizer.setup(network)
+    if described.clip_norm:
+        optimizer.add_hook(optimizer_hooks.GradientClipping(described.clip_norm))
     if described.weight_decay:
         optimizer.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
     return optimizer

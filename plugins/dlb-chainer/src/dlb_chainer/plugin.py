@@ -60,7 +60,7 @@ def dlb_describe() -> AdapterDescription:
         title="Chainer",
         distribution="dlb-chainer",
         framework=("chainer",),
-        contract=(1, 2),
+        contract=(1, 3),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

@@ -72,7 +72,7 @@ def dlb_describe() -> AdapterDescription:
         title="Apache MXNet",
         distribution="dlb-mxnet",
         framework=("mxnet", "mxnet-cu112", "mxnet-cu117"),
-        contract=(1, 2),
+        contract=(1, 3),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

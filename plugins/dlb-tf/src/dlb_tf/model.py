@@ -200,11 +200,26 @@ class TFModel(TrainableModel):
             loss = mean_loss(self.network.model(inputs, training=True), labels)
             share = loss / workers if workers > 1 else loss
         gradients = tape.gradient(share, [variable.value for variable in variables])
+        if self.workload.optimizer.clip_norm:
+            gradients = self._clip(gradients)
         decay = self.workload.optimizer.weight_decay / workers
         if decay:
             gradients = [g + decay * variable.value for g, variable in zip(gradients, variables)]
         self.optimizer.apply(gradients, variables)
         return loss
+
+    def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
+        """A worker's share of the sum of all workers' gradients, brought down to a norm.
+
+        Of slices of an embedding's gradient the norm is another one: those of one row have to be
+        summed before.
+        """
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        workers = self.strategy.num_replicas_in_sync
+        if workers > 1:
+            dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
+        clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
+        return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
     def native_layers(self) -> dict[str, str]:
         return {

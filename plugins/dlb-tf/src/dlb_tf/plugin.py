@@ -68,7 +68,7 @@ def dlb_describe() -> AdapterDescription:
         title="TensorFlow",
         distribution="dlb-tf",
         framework=("tensorflow", "tensorflow-cpu"),
-        contract=(1, 2),
+        contract=(1, 3),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

@@ -159,6 +159,8 @@ class TorchModel(TrainableModel):
         loss = mean_loss(self.module(inputs), labels)
         self.optimizer.zero_grad()
         loss.backward()
+        if self.workload.optimizer.clip_norm:
+            clip(self.network, self.workload.optimizer.clip_norm)
         self.optimizer.step()
         return loss.detach()
 
@@ -178,6 +180,14 @@ class TorchModel(TrainableModel):
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+def clip(network: nn.Module, limit: float) -> None:
+    """Bring gradients down to a norm; torch's clip_grad_norm_ divides by the norm plus 1e-6."""
+    gradients = [each.grad for each in network.parameters() if each.grad is not None]
+    scale = limit / nn.utils.get_total_norm(gradients).clamp(min=limit)
+    for gradient in gradients:
+        gradient.mul_(scale)
 
 
 def make_optimizer(optimizer: W.Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:

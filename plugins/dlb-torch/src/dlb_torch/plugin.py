@@ -58,7 +58,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=(1, 2),
+        contract=(1, 3),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),

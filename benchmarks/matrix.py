@@ -1,0 +1,88 @@
+"""Every workload on every adapter, and how it did on every rung: the table of docs/matrix.md.
+
+    python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--batch-size N] [--time-out SECONDS]
+
+``dlb verify`` is run as a user runs it, one workload after the other, on every adapter that dlb
+finds, and its certificate is kept in FOLDER; a workload whose certificate is there is not run again,
+so that a long series can be taken up where it was left. The table is printed. Data are made up: what
+is proven of a model holds for any.
+
+Ends with 1 when a workload is not proven on an adapter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from dlb.proof import certificate
+from dlb.proof.certificate import Rung
+from dlb.workload import files
+
+#: Rungs by column; a column shows the largest distance of any tensor on any of its rungs.
+COLUMNS = {
+    "forward": ("forward float64", "forward float64, training"),
+    "layers alone": ("layers alone", "layers alone, training"),
+    "differences": ("gradients by differences",),
+    "gradients": ("gradients",),
+    "update": ("update",),
+    "20 steps": ("trajectory", "trajectories"),
+    "float32": ("forward float32",),
+    "float32 gradients": ("gradients float32",),
+    "export": ("export",),
+    "structure": ("structure",),
+}
+
+
+def main() -> int:
+    """Run what is not there yet, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("workloads", nargs="*", default=files.shipped_names())
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--time-out", type=float, default=3600.0)
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    print(f"| workload | adapter | {' | '.join(COLUMNS)} | proof |")
+    print("|---|---|" + "---|" * (len(COLUMNS) + 1))
+    proven = True
+    for name in asked.workloads:
+        path = asked.folder / f"{name}.json"
+        if not path.exists() and not _verify(name, path, asked.batch_size, asked.time_out):
+            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | not run |", flush=True)
+            proven = False
+            continue
+        found = certificate.read(path)
+        for adapter in found.judged:
+            cells = [_cell(found.of(adapter), names) for names in COLUMNS.values()]
+            proven &= found.word(adapter) == "proven"
+            cells.append(found.word(adapter))
+            print(f"| `{name}` | {adapter} | {' | '.join(cells)} |", flush=True)
+    return 0 if proven else 1
+
+
+def _verify(name: str, path: Path, batch_size: int, seconds: float) -> bool:
+    """Whether there is a certificate now."""
+    words = [str(Path(sys.executable).parent / "dlb"), "verify", name, "--certificate", str(path)]
+    words += ["--batch-size", str(batch_size), "--set", "data.name=synthetic"]
+    try:
+        subprocess.run(words, stdout=subprocess.DEVNULL, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        print(f"{name}: not done after {seconds:.0f} s", file=sys.stderr)
+    return path.exists()
+
+
+def _cell(rungs: tuple[Rung, ...], names: tuple[str, ...]) -> str:
+    some = [rung for rung in rungs if rung.name in names]
+    verdicts = {rung.verdict for rung in some}
+    sizes = [one.relative_l2 for rung in some for one in rung.figures]
+    size = "" if not sizes or None in sizes else f"{max(filter(None, sizes), default=0.0):.1e}"
+    if verdicts == {"passed"}:
+        return size or "passed"
+    return f"{size} {', '.join(sorted(verdicts - {'passed'})) or 'not there'}".strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
