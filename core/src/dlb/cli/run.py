@@ -89,6 +89,11 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="How models are built; repeat for several. See: dlb list adapters.",
         ),
         click.option(
+            "--data",
+            metavar="NAME[:PATH]",
+            help="Other data than the workload's; PATH of your own. See: dlb data list.",
+        ),
+        click.option(
             "--time-out",
             "call_seconds",
             type=click.FloatRange(1.0, 1e6),
@@ -230,6 +235,7 @@ def execute(
     threads: int | None,
     warmup: int | None,
     variants: tuple[str, ...],
+    data: str | None,
     as_json: bool,
     certificate: Path | None = None,
     **rest: Any,
@@ -244,12 +250,14 @@ def execute(
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
     from dlb.run import run
-    from dlb.samples import count_samples
+    from dlb.samples import count_samples, with_data
     from dlb.tables import outcome_document, print_outcome
     from dlb.variants import choose
 
     print_warnings()
     read = load_workload(workload)
+    if data is not None:
+        read = with_data(read, data)
     size = read.batch_size if batch_size is None else batch_size
     samples = count_samples(read)
     if epochs is not None and epochs < 1:
