@@ -178,6 +178,7 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "data nowhere": (["run", "lenet5", "--data", "npz:x.npz"], ("x.npz", "nothing there")),
     "data without a path": (["run", "lenet5", "--data", "words"], ("'words'", "need a path")),
     "unknown data": (["run", "lenet5", "--data", "mnits"], ("'mnits'", "did you mean 'mnist'")),
+    "unknown own data": (["run", "lenet5", "--data", "fodler:x"], ("did you mean 'folder'",)),
     "path of a known set": (["run", "lenet5", "--data", "mnist:x"], ("'mnist'", "by its name")),
     "env remove": (["env", "remove", "torch"], ("torch",)),
     "env add": (["env", "add", "torch", "/nowhere/python"], ("/nowhere/python",)),
