@@ -67,5 +67,7 @@ def data_set(name: str) -> DataSetDescription:
     """
     found = data_sets()
     if name not in found:
-        raise UnknownNameError("data set", name, found)
+        from dlb.data.local import LOCAL
+
+        raise UnknownNameError("data set", name, [*found, *LOCAL])
     return found[name]

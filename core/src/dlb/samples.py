@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +31,7 @@ __all__ = [
     "random_labels",
     "read_samples",
     "wanted",
+    "with_data",
     "write_samples",
 ]
 
@@ -71,6 +73,13 @@ def count_samples(workload: Workload) -> int:
     if name not in LOCAL and data_set(name).format != "words":
         return data_set(name).split("train").n_samples
     return open_split(workload, "train").count
+
+
+def with_data(workload: Workload, named: str) -> Workload:
+    """A workload on other data, ``NAME`` or ``NAME:PATH``; images are normalised as they were."""
+    name, _, path = named.partition(":")
+    data = msgspec.structs.replace(workload.data, name=name, path=path, labels="")
+    return msgspec.structs.replace(workload, data=data)
 
 
 def open_split(workload: Workload, split: str) -> Source:

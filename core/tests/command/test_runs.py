@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from dlb_process import Dlb
 
@@ -28,6 +29,18 @@ def test_a_right_adapter_is_proven(dlb: Dlb) -> None:
     assert record["proof"] == "proven" and not record["failure"]
     assert len(record["timing"]["step_seconds"]) == len(record["quality"]["losses"]) == 20
     assert (dlb.out / "models" / f"{record['exported']['sha256']}.onnx").is_file()
+
+
+def test_data_of_the_user_are_trained_on(dlb: Dlb) -> None:
+    draw = np.random.RandomState(0)
+    images, labels = draw.randint(0, 256, (90, 1, 28, 28)).astype(np.uint8), np.arange(90) % 10
+    np.savez(dlb.folder / "mine.npz", inputs=images, labels=labels)
+    ended = dlb.run("--data", "npz:mine.npz", "--batch-size", 5, "--json")
+    assert ended.status == 0, ended.err
+    (record,) = dlb.records().values()
+    assert record["proof"] == "proven" and record["quality"]["test_samples"] == 9
+    assert record["workload"]["data"]["path"] == "mine.npz"
+    assert record["data"]["name"] == "npz" and "mine.npz (SHA-256" in record["data"]["from"]
 
 
 def test_a_variant_is_proven_and_named(dlb: Dlb) -> None:

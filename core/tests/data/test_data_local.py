@@ -206,6 +206,12 @@ def test_texts_are_words_or_characters(tmp_path: Path) -> None:
     [
         ({"name": "npz"}, 'need a path: data = { name = "npz", path'),
         ({"name": "npz", "path": "nowhere/x.npz"}, "nowhere/x.npz: there is nothing there"),
+        ({"name": "npz", "path": "~no-such-user/x.npz"}, "~no-such-user/x.npz: there is nothing"),
+        ({"name": "npz", "path": "a" * 5000}, "cannot be looked at"),
+        ({"name": "npz", "path": "a\0b"}, "cannot be looked at"),
+        ({"name": "words", "path": "/dev/null"}, "neither a file nor a folder"),
+        ({"name": "folder", "path": __file__}, "not a folder; 'folder' needs one"),
+        ({"name": "words", "path": __file__}, r"indices of shape \[T\]"),
         ({"name": "npz", "path": ".", "labels": "x"}, "data.labels is of 'idx' alone"),
         ({"name": "mnist", "path": "."}, "'mnist' is found by its name"),
         ({"name": "synthetic", "path": "."}, "'synthetic' is found by its name"),

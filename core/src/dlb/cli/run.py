@@ -94,6 +94,11 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="How models are built; repeat for several. See: dlb list adapters.",
         ),
         click.option(
+            "--data",
+            metavar="NAME[:PATH]",
+            help="Other data than the workload's; PATH of your own. See: dlb data list.",
+        ),
+        click.option(
             "--time-out",
             "call_seconds",
             type=click.FloatRange(1.0, 1e6),
@@ -257,6 +262,7 @@ def execute(
     warmup: int | None,
     variants: tuple[str, ...],
     changes: tuple[str, ...],
+    data: str | None,
     as_json: bool,
     certificate: Path | None = None,
     **rest: Any,
@@ -271,7 +277,7 @@ def execute(
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
     from dlb.run import run
-    from dlb.samples import count_samples
+    from dlb.samples import count_samples, with_data
     from dlb.tables import outcome_document, print_outcome
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
@@ -279,6 +285,8 @@ def execute(
     print_warnings()
     read, imported = load_with_file(workload)
     read = with_changes(read, changes, keep_model=imported is not None)
+    if data is not None:
+        read = with_data(read, data)
     if command == "verify":
         read = with_data_that_is_here(read)
     size = read.batch_size if batch_size is None else batch_size

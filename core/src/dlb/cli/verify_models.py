@@ -25,6 +25,7 @@ OF_WORKLOADS = {
     "strategy": "--strategy",
     "workers": "--workers",
     "variants": "--variant",
+    "data": "--data",
     "levels": "--level",
     "trajectory_steps": "--steps",
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dlb import workload as W
+from dlb.data.npz import map_arrays
 
 from . import truth
 from .closeness import FLOAT32, FLOAT64, assert_same_bits
@@ -80,6 +83,24 @@ def test_pipeline_and_memory_train_alike_bit_for_bit(
     assert len(runs["memory"]["losses"]) == STEPS
     for key, value in runs["memory"].items():
         assert_same_bits(runs["pipeline"][key], value, key)
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("name", MODELS)
+def test_samples_that_lie_in_a_file_are_read_as_those_in_memory(
+    adapter: Adapter, name: str, via: str, tmp_path: Path
+) -> None:
+    """As the core reads those that are too many for memory."""
+    model = MODELS[name]
+    adapter.require(model, "float64")
+    inputs, labels = random_batch(model, samples=SAMPLES)
+    np.savez(tmp_path / "samples.npz", inputs=inputs, labels=labels)
+    mapped = map_arrays(tmp_path / "samples.npz")
+    order = ORDERS["no-order-some-rows-twice"]
+    found = _losses(adapter, model, mapped["inputs"], mapped["labels"], order, via, "float64")
+    weights = random_weights(model)
+    true = [truth.loss(model, weights, inputs[rows], labels[rows]) for rows in order]
+    np.testing.assert_allclose(found, true, rtol=FLOAT64)
 
 
 @pytest.mark.parametrize("via", VIAS)

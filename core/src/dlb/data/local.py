@@ -6,6 +6,7 @@ for testing.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,17 +40,25 @@ def open_local(data: Data, split: str, wanted: Wanted) -> Source:
     title, opened = LOCAL[data.name]
     if data.labels and data.name != "idx":
         raise RequestError(f"data.labels is of 'idx' alone; '{data.name}' has labels in its files")
-    path = Path(data.path).expanduser() if data.path else find_own(data.name)
+    path = _expanded(data.path) if data.path else find_own(data.name)
     if path is None:
         raise RequestError(
             f"data of the name '{data.name}' need a path: data = {{ name = \"{data.name}\", "
             f'path = "..." }}, {title}{or_by_name(data.name)}'
         )
-    if not path.exists():
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
         raise DataError(
             f"{path}: there is nothing there; data.path must name {title} (relative paths are of "
             f"the folder that dlb is started in, {Path.cwd()})"
-        )
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: cannot be looked at ({error}); data.path must name {title}"
+        ) from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe or a device may have no end
+        raise DataError(f"{path}: neither a file nor a folder; data.path must name {title}")
     return opened(data, path, split, wanted)
 
 
@@ -65,6 +74,13 @@ def or_by_name(name: str) -> str:
     if name != "imagenet":
         return ""
     return "; or put it (https://image-net.org/download) at imagenet/ in the folder DLB_DATA_DIR"
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # no such user; as in a shell the path stays as it is
+        return Path(path)
 
 
 def _one_of(folder: Path, names: tuple[str, ...], needed: str) -> Path:
@@ -90,7 +106,7 @@ def _idx(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
             raise RequestError(
                 f"{path}: data.labels must name the IDX file with its labels, or data.path a folder"
             )
-        return every_tenth(read_idx_pair(path, Path(data.labels).expanduser()), split)
+        return every_tenth(read_idx_pair(path, _expanded(data.labels)), split)
     needed = (
         "a folder for 'idx' holds train-images, train-labels, test-images and test-labels, each "
         "with or without .gz, or files named as those of MNIST"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from dlb.contract import Batches, LoadRequest
@@ -14,6 +15,8 @@ def load(request: LoadRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order; images are made NHWC once."""
     device = "/GPU:0" if request.device == "cuda" else "/CPU:0"
     layout = Layout("maps" if request.inputs.ndim == 4 else "plain")
+    if request.via == "pipeline" and isinstance(request.inputs.base, np.memmap):
+        return _ahead(_from_file(request, layout), device)
     samples = layout.to_native(request.inputs)
     if request.via == "memory":
         with tf.device(device):
@@ -26,9 +29,29 @@ def load(request: LoadRequest) -> Batches:
     batches = tf.data.Dataset.from_tensor_slices(request.order).map(
         lambda row: (tf.gather(inputs, row), tf.gather(labels, row))
     )
-    if request.device == "cuda":
+    return _ahead(batches, device)
+
+
+def _ahead(batches: tf.data.Dataset, device: str) -> tf.data.Dataset:
+    """The batches, made and brought to the device while the step before is computed."""
+    if device == "/GPU:0":
         return batches.apply(tf.data.experimental.prefetch_to_device(device))
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _from_file(request: LoadRequest, layout: Layout) -> tf.data.Dataset:
+    """Batches of what is too large for one tensor of it all: the core reads it in place."""
+
+    def gather(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ascontiguousarray(layout.to_native(request.inputs[row])), request.labels[row]
+
+    def batch(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs, labels = tf.numpy_function(gather, [row], [request.inputs.dtype, tf.int64])
+        # NumPy's side does not tell shapes.
+        return tf.ensure_shape(inputs, first.shape), tf.ensure_shape(labels, of_first.shape)
+
+    first, of_first = gather(request.order[0])
+    return tf.data.Dataset.from_tensor_slices(request.order).map(batch)
 
 
 def _from_memory(
