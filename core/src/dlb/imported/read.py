@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from dlb.imported.check import cut, hold
 from dlb.imported.rules import RULES
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
 from dlb.proof.certificate import Rung
+from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file
 from dlb.samples import SYNTHETIC
 from dlb.workload import SGD, Data, Input, Model, Workload, files
@@ -77,6 +79,10 @@ def _import(file: ModelFile, path: Path) -> Imported:
     if shape is None or len(shape) < 2 or opened:
         raise UnsupportedError(
             f"input {file.inputs[0]} needs a batch and every other size fixed; export the model so"
+        )
+    if math.prod(shape[1:]) > LARGEST_INPUT:  # type: ignore[arg-type]
+        raise UnsupportedError(
+            f"input {file.inputs[0]} is larger than {LARGEST_INPUT} numbers a sample"
         )
     traced = _traced(file.wide)
     logits, told = _logits(traced, file.outputs[0].name, file.opset)
