@@ -327,9 +327,18 @@ WRITTEN = {
         before_head([conv("h")], CONV, 120, shape=(5, 2, 5, 6)),
         ["conv", *TAIL],
     ),
-    "a branch that nothing reads": (
-        before_head([conv("h"), node("LeakyRelu", ["h"], ["unread"])], CONV, 120),
-        ["conv", *TAIL],
+    "branches that nothing reads": (
+        before_head(
+            [
+                conv(),
+                node("LeakyRelu", ["c"], ["unread"]),
+                node("Relu", ["c"], ["neither"]),
+                node("Mul", ["c", "s"], ["h"]),
+            ],
+            {**CONV, "s": real(4, 1, 1)},
+            120,
+        ),
+        ["conv", "conv", *TAIL],
     ),
 }
 

@@ -124,6 +124,14 @@ REFUSED = {
         before_head([conv("h")], CONV, 120, shape=("N", 2, "height", 6)),
         "needs a batch and every other size fixed",
     ),
+    "a variance below zero": (
+        before_head(
+            [node("BatchNormalization", ["x", "s", "s", "s", "v"], ["h"])],
+            {"s": real(2), "v": np.float32([1, -1])},
+            60,
+        ),
+        "computes a NaN or an infinity on noise",
+    ),
     "an input that is too large": (
         graph([node("Relu", ["x"], ["y"])], {}, ("N", 1 << 20, 1 << 20), rank=3),
         "larger than 268435456 numbers a sample",

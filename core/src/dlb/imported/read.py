@@ -119,9 +119,13 @@ def _import(file: ModelFile, path: Path) -> Imported:
     )
     if rung.verdict != "passed":
         size = rung.figures[0].relative_l2
+        if size is None:
+            raise UnsupportedError(
+                "it computes a NaN or an infinity on noise, which proves nothing"
+            )
         raise UnsupportedError(
             "the layers that were read compute something else than the file: "
-            f"{'infinitely' if size is None else f'{size:.1e}'} apart; {rung.detail}".rstrip("; ")
+            f"{size:.1e} apart; {rung.detail}".rstrip("; ")
         )
     detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
     return Imported(workload, weights, msgspec.structs.replace(rung, detail=detail))
