@@ -293,6 +293,24 @@ WRITTEN = {
         ),
         ["max_pool", "average_pool", *TAIL],
     ),
+    "a mean of each window that is scaled by how much of it counts": (
+        before_head(
+            [
+                node(
+                    "AveragePool",
+                    ["x"],
+                    ["p"],
+                    kernel_shape=[2, 2],
+                    pads=[1, 0, 0, 0],
+                    count_include_pad=1,
+                ),
+                node("Mul", ["p", "s"], ["h"]),
+            ],
+            {"s": np.repeat(np.float32([[2], [1], [1], [1], [1]]), 5, axis=1)},
+            2 * 5 * 5,
+        ),
+        ["average_pool", *TAIL],
+    ),
     "a convolution for the classes": (
         graph(
             [
@@ -309,9 +327,18 @@ WRITTEN = {
         before_head([conv("h")], CONV, 120, shape=(5, 2, 5, 6)),
         ["conv", *TAIL],
     ),
-    "a branch that nothing reads": (
-        before_head([conv("h"), node("LeakyRelu", ["h"], ["unread"])], CONV, 120),
-        ["conv", *TAIL],
+    "branches that nothing reads": (
+        before_head(
+            [
+                conv(),
+                node("LeakyRelu", ["c"], ["unread"]),
+                node("Relu", ["c"], ["neither"]),
+                node("Mul", ["c", "s"], ["h"]),
+            ],
+            {**CONV, "s": real(4, 1, 1)},
+            120,
+        ),
+        ["conv", "conv", *TAIL],
     ),
 }
 

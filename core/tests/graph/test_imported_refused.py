@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from test_imported import CONV, TAIL, WRITTEN, before_head, conv, graph, node, real, saved
+from test_imported import CONV, EXPORTED, WRITTEN, before_head, conv, graph, node, real, saved
 
 from dlb import cli
-from dlb.errors import RequestError
+from dlb.errors import DlbError, RequestError
+from dlb.graph.layout import LAYOUT
 from dlb.imported import import_file
+from dlb.imported.rules import RULES
 from dlb.request import Request, check
-
-assert TAIL
 
 
 def after_conv(
@@ -122,6 +124,18 @@ REFUSED = {
         before_head([conv("h")], CONV, 120, shape=("N", 2, "height", 6)),
         "needs a batch and every other size fixed",
     ),
+    "a variance below zero": (
+        before_head(
+            [node("BatchNormalization", ["x", "s", "s", "s", "v"], ["h"])],
+            {"s": real(2), "v": np.float32([1, -1])},
+            60,
+        ),
+        "computes a NaN or an infinity on noise",
+    ),
+    "an input that is too large": (
+        graph([node("Relu", ["x"], ["y"])], {}, ("N", 1 << 20, 1 << 20), rank=3),
+        "larger than 268435456 numbers a sample",
+    ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
     "two outputs": (two_outputs(), "it has 2 outputs ('y', 'z')"),
     "three axes": (
@@ -173,6 +187,38 @@ def test_no_work_is_begun_with_a_file_that_is_none(command: str, tmp_path: Path,
         assert str(path) in line
     assert cli.call([command, str(tmp_path / "none.onnx")]) == 2
     assert "none.onnx: No such file" in capfd.readouterr().err
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_file_that_was_altered_is_read_rightly_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Another operator, another input or another attribute: whatever is read is the file."""
+    path = data.draw(st.sampled_from(EXPORTED))
+    model = onnx.load(str(path))
+    for _ in range(data.draw(st.integers(1, 2))):
+        altered = data.draw(st.sampled_from(list(model.graph.node)))
+        values = [name for each in model.graph.node for name in each.output]
+        what = data.draw(st.sampled_from(["operator", "input", "attribute", "left out"]))
+        if what == "operator":
+            altered.op_type = data.draw(st.sampled_from([*RULES, *sorted(LAYOUT), "Softmax"]))
+        elif what == "input" and altered.input:
+            place = data.draw(st.integers(0, len(altered.input) - 1))
+            altered.input[place] = data.draw(st.sampled_from(values))
+        elif what == "attribute" and altered.attribute:
+            attribute = data.draw(st.sampled_from(list(altered.attribute)))
+            attribute.i = data.draw(st.integers(-1, 3))
+            attribute.ints[:] = [data.draw(st.integers(-1, 3)) for _ in attribute.ints]
+        elif altered.input:
+            del altered.input[-1]
+    try:
+        found = import_file(saved(tmp_path_factory.mktemp("altered"), model))
+    except DlbError as refused:
+        assert refused.exit_status == 2
+        assert "compute something else" not in str(refused)
+    else:
+        assert found.rung.verdict == "passed"
 
 
 def test_weights_outside_the_folder_are_not_read(tmp_path: Path, capfd) -> None:

@@ -52,7 +52,9 @@ def padding_before(trace: Trace, name: str) -> Padding:
     rank = len(axes)
     pads = np.asarray(given.get("pads", trace.constant(node, 1)))
     constant = trace.constant(node, 2)
-    number = float(given.get("value", 0.0) if constant is None else constant)
+    if constant is not None and constant.size != 1:
+        return Padding(name)
+    number = float(given.get("value", 0.0) if constant is None else constant.ravel()[0])
     if given.get("mode", "constant") != "constant" or pads.size != 2 * rank or pads.min() < 0:
         return Padding(name)
     before = tuple(int(pads[axis]) for axis in axes)

@@ -10,10 +10,10 @@ import onnx
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
-from dlb.graph.trace import trace
+from dlb.graph.trace import Trace, trace
 from dlb.graph.window_rules import conv, pool, rescaled_pool
 
-__all__ = ["Operation", "operations"]
+__all__ = ["Operation", "operations", "reader_of"]
 
 
 def operations(model: onnx.ModelProto) -> list[Operation]:
@@ -22,7 +22,12 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
     Raises:
         UnsupportedError: the model cannot be run.
     """
-    return Reader(trace(model), _RULES).read()
+    return reader_of(trace(model)).read()
+
+
+def reader_of(traced: Trace) -> Reader:
+    """A reader of what was run, which has read nothing yet."""
+    return Reader(traced, _RULES)
 
 
 def _activation(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.operations import reader_of
+from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.values import Held, arranged, per_channel
 from dlb.imported.walk import NotCovered, Walk, called
-from dlb.workload.layers import BatchNorm, Conv, Linear
+from dlb.workload.layers import AveragePool, BatchNorm, Conv, Linear
+from dlb.workload.shapes import window_sizes
 
 __all__ = ["with_constant"]
 
@@ -42,7 +46,7 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     places = walk.places(name) if held.places is None else held.places
     channels = per_channel(np.broadcast_to(constant, value.shape), places, shape)
     if channels is None:
-        raise NotCovered(f"{called(node)}: a constant that differs within a channel")
+        return _rescaled(walk, node, name, constant)
     ones, zeros = np.ones_like(channels), np.zeros_like(channels)
     scale, shift = {
         "Mul": (channels, zeros),
@@ -70,6 +74,40 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     return arranged(made, places, shape)
 
 
+def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> Held:
+    """An average pooling whose windows are scaled by how much of each counts.
+
+    So write it frameworks that cannot leave pads on one side, or what rounding up adds, out of a
+    mean.
+    """
+    pooling = walk.trace.producers.get(name)
+    held = walk.of(name)
+    meaning = None
+    if pooling is not None and pooling.op_type == "AveragePool" and held.places is None:
+        reader = reader_of(walk.trace)
+        reader.read()
+        scale = {"Mul": constant, "Div": 1 / constant}.get(node.op_type)
+        meaning = None if scale is None else rescaled_pool(reader, pooling, scale)
+    if meaning is None:
+        raise NotCovered(f"{called(node)}: a constant that differs within a channel")
+    top, left, bottom, right = meaning["pads"]
+    below, beside = meaning.get("not counted", (0, 0))
+    layer = AveragePool(
+        kernel=meaning["kernel"],
+        stride=meaning["stride"],
+        pads=(top, left, bottom - below, right - beside),
+        ceil_mode=bool(below or beside),
+        count_include_pad=meaning["count_include_pad"],
+    )
+    shape = walk.shape(held)
+    (source,) = walk.made[held.layer].inputs
+    size = walk.made[source].shape[2:]
+    sizes = window_sizes(size, layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+    if sizes != shape[2:]:
+        raise NotCovered(f"{called(node)}: an average over windows that no pooling has")
+    return Held(walk.add(node, layer, [source], shape))
+
+
 def _taken_in(walk: Walk, name: str, scale: Array, shift: Array) -> bool:
     """Let the layer before do it, if it can; whether it did."""
     made = walk.made[name]
@@ -89,8 +127,6 @@ def _taken_in(walk: Walk, name: str, scale: Array, shift: Array) -> bool:
         if not layer.bias and not bias.any():
             walk.change(name, weights=weights)
             return True
-        import msgspec
-
         layer = msgspec.structs.replace(layer, bias=True)
     walk.change(name, layer=layer, weights={**weights, "bias": bias})
     return True

@@ -26,6 +26,7 @@ from dlb.proof.certificate import Rung
 from dlb.proof.distance import figure
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import SCALES
+from dlb.proof.files.read import nodes_within
 from dlb.proof.files.runs import settled
 from dlb.proof.rungs import FLOAT64_GATE, file_rung
 from dlb.samples import noise
@@ -42,7 +43,7 @@ FEW = 4
 def cut(
     model: onnx.ModelProto, logits: str, traced: Trace, meant: Mapping[str, float]
 ) -> onnx.ModelProto:
-    """The file up to its logits, whatever follows left out.
+    """What of the file makes its logits.
 
     Args:
         meant: single numbers by name, attributes that are written as constants, as the decimal that
@@ -50,7 +51,13 @@ def cut(
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    kept = [node for node in copy.graph.node if meant.keys().isdisjoint(node.output)]
+    kept, needed = [], {logits}
+    for node in reversed(copy.graph.node):
+        if meant.keys().isdisjoint(node.output) and not needed.isdisjoint(node.output):
+            kept.append(node)
+            within = nodes_within([node])
+            needed.update(name for each in within for name in each.input)
+    kept.reverse()
     held = [tensor for tensor in copy.graph.initializer if tensor.name not in meant]
     held += [
         numpy_helper.from_array(np.full_like(traced.values[name], number), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from dlb.imported.check import cut, hold
 from dlb.imported.rules import RULES
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
 from dlb.proof.certificate import Rung
+from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file
 from dlb.samples import SYNTHETIC
 from dlb.workload import SGD, Data, Input, Model, Workload, files
@@ -78,6 +80,10 @@ def _import(file: ModelFile, path: Path) -> Imported:
         raise UnsupportedError(
             f"input {file.inputs[0]} needs a batch and every other size fixed; export the model so"
         )
+    if math.prod(shape[1:]) > LARGEST_INPUT:  # type: ignore[arg-type]
+        raise UnsupportedError(
+            f"input {file.inputs[0]} is larger than {LARGEST_INPUT} numbers a sample"
+        )
     traced = _traced(file.wide)
     logits, told = _logits(traced, file.outputs[0].name, file.opset)
     walk, last = _walked(traced, logits, file)
@@ -113,9 +119,13 @@ def _import(file: ModelFile, path: Path) -> Imported:
     )
     if rung.verdict != "passed":
         size = rung.figures[0].relative_l2
+        if size is None:
+            raise UnsupportedError(
+                "it computes a NaN or an infinity on noise, which proves nothing"
+            )
         raise UnsupportedError(
             "the layers that were read compute something else than the file: "
-            f"{'infinitely' if size is None else f'{size:.1e}'} apart; {rung.detail}".rstrip("; ")
+            f"{size:.1e} apart; {rung.detail}".rstrip("; ")
         )
     detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
     return Imported(workload, weights, msgspec.structs.replace(rung, detail=detail))

@@ -174,7 +174,7 @@ def _max(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     same = len(live) == 1 and (
         walk.trace.values[live[0]].shape == walk.trace.values[node.output[0]].shape
     )
-    if not same or any(zero is not None and np.any(zero) for zero in zeros):
+    if not same or len(node.input) != 2 or any(zero is not None and np.any(zero) for zero in zeros):
         raise NotCovered(f"{called(node)}: only the larger of a value and 0 is covered")
     return _elementwise(walk, node, L.ReLU(), live[0])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -83,7 +84,8 @@ class RemoteModel:
         seeded = self._path()
         write_arrays(seeded, weights)
         arguments: dict[str, Any] = {
-            "workload": to_document(workload),
+            # Where weights come from is nothing to a worker, which is given them.
+            "workload": to_document(msgspec.structs.replace(workload, onnx="")),
             "weights": str(seeded),
             "dtype": dtype,
             "batch_size": self.share,
