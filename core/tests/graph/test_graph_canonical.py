@@ -13,9 +13,11 @@ from dlb.errors import RequestError, UnsupportedError, WorkloadError
 from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
 from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
+    GELU,
     BatchNorm,
     Flatten,
     Input,
+    LayerNorm,
     Linear,
     Model,
     Node,
@@ -33,6 +35,9 @@ EXTRA = Model(
         Node(name="fc", layer=Linear(out_features=3)),
         Node(name="sigmoid", layer=Sigmoid()),
         Node(name="bn", layer=BatchNorm()),
+        Node(name="ln", layer=LayerNorm()),
+        Node(name="gelu", layer=GELU()),
+        Node(name="by_tanh", layer=GELU(approximate="tanh")),
     ),
 )
 ALL = {**MODELS, "extra": EXTRA}

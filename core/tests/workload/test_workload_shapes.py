@@ -123,6 +123,7 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.Linear(out_features=10), (1, 28, 28), "put a flatten before it"),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (10,), "needs 3 axes"),
     (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
+    (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.LSTM(hidden=4), (10,), "needs 2 axes"),
     (W.Add(), (3,), "needs two inputs of one shape"),
     (W.Concat(axis=1), (3,), "needs two inputs or more"),

@@ -21,6 +21,28 @@ _BATCH_NORM = {
     ),
 }
 
+_LAYER_NORM = {
+    "layer_norm-of-features": chain((6,), W.LayerNorm(), W.Linear(out_features=CLASSES)),
+    "layer_norm-of-features-odd-numbers": chain(
+        (6,), W.LayerNorm(epsilon=0.2), W.Linear(out_features=CLASSES)
+    ),
+    "layer_norm-of-a-sequence": chain(
+        (4, 6), W.LayerNorm(epsilon=1e-6), W.Linear(out_features=CLASSES)
+    ),
+    "layer_norm-as-logits": chain((4, CLASSES), W.LayerNorm(epsilon=0.03)),
+    "layer_norm-after-flatten": classifier(
+        IMAGE, W.Conv(out_channels=4, kernel=(3, 3)), W.Flatten(), W.LayerNorm()
+    ),
+    "layer_norm-in-a-residual": graph(
+        (4, 6),
+        ("norm", W.LayerNorm(), ("input",)),
+        ("hidden", W.Linear(out_features=6), ("norm",)),
+        ("sum", W.Add(), ("hidden", "input")),
+        ("last_norm", W.LayerNorm(epsilon=1e-3), ("sum",)),
+        ("logits", W.Linear(out_features=CLASSES), ("last_norm",)),
+    ),
+}
+
 _LRN = {
     "lrn-of-3": classifier((7, 4, 3), W.LRN(size=3, alpha=0.4, beta=0.6, bias=1.7)),
     "lrn-of-5": classifier((7, 4, 3), W.LRN(size=5, alpha=0.9, beta=0.75, bias=2.0)),
@@ -52,6 +74,14 @@ def _activation(layer: W.Layer) -> dict[str, W.Model]:
         f"{kind}-of-a-sequence": chain((4, 6), layer, logits),
     }
 
+
+_GELU = {
+    **_activation(W.GELU()),
+    **{
+        f"gelu-by-tanh{name.removeprefix('gelu')}": model
+        for name, model in _activation(W.GELU(approximate="tanh")).items()
+    },
+}
 
 _DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
 
@@ -209,11 +239,13 @@ _LSTM = {
 BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
     "batch_norm": _BATCH_NORM,
+    "layer_norm": _LAYER_NORM,
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
     "tanh": _activation(W.Tanh()),
     "sigmoid": _activation(W.Sigmoid()),
+    "gelu": _GELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
     "concat": _CONCAT,
@@ -243,7 +275,9 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("left", W.Flatten(), ("mean",)),
         ("hidden", W.Linear(out_features=7), ("left",)),
         ("hidden_norm", W.BatchNorm(), ("hidden",)),
-        ("sigmoid", W.Sigmoid(), ("hidden_norm",)),
+        ("row_norm", W.LayerNorm(), ("hidden_norm",)),
+        ("gelu", W.GELU(), ("row_norm",)),
+        ("sigmoid", W.Sigmoid(), ("gelu",)),
         ("drop", W.Dropout(rate=0.0), ("sigmoid",)),
         ("pooled", W.GlobalAveragePool(), ("both",)),
         ("right", W.Flatten(), ("pooled",)),

@@ -52,11 +52,13 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
     ],
     2: [
         st.builds(W.LSTM, hidden=_SMALL),
+        st.builds(W.LayerNorm, epsilon=_EPSILON),
         st.builds(W.Linear, out_features=_SMALL, bias=st.booleans()),
     ],
     1: [
         st.builds(W.Linear, out_features=st.integers(1, 6), bias=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON),
+        st.builds(W.LayerNorm, epsilon=_EPSILON),
         st.just(W.Flatten()),
     ],
 }
@@ -64,6 +66,7 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.ReLU()),
     st.just(W.Tanh()),
     st.just(W.Sigmoid()),
+    st.builds(W.GELU, approximate=st.sampled_from(["none", "tanh"])),
     st.just(W.Dropout(rate=0.0)),
 ]
 

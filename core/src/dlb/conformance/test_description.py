@@ -154,6 +154,7 @@ APART: dict[str, tuple[W.Layer, ...]] = {
         W.Conv(out_channels=2, kernel=(3, 3), groups=2),
     ),
     "batch_norm": (W.BatchNorm(epsilon=0.03), W.BatchNorm(epsilon=0.2)),
+    "gelu": (W.GELU(), W.GELU(approximate="tanh")),
     "lrn": (W.LRN(size=3, alpha=0.4), W.LRN(size=3, alpha=0.2)),
     "max_pool": tuple(W.MaxPool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))),
     "average_pool": tuple(

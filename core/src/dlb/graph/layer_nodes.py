@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -125,6 +126,13 @@ def _batch_norm(
     )
 
 
+def _layer_norm(
+    pieces: Pieces, name: str, layer: L.LayerNorm, inputs: list[str], given: list[Shape]
+) -> None:
+    parameters = [f"{name}.scale", f"{name}.bias"]
+    pieces.node("LayerNormalization", inputs + parameters, name, axis=-1, epsilon=layer.epsilon)
+
+
 def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]) -> None:
     pieces.node(
         "LRN",
@@ -157,6 +165,29 @@ def _pool(
         ceil_mode=int(layer.ceil_mode),
         **counted,
     )
+
+
+def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: list[Shape]) -> None:
+    """Half of x times one and a bent x; opset 17 has no Gelu."""
+
+    def number(what: str, value: float) -> str:
+        return pieces.initializer(f"{name}/{what}", np.array(value))
+
+    (x,) = inputs
+    if layer.approximate == "none":
+        scaled = pieces.node("Div", [x, number("root_of_two", math.sqrt(2))], f"{name}/scaled")
+        bent = pieces.node("Erf", [scaled], f"{name}/erf")
+    else:
+        square = pieces.node("Mul", [x, x], f"{name}/square")
+        cube = pieces.node("Mul", [square, x], f"{name}/cube")
+        part = pieces.node("Mul", [cube, number("of_cube", 0.044715)], f"{name}/part")
+        both = pieces.node("Add", [x, part], f"{name}/both")
+        scale = number("scale", math.sqrt(2 / math.pi))
+        scaled = pieces.node("Mul", [both, scale], f"{name}/scaled")
+        bent = pieces.node("Tanh", [scaled], f"{name}/tanh")
+    raised = pieces.node("Add", [bent, number("one", 1.0)], f"{name}/raised")
+    half = pieces.node("Mul", [x, number("half", 0.5)], f"{name}/half_of_input")
+    pieces.node("Mul", [half, raised], name)
 
 
 def _dropout(
@@ -219,6 +250,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Conv: _conv,
     L.Linear: _linear,
     L.BatchNorm: _batch_norm,
+    L.LayerNorm: _layer_norm,
     L.LRN: _lrn,
     L.MaxPool: _pool,
     L.AveragePool: _pool,
@@ -226,6 +258,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.ReLU: _plain("Relu"),
     L.Tanh: _plain("Tanh"),
     L.Sigmoid: _plain("Sigmoid"),
+    L.GELU: _gelu,
     L.Dropout: _dropout,
     L.Add: _plain("Add"),
     L.Concat: _concat,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from dlb.graph.blocks import gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
@@ -92,6 +93,24 @@ def _batch_norm(
     return reader.make(node, "BatchNormalization", attributes, parameters=4 * scale.size)
 
 
+def _layer_norm(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    scale, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    rank = reader.trace.values[node.input[0]].ndim
+    if scale is None or place or given.get("axis", -1) % rank != rank - 1:
+        return other(reader, node, given, place, output)
+    attributes = {"features": scale.size, "epsilon": six_digits(given.get("epsilon", 1e-5))}
+    parameters = scale.size + (0 if bias is None else bias.size)
+    return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
+
+
+def _gelu(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation:
+    return reader.make(node, "Gelu", {"approximate": given.get("approximate", "none")})
+
+
 def _linear(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
@@ -155,7 +174,11 @@ def _lstm(
 def _arithmetic(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """Sums of two values; and with constants: biases, and a batch normalisation written out."""
+    """Sums of two values; with constants biases, and a batch normalisation written out; and the
+    last operator of layers that are written out."""
+    block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
+    if block is not None:
+        return reader.make(node, block.kind, block.attributes, [block.start], block.parameters)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
@@ -210,6 +233,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "Gelu": _gelu,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": _concat,
     "Gather": _embedding,

@@ -1,6 +1,7 @@
 """The framework-neutral description of what is trained: immutable, hashable, readable from TOML."""
 
 from dlb.workload.layers import (
+    GELU,
     LRN,
     LSTM,
     Add,
@@ -13,6 +14,7 @@ from dlb.workload.layers import (
     Flatten,
     GlobalAveragePool,
     Layer,
+    LayerNorm,
     Linear,
     MaxPool,
     ReLU,
@@ -35,6 +37,7 @@ from dlb.workload.training import (
 )
 
 __all__ = [
+    "GELU",
     "LRN",
     "LSTM",
     "SGD",
@@ -52,6 +55,7 @@ __all__ = [
     "GlobalAveragePool",
     "Input",
     "Layer",
+    "LayerNorm",
     "Linear",
     "Loss",
     "MaxPool",

@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args
 import msgspec
 
 __all__ = [
+    "GELU",
     "LRN",
     "LSTM",
     "Activation",
@@ -29,6 +30,7 @@ __all__ = [
     "Flatten",
     "GlobalAveragePool",
     "Layer",
+    "LayerNorm",
     "Linear",
     "MaxPool",
     "ReLU",
@@ -112,6 +114,18 @@ class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):
     momentum: float = 0.9
 
 
+class LayerNorm(_Layer, tag="layer_norm", kw_only=True, frozen=True):
+    """Layer normalisation over the last axis, ONNX LayerNormalization with axis -1.
+
+    [..., features]: ``scale * (x - mean) / sqrt(variance + epsilon) + bias`` with each row's own
+    mean and biased variance (Ba et al. 2016, arXiv:1607.06450).
+
+    Parameters: ``scale``, ``bias`` [features].
+    """
+
+    epsilon: float = 1e-5
+
+
 class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
     """Local response normalisation across channels, ONNX LRN.
 
@@ -158,6 +172,17 @@ class Tanh(_Layer, tag="tanh", frozen=True):
 
 class Sigmoid(_Layer, tag="sigmoid", frozen=True):
     """1 / (1 + exp(-x)), ONNX Sigmoid."""
+
+
+class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
+    """x times the normal distribution function of x (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    ``0.5 * x * (1 + erf(x / sqrt(2)))``, or with ``approximate = "tanh"``
+    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``: ONNX Gelu, which operator
+    sets before 20 compose of Erf or Tanh.
+    """
+
+    approximate: Literal["none", "tanh"] = "none"
 
 
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
@@ -211,6 +236,7 @@ Layer = Union[
     Conv,
     Linear,
     BatchNorm,
+    LayerNorm,
     LRN,
     MaxPool,
     AveragePool,
@@ -218,6 +244,7 @@ Layer = Union[
     ReLU,
     Tanh,
     Sigmoid,
+    GELU,
     Dropout,
     Add,
     Concat,
@@ -225,7 +252,7 @@ Layer = Union[
     Embedding,
     LSTM,
 ]
-Activation = (ReLU, Tanh, Sigmoid)
+Activation = (ReLU, Tanh, Sigmoid, GELU)
 
 
 def layer_types() -> dict[str, type]:

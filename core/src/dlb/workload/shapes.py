@@ -111,6 +111,8 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
         return _with_bias((layer.out_features, given[-1]), layer.bias)
     if isinstance(layer, L.BatchNorm):
         return dict.fromkeys(("scale", "bias", "mean", "variance"), (given[0],))
+    if isinstance(layer, L.LayerNorm):
+        return dict.fromkeys(("scale", "bias"), given[-1:])
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.LSTM):
@@ -298,6 +300,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
     L.Linear: _linear,
     L.BatchNorm: lambda layer, given: _maps(layer, given, 1, 3),
+    L.LayerNorm: lambda layer, given: _maps(layer, given, 1, 2),
     L.LRN: lambda layer, given: _maps(layer, given, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

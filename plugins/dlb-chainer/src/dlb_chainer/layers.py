@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,6 +84,23 @@ class BatchNormalization(L.BatchNormalization):
         self.avg_var *= max(count - 1, 1) / count
         self.avg_var += kept
         return outputs
+
+
+class LayerNormalization(L.LayerNormalization):
+    """Layer normalisation over the last axis; Chainer's own takes two axes."""
+
+    def forward(self, inputs: Variable) -> Variable:
+        rows = F.reshape(inputs, (-1, inputs.shape[-1])) if inputs.ndim > 2 else inputs
+        return F.reshape(super().forward(rows), inputs.shape)
+
+
+def gelu(inputs: Variable) -> Variable:
+    return 0.5 * inputs * (1 + F.erf(inputs * math.sqrt(0.5)))
+
+
+def gelu_by_tanh(inputs: Variable) -> Variable:
+    inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)
+    return 0.5 * inputs * (1 + F.tanh(inside))
 
 
 def lstm_sequence(
@@ -272,6 +290,10 @@ TABLE: dict[type, Entry] = {
             "variance": Place("avg_var"),
         },
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: LayerNormalization(given[-1], layer.epsilon),
+        {"scale": Place("gamma"), "bias": Place("beta")},
+    ),
     W.LRN: Entry(_lrn),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -281,6 +303,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given: F.relu),
     W.Tanh: Entry(lambda layer, given: F.tanh),
     W.Sigmoid: Entry(lambda layer, given: F.sigmoid),
+    W.GELU: Entry(lambda layer, given: {"none": gelu, "tanh": gelu_by_tanh}[layer.approximate]),
     W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate)),
     W.Add: Entry(lambda layer, given: F.add),
     W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),

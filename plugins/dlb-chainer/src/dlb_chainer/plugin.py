@@ -29,6 +29,7 @@ LAYERS = {
     "conv": "native; uneven pads by F.pad before it",
     "linear": "native",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
+    "layer_norm": "native, of rows where there is a time axis",
     "lrn": "native; alpha is divided by the size before it is given",
     "max_pool": "native; uneven pads, and windows past the end, by F.pad before it",
     "average_pool": "native; with uneven pads or sizes rounded up F.pad, average_pooling_2d and a "
@@ -37,6 +38,7 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "composed of F.erf or F.tanh, since Chainer has none",
     "dropout": "native",
     "add": "native",
     "concat": "native",

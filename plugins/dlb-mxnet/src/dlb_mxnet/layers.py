@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,37 @@ class LRN(HybridBlock):
         return (
             f"LRN(nsize={layer.size}, alpha={layer.alpha}, beta={layer.beta}, knorm={layer.bias})"
         )
+
+
+class LayerNormInDouble(nn.LayerNorm):
+    """Composed, for the operator keeps its epsilon in float32."""
+
+    def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
+        moved = F.broadcast_sub(inputs, F.mean(inputs, axis=-1, keepdims=True))
+        variance = F.mean(F.square(moved), axis=-1, keepdims=True)
+        normal = F.broadcast_div(moved, F.sqrt(variance + self._epsilon))
+        return F.broadcast_add(F.broadcast_mul(normal, gamma), beta)
+
+
+class GELUInDouble(HybridBlock):
+    """Composed, for the operator keeps its constants in float32, and so does the gradient of erf.
+
+    So the distribution function goes without a gradient, and beside it a zero whose gradient is
+    the density.
+    """
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        below = F.BlockGrad(0.5 + 0.5 * F.erf(inputs / math.sqrt(2)))
+        density = F.BlockGrad(F.exp(-0.5 * inputs * inputs) / math.sqrt(2 * math.pi))
+        return inputs * (below + (inputs - F.BlockGrad(inputs)) * density)
+
+
+class GELUByTanh(HybridBlock):
+    """Composed, for MXNet has the other alone."""
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs * inputs * inputs)
+        return 0.5 * inputs * (1 + F.tanh(inside))
 
 
 class DropoutInDouble(nn.Dropout):
@@ -248,6 +280,17 @@ def _batch_norm(layer: W.BatchNorm, given: Shape, dtype: str) -> HybridBlock:
     )
 
 
+def _layer_norm(layer: W.LayerNorm, given: Shape, dtype: str) -> HybridBlock:
+    kind = LayerNormInDouble if dtype == "float64" else nn.LayerNorm
+    return kind(epsilon=layer.epsilon, in_channels=given[-1])
+
+
+def _gelu(layer: W.GELU, given: Shape, dtype: str) -> HybridBlock:
+    if layer.approximate == "tanh":
+        return GELUByTanh()
+    return GELUInDouble() if dtype == "float64" else nn.GELU()
+
+
 def _dropout(layer: W.Dropout, given: Shape, dtype: str) -> HybridBlock:
     return (DropoutInDouble if dtype == "float64" else nn.Dropout)(layer.rate)
 
@@ -288,6 +331,7 @@ TABLE: dict[type, Entry] = {
             "variance": Place("running_var"),
         },
     ),
+    W.LayerNorm: Entry(_layer_norm, {"scale": Place("gamma"), "bias": Place("beta")}),
     W.LRN: Entry(lambda layer, given, dtype: LRN(layer)),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -295,6 +339,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given, dtype: nn.Activation("relu")),
     W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
     W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
+    W.GELU: Entry(_gelu),
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
     W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),

@@ -30,6 +30,8 @@ LAYERS = {
     "linear": "native",
     "batch_norm": "native; in float64 the running statistics are moved by array operators, for "
     "the operator keeps its momentum in float32",
+    "layer_norm": "native in float32; composed in float64, for the operator keeps its epsilon in "
+    "float32",
     "lrn": "composed of square, average pooling and power, for the operator keeps its alpha and "
     "beta in float32, and its float32 gradient is wrong before a convolution of 8 channels",
     "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
@@ -39,6 +41,8 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "native in float32; composed in float64, for the operator keeps its constants in float32; "
+    "by tanh composed, which MXNet has not",
     "dropout": "native; in float64 the operator's mask, scaled by array operators, for the "
     "operator scales in float32",
     "add": "native",

@@ -99,20 +99,6 @@ class ComposedConv2D(K.Conv2D):
         return {**super().get_config(), "every": self.every}
 
 
-@contextmanager
-def whole_groups(model: keras.Model) -> Iterator[None]:
-    """While it lasts, each convolution of the model is traced as one operator."""
-    layers = [layer for layer in model.layers if isinstance(layer, ComposedConv2D)]
-    kept = [layer.whole for layer in layers]
-    try:
-        for layer in layers:
-            layer.whole = True
-        yield
-    finally:
-        for layer, whole in zip(layers, kept):
-            layer.whole = whole
-
-
 class MaskedDropout(K.Dropout):
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -175,6 +161,48 @@ class LocalResponseNormalization(K.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("radius", "offset", "scale", "power")}
+
+
+class GELU(K.Layer):
+    """tf.nn.gelu, and its own composition in float64, for it keeps its constants in float32.
+
+    Attributes:
+        whole: whether to call TensorFlow's own; its Erfc is not known to tf2onnx.
+    """
+
+    def __init__(self, layer: W.GELU, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.approximate = layer.approximate == "tanh"
+        self.whole = self.compute_dtype == "float32"
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if self.whole:
+            return tf.nn.gelu(inputs, self.approximate)
+        if self.approximate:
+            inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)
+            return 0.5 * inputs * (1.0 + tf.tanh(inside))
+        return 0.5 * inputs * (1.0 + tf.math.erf(inputs / math.sqrt(2)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"approximate": self.approximate}
+
+
+#: Whether layers that may do either are traced as one operator, or as several, for an exporter.
+_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False}
+
+
+@contextmanager
+def exportable(model: keras.Model) -> Iterator[None]:
+    """While it lasts, layers are traced as operators that tf2onnx knows."""
+    layers = [layer for layer in model.layers if type(layer) in _EXPORTED_WHOLE]
+    kept = [layer.whole for layer in layers]
+    try:
+        for layer in layers:
+            layer.whole = _EXPORTED_WHOLE[type(layer)]
+        yield
+    finally:
+        for layer, whole in zip(layers, kept):
+            layer.whole = whole
 
 
 class Flatten(K.Flatten):
@@ -365,6 +393,12 @@ TABLE: dict[type, Entry] = {
             variance=Place("moving_variance"),
         ),
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: [
+            K.LayerNormalization(axis=-1, epsilon=layer.epsilon, dtype=given.dtype)
+        ],
+        _places(scale=Place("gamma"), bias=Place("beta")),
+    ),
     W.LRN: Entry(lambda layer, given: [LocalResponseNormalization(layer, dtype=given.dtype)]),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -376,6 +410,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(_activation("relu")),
     W.Tanh: Entry(_activation("tanh")),
     W.Sigmoid: Entry(_activation("sigmoid")),
+    W.GELU: Entry(lambda layer, given: [GELU(layer, dtype=given.dtype)]),
     W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
     W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),
     W.Concat: Entry(

@@ -10,7 +10,7 @@ import numpy as np
 from dlb import workload as W
 
 #: Layers that work on each element by itself, so that any order of elements will do.
-ELEMENTWISE = (W.ReLU, W.Tanh, W.Sigmoid, W.Dropout)
+ELEMENTWISE = (*W.layers.Activation, W.Dropout)
 
 
 @dataclass(frozen=True)

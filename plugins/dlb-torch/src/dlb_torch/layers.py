@@ -216,6 +216,10 @@ TABLE: dict[type, Entry] = {
             "variance": Place("running_var"),
         },
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: nn.LayerNorm(given[-1], layer.epsilon),
+        {"scale": Place("weight"), "bias": Place("bias")},
+    ),
     W.LRN: Entry(
         lambda layer, given: nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.bias)
     ),
@@ -225,6 +229,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given: nn.ReLU()),
     W.Tanh: Entry(lambda layer, given: nn.Tanh()),
     W.Sigmoid: Entry(lambda layer, given: nn.Sigmoid()),
+    W.GELU: Entry(lambda layer, given: nn.GELU(layer.approximate)),
     W.Dropout: Entry(lambda layer, given: nn.Dropout(layer.rate)),
     W.Add: Entry(lambda layer, given: Sum()),
     W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
