@@ -13,7 +13,16 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.operations import operations
 from dlb.graph.structure import compare_structure
-from dlb.workload import GELU, Input, LayerNorm, Model, Node
+from dlb.workload import (
+    GELU,
+    Input,
+    LayerNorm,
+    Model,
+    Node,
+    PositionEmbedding,
+    ReduceMean,
+    Select,
+)
 from dlb.workload.initial import initial_weights
 
 FEATURES = 6
@@ -34,7 +43,9 @@ class Writer:
 
     def _hold(self, number: float | np.ndarray) -> str:
         name = f"c{len(self.held)}"
-        self.held.append(numpy_helper.from_array(np.asarray(number, np.float32), name))
+        array = np.asarray(number)
+        kind = np.float32 if array.dtype.kind == "f" else np.int64
+        self.held.append(numpy_helper.from_array(array.astype(kind), name))
         return name
 
     def model(self) -> onnx.ModelProto:
@@ -139,6 +150,45 @@ def gelu_by_another_cube(w: Writer) -> None:
     w("Mul", w("Mul", HALF, "x"), w("Add", 1.0, w("Tanh", inside)))
 
 
+def mean_of_a_sum(w: Writer) -> None:
+    w("Mul", w("ReduceSum", "x", np.array([1]), keepdims=0), 0.25)
+
+
+def mean_of_transposed(w: Writer) -> None:
+    w("GlobalAveragePool", w("Transpose", "x", perm=[0, 2, 1]))
+
+
+def sum_divided_by_another(w: Writer) -> None:
+    w("Div", w("ReduceSum", "x", np.array([1]), keepdims=0), 6.0)
+
+
+def last_by_slice(w: Writer) -> None:
+    one = w("Slice", "x", np.array([-1]), np.array([100]), np.array([1]))
+    w("Squeeze", one, np.array([1]))
+
+
+def last_of_many_axes(w: Writer) -> None:
+    whole = np.iinfo(np.int64).max
+    one = w("Slice", "x", np.array([0, 3, 0]), np.array([whole, 4, whole]), np.array([0, 1, 2]))
+    w("Squeeze", one, np.array([1]))
+
+
+def last_feature(w: Writer) -> None:
+    w("Gather", "x", np.array(-1), axis=2)
+
+
+def first(w: Writer) -> None:
+    w("Gather", "x", np.array(0), axis=1)
+
+
+def table(w: Writer) -> None:
+    w("Add", np.arange(24.0).reshape(1, 4, FEATURES), "x")
+
+
+def row(w: Writer) -> None:
+    w("Add", "x", np.arange(6.0))
+
+
 NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
 
 
@@ -152,6 +202,11 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (gelu_halved_last, ERF),
         (gelu_reshaped, ERF),
         (gelu_by_tanh, TANH),
+        (mean_of_a_sum, ReduceMean()),
+        (mean_of_transposed, ReduceMean()),
+        (last_by_slice, Select(index=-1)),
+        (last_of_many_axes, Select(index=-1)),
+        (table, PositionEmbedding()),
     ],
 )
 def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None:
@@ -173,6 +228,11 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
         (gelu_by_another_cube, TANH),
         (gelu_by_tanh, ERF),
         (gelu, TANH),
+        (sum_divided_by_another, ReduceMean()),
+        (mean_of_a_sum, ReduceMean(axis=2)),
+        (last_feature, Select(index=-1)),
+        (first, Select(index=-1)),
+        (row, PositionEmbedding()),
     ],
 )
 def test_something_else_is_not(write: Callable[[Writer], None], layer) -> None:

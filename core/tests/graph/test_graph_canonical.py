@@ -21,7 +21,12 @@ from dlb.workload import (
     Linear,
     Model,
     Node,
+    PositionEmbedding,
+    ReduceMean,
+    Reshape,
+    Select,
     Sigmoid,
+    Transpose,
     infer_shapes,
     layer_types,
     parameter_shapes,
@@ -40,7 +45,17 @@ EXTRA = Model(
         Node(name="by_tanh", layer=GELU(approximate="tanh")),
     ),
 )
-ALL = {**MODELS, "extra": EXTRA}
+PATCHES = Model(
+    input=Input(shape=(2, 4, 4)),
+    nodes=(
+        Node(name="rows", layer=Reshape(shape=(4, 8))),
+        Node(name="tokens", layer=Transpose(axes=(2, 1))),
+        Node(name="placed", layer=PositionEmbedding()),
+        Node(name="mean", layer=ReduceMean(), inputs=("placed",)),
+        Node(name="last", layer=Select(index=-1), inputs=("placed",)),
+    ),
+)
+ALL = {**MODELS, "extra": EXTRA, "patches": PATCHES}
 
 
 def given(model: Model, batch: int = 3):

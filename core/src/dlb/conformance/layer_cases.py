@@ -208,6 +208,71 @@ _ADD = {
     ),
 }
 
+_RESHAPE = {
+    "reshape-features-to-a-sequence": chain(
+        (6,), W.Reshape(shape=(2, 3)), W.Linear(out_features=CLASSES)
+    ),
+    "reshape-features-to-maps": classifier(
+        (24,), W.Reshape(shape=(2, 4, 3)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "reshape-maps-to-a-sequence": classifier(
+        (2, 4, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Reshape(shape=(4, 6)), W.Tanh()
+    ),
+    "reshape-maps-to-other-channels": classifier(
+        (2, 4, 3), W.Reshape(shape=(4, 2, 3)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "reshape-maps-across-channels": classifier(
+        (2, 4, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Reshape(shape=(3, 8))
+    ),
+    "reshape-and-its-reader": graph(
+        (2, 4, 3),
+        ("pixels", W.Reshape(shape=(2, 12)), ("input",)),
+        ("tokens", W.Transpose(axes=(2, 1)), ("pixels",)),
+        ("left", W.Linear(out_features=CLASSES), ("tokens",)),
+        ("right", W.Linear(out_features=CLASSES), ("pixels",)),
+        ("both", W.Concat(axis=1), ("left", "right")),
+    ),
+}
+
+_TRANSPOSE = {
+    "transpose-of-a-sequence": classifier((4, 6), W.Transpose(axes=(2, 1))),
+    "transpose-of-maps": classifier(
+        (2, 4, 3), W.Transpose(axes=(3, 1, 2)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "transpose-rows-and-columns": classifier((2, 4, 3), W.Transpose(axes=(1, 3, 2)), W.Tanh()),
+    "transpose-to-the-same": classifier((2, 4, 3), W.Transpose(axes=(1, 2, 3))),
+    "patches": classifier(
+        (3, 6, 4),
+        W.Conv(out_channels=4, kernel=(2, 2), stride=(2, 2)),
+        W.Reshape(shape=(4, 6)),
+        W.Transpose(axes=(2, 1)),
+    ),
+}
+
+_REDUCE_MEAN = {
+    "reduce_mean-over-time": classifier((4, 6), W.ReduceMean()),
+    "reduce_mean-over-features": classifier((4, 6), W.ReduceMean(axis=2)),
+    "reduce_mean-after-a-linear": classifier((4, 6), W.Linear(out_features=3), W.ReduceMean()),
+}
+
+_SELECT = {
+    "select-first": classifier((4, 6), W.Select(index=0)),
+    "select-last": classifier((4, 6), W.Tanh(), W.Select(index=-1)),
+    "select-a-feature": classifier((4, 6), W.Tanh(), W.Select(axis=2, index=2)),
+    "select-the-only": classifier((1, 6), W.Tanh(), W.Select(index=0)),
+}
+
+_POSITION_EMBEDDING = {
+    "position_embedding": classifier((4, 6), W.PositionEmbedding()),
+    "position_embedding-of-tokens": chain(
+        (4,),
+        W.Embedding(entries=7, features=3),
+        W.PositionEmbedding(),
+        W.Linear(out_features=CLASSES),
+        kind="index",
+    ),
+}
+
 _EMBEDDING = {
     "embedding": chain(
         (4,), W.Embedding(entries=7, features=3), W.Linear(out_features=CLASSES), kind="index"
@@ -248,9 +313,14 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "gelu": _GELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
+    "reshape": _RESHAPE,
+    "transpose": _TRANSPOSE,
+    "reduce_mean": _REDUCE_MEAN,
+    "select": _SELECT,
     "concat": _CONCAT,
     "add": _ADD,
     "embedding": _EMBEDDING,
+    "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
 }
 #: All of them by name.
@@ -275,9 +345,7 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("left", W.Flatten(), ("mean",)),
         ("hidden", W.Linear(out_features=7), ("left",)),
         ("hidden_norm", W.BatchNorm(), ("hidden",)),
-        ("row_norm", W.LayerNorm(), ("hidden_norm",)),
-        ("gelu", W.GELU(), ("row_norm",)),
-        ("sigmoid", W.Sigmoid(), ("gelu",)),
+        ("sigmoid", W.Sigmoid(), ("hidden_norm",)),
         ("drop", W.Dropout(rate=0.0), ("sigmoid",)),
         ("pooled", W.GlobalAveragePool(), ("both",)),
         ("right", W.Flatten(), ("pooled",)),
@@ -285,6 +353,20 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("logits", W.Linear(out_features=CLASSES), ("joined",)),
     ),
     "sequence": CASES["language-model"],
+    "patches": graph(
+        (3, 6, 4),
+        ("conv", W.Conv(out_channels=6, kernel=(2, 2), stride=(2, 2)), ("input",)),
+        ("rows", W.Reshape(shape=(6, 6)), ("conv",)),
+        ("tokens", W.Transpose(axes=(2, 1)), ("rows",)),
+        ("placed", W.PositionEmbedding(), ("tokens",)),
+        ("norm", W.LayerNorm(), ("placed",)),
+        ("gelu", W.GELU(), ("norm",)),
+        ("sum", W.Add(), ("gelu", "placed")),
+        ("mean", W.ReduceMean(), ("sum",)),
+        ("last", W.Select(index=-1), ("sum",)),
+        ("both", W.Concat(axis=1), ("mean", "last")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
     "features": graph(
         (6,),
         ("hidden", W.Linear(out_features=7), ("input",)),

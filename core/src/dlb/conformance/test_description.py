@@ -160,6 +160,8 @@ APART: dict[str, tuple[W.Layer, ...]] = {
     "average_pool": tuple(
         W.AveragePool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))
     ),
+    "reshape": (W.Reshape(shape=(4, 3, 5)), W.Reshape(shape=(2, 5, 6))),
+    "transpose": (W.Transpose(axes=(1, 3, 2)), W.Transpose(axes=(2, 1, 3))),
     "dropout": (W.Dropout(rate=0.2), W.Dropout(rate=0.3)),
 }
 

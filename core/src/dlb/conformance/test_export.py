@@ -110,6 +110,14 @@ MODELS: dict[str, W.Model] = {
         ("by_tanh", W.GELU(approximate="tanh"), ("last_norm",)),
         ("logits", W.Linear(out_features=CLASSES), ("by_tanh",)),
     ),
+    "patches": EVERY_LAYER["patches"],
+    "features-of-a-sequence": graph(
+        (4, 6),
+        ("mean", W.ReduceMean(axis=2), ("input",)),
+        ("one", W.Select(axis=2, index=3), ("input",)),
+        ("both", W.Concat(axis=1), ("mean", "one")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
     "features": EVERY_LAYER["features"],
     "sequence": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
     "language-model": chain(

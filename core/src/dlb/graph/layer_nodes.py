@@ -203,6 +203,39 @@ def _dropout(
     pieces.node("Dropout", [*inputs, pieces.initializer(f"{name}/rate", np.array(rate))], name)
 
 
+def _reshape(
+    pieces: Pieces, name: str, layer: L.Reshape, inputs: list[str], given: list[Shape]
+) -> None:
+    """The batch, 0, stays what it is."""
+    shape = pieces.initializer(f"{name}/shape", np.array([0, *layer.shape]))
+    pieces.node("Reshape", [*inputs, shape], name)
+
+
+def _transpose(
+    pieces: Pieces, name: str, layer: L.Transpose, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Transpose", inputs, name, perm=[0, *layer.axes])
+
+
+def _reduce_mean(
+    pieces: Pieces, name: str, layer: L.ReduceMean, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("ReduceMean", inputs, name, axes=[layer.axis], keepdims=0)
+
+
+def _select(
+    pieces: Pieces, name: str, layer: L.Select, inputs: list[str], given: list[Shape]
+) -> None:
+    index = pieces.initializer(f"{name}/index", np.array(layer.index))
+    pieces.node("Gather", [*inputs, index], name, axis=layer.axis)
+
+
+def _position_embedding(
+    pieces: Pieces, name: str, layer: L.PositionEmbedding, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Add", [*inputs, f"{name}.weight"], name)
+
+
 def _embedding(
     pieces: Pieces, name: str, layer: L.Embedding, inputs: list[str], given: list[Shape]
 ) -> None:
@@ -263,6 +296,11 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Add: _plain("Add"),
     L.Concat: _concat,
     L.Flatten: _plain("Flatten", axis=1),
+    L.Reshape: _reshape,
+    L.Transpose: _transpose,
+    L.ReduceMean: _reduce_mean,
+    L.Select: _select,
     L.Embedding: _embedding,
+    L.PositionEmbedding: _position_embedding,
     L.LSTM: _lstm,
 }

@@ -33,9 +33,14 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MaxPool",
+    "PositionEmbedding",
     "ReLU",
+    "ReduceMean",
+    "Reshape",
+    "Select",
     "Sigmoid",
     "Tanh",
+    "Transpose",
     "layer_types",
     "type_name",
 ]
@@ -206,6 +211,49 @@ class Flatten(_Layer, tag="flatten", frozen=True):
     """[N, C, H, W] to [N, C * H * W] in that (row-major) order, ONNX Flatten with axis 1."""
 
 
+class Reshape(_Layer, tag="reshape", kw_only=True, frozen=True):
+    """[N, ...] to [N, *shape], as many numbers in row-major order, ONNX Reshape."""
+
+    shape: tuple[int, ...]
+
+
+class Transpose(_Layer, tag="transpose", kw_only=True, frozen=True):
+    """Axes in another order, ONNX Transpose with perm [0, *axes].
+
+    ``axes`` gives, for each axis of the result but the batch (which is 0), the axis it was.
+    """
+
+    axes: tuple[int, ...]
+
+
+class ReduceMean(_Layer, tag="reduce_mean", kw_only=True, frozen=True):
+    """Mean of a sequence [N, T, features] over ``axis``, which is gone after it: ONNX ReduceMean.
+
+    1 is over time, 2 over features.
+    """
+
+    axis: int = 1
+
+
+class Select(_Layer, tag="select", kw_only=True, frozen=True):
+    """One place of a sequence [N, T, features] along ``axis``, which is gone after it: ONNX Gather.
+
+    ``index`` counts from 0, or from the end: -1 is the last.
+    """
+
+    axis: int = 1
+    index: int
+
+
+class PositionEmbedding(_Layer, tag="position_embedding", kw_only=True, frozen=True):
+    """A learned table added to every sequence [N, T, features], ONNX Add.
+
+    Parameters: ``weight`` [T, features].
+    """
+
+    init: Initializer = "glorot_uniform"
+
+
 class Embedding(_Layer, tag="embedding", kw_only=True, frozen=True):
     """Rows of a table looked up by integer, ONNX Gather on axis 0: [N, T] to [N, T, features].
 
@@ -249,7 +297,12 @@ Layer = Union[
     Add,
     Concat,
     Flatten,
+    Reshape,
+    Transpose,
+    ReduceMean,
+    Select,
     Embedding,
+    PositionEmbedding,
     LSTM,
 ]
 Activation = (ReLU, Tanh, Sigmoid, GELU)

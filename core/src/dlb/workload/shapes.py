@@ -115,6 +115,8 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
         return dict.fromkeys(("scale", "bias"), given[-1:])
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
+    if isinstance(layer, L.PositionEmbedding):
+        return {"weight": given}
     if isinstance(layer, L.LSTM):
         gates = 4 * layer.hidden
         return {
@@ -140,10 +142,12 @@ def _check_attributes(node: Node) -> None:
         "groups",
         "size",
     }
-    at_least_one |= {"entries", "features", "hidden"}
+    at_least_one |= {"entries", "features", "hidden", "shape"}
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
         numbers = value if isinstance(value, tuple) else (value,)
+        if name in ("shape", "axes") and not value:
+            raise WorkloadError(f"layer '{node.name}': {name} is empty; give one number an axis")
         if name in at_least_one and min(numbers) < 1:
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")
         if name == "size" and value % 2 == 0:
@@ -286,6 +290,33 @@ def _concat(layer: L.Concat, given: list[Shape]) -> Shape:
     return given[0][:axis] + (sum(shape[axis] for shape in given),) + given[0][axis + 1 :]
 
 
+def _reshape(layer: L.Reshape, given: list[Shape]) -> Shape:
+    if len(layer.shape) > 3:
+        raise _Misfit("it can make 3 axes beside the batch at most")
+    if math.prod(layer.shape) != math.prod(given[0]):
+        raise _Misfit(
+            f"shape = {layer.shape} holds {math.prod(layer.shape)} numbers, not {math.prod(given[0])}"
+        )
+    return layer.shape
+
+
+def _transpose(layer: L.Transpose, given: list[Shape]) -> Shape:
+    rank = len(given[0])
+    if sorted(layer.axes) != list(range(1, rank + 1)):
+        raise _Misfit(f"axes = {layer.axes} must be 1 (the batch is 0) to {rank}, each once")
+    return tuple(given[0][axis - 1] for axis in layer.axes)
+
+
+def _along(layer: L.ReduceMean | L.Select, given: list[Shape]) -> Shape:
+    _rank(given[0], 2)
+    if layer.axis not in (1, 2):
+        raise _Misfit(f"axis = {layer.axis} must be 1 (the batch is 0) or 2")
+    size = given[0][layer.axis - 1]
+    if isinstance(layer, L.Select) and not -size <= layer.index < size:
+        raise _Misfit(f"index = {layer.index} is not one of {size} along axis {layer.axis}")
+    return (given[0][2 - layer.axis],)
+
+
 def _embedding(layer: L.Embedding, given: list[Shape]) -> Shape:
     _rank(given[0], 1)
     return (*given[0], layer.features)
@@ -308,6 +339,11 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Add: _add,
     L.Concat: _concat,
     L.Flatten: lambda layer, given: (math.prod(given[0]),),
+    L.Reshape: _reshape,
+    L.Transpose: _transpose,
+    L.ReduceMean: _along,
+    L.Select: _along,
     L.Embedding: _embedding,
+    L.PositionEmbedding: lambda layer, given: _maps(layer, given, 2),
     L.LSTM: _lstm,
 }

@@ -49,6 +49,30 @@ def flatten(inputs: Variable) -> Variable:
     return F.reshape(inputs, (len(inputs), -1))
 
 
+def reshape(inputs: Variable, shape: tuple[int, ...]) -> Variable:
+    return F.reshape(inputs, (len(inputs), *shape))
+
+
+def transpose(inputs: Variable, axes: tuple[int, ...]) -> Variable:
+    return F.transpose(inputs, (0, *axes))
+
+
+def select(inputs: Variable, axis: int, index: int) -> Variable:
+    return F.get_item(inputs, (slice(None),) * axis + (index,))
+
+
+class PositionEmbedding(chainer.Link):
+    """A parameter that is added to every sequence."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.W = chainer.Parameter(0, shape)
+
+    def forward(self, inputs: Variable) -> Variable:
+        return inputs + F.broadcast_to(self.W, inputs.shape)
+
+
 class MaskedDropout:
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -308,8 +332,15 @@ TABLE: dict[type, Entry] = {
     W.Add: Entry(lambda layer, given: F.add),
     W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),
     W.Flatten: Entry(lambda layer, given: flatten),
+    W.Reshape: Entry(lambda layer, given: partial(reshape, shape=layer.shape)),
+    W.Transpose: Entry(lambda layer, given: partial(transpose, axes=layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given: partial(F.mean, axis=layer.axis)),
+    W.Select: Entry(lambda layer, given: partial(select, axis=layer.axis, index=layer.index)),
     W.Embedding: Entry(
         lambda layer, given: L.EmbedID(layer.entries, layer.features), {"weight": Place("W")}
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: PositionEmbedding(given), {"weight": Place("W")}
     ),
     W.LSTM: Entry(
         lambda layer, given: SequenceLSTM(given[-1], layer.hidden),

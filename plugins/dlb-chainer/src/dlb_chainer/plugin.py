@@ -43,7 +43,12 @@ LAYERS = {
     "add": "native",
     "concat": "native",
     "flatten": "native: F.reshape",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: F.get_item",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,18 @@ def _layer_norm(node: Any, **given: Any) -> list[onnx.NodeProto]:
     ]
 
 
+@MXNetGraph.register("mean", OPSET)
+def _mean(node: Any, **given: Any) -> list[onnx.NodeProto]:
+    """As the newest onnx has it, which the exporter asks; :func:`_set_right` makes an attribute of
+    the axes."""
+    name, inputs, told = get_inputs(node, given)
+    axes = np.atleast_1d(ast.literal_eval(told["axis"]))
+    given["initializer"].append(onnx.numpy_helper.from_array(axes, f"{name}_axes"))
+    keepdims = int(told.get("keepdims", "False") in ("True", "1"))
+    reads = [*inputs, f"{name}_axes"]
+    return [onnx.helper.make_node("ReduceMean", reads, [name], name=name, keepdims=keepdims)]
+
+
 def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
     """The model under its true opset, with one input, and no more biases than it has.
 
@@ -80,6 +93,12 @@ def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
     for node in model.graph.node:
         if node.op_type == "Gemm" and node.input[2] not in parameters:
             unused.add(node.input.pop())
+        if node.op_type == "ReduceMean" and len(node.input) == 2:
+            axes = node.input.pop()
+            (tensor,) = (each for each in model.graph.initializer if each.name == axes)
+            listed = onnx.numpy_helper.to_array(tensor).tolist()
+            node.attribute.append(onnx.helper.make_attribute("axes", listed))
+            unused.add(axes)
     kept = [each for each in model.graph.initializer if each.name not in unused]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)

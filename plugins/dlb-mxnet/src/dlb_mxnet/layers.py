@@ -51,6 +51,68 @@ class Concat(HybridBlock):
         return f"Concat(axis={self.axis})"
 
 
+class Reshape(HybridBlock):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.reshape(inputs, shape=(0, *self.shape))
+
+    def __repr__(self) -> str:
+        return f"Reshape(shape={self.shape})"
+
+
+class Transpose(HybridBlock):
+    def __init__(self, axes: Shape) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.transpose(inputs, axes=(0, *self.axes))
+
+    def __repr__(self) -> str:
+        return f"Transpose(axes={self.axes})"
+
+
+class ReduceMean(HybridBlock):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.mean(inputs, axis=self.axis)
+
+    def __repr__(self) -> str:
+        return f"ReduceMean(axis={self.axis})"
+
+
+class Select(HybridBlock):
+    def __init__(self, axis: int, index: int) -> None:
+        super().__init__()
+        self.axis, self.index = axis, index
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        one = F.slice_axis(inputs, axis=self.axis, begin=self.index, end=self.index + 1)
+        return F.squeeze(one, axis=self.axis)
+
+    def __repr__(self) -> str:
+        return f"Select(axis={self.axis}, index={self.index})"
+
+
+class PositionEmbedding(HybridBlock):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.weight = self.params.get("weight", shape=(1, *shape))
+
+    def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
+        return F.broadcast_add(inputs, weight)
+
+    def __repr__(self) -> str:
+        return f"PositionEmbedding(shape={self.weight.shape[1:]})"
+
+
 class LRN(HybridBlock):
     """Composed. In float64 the operator keeps its alpha and beta in float32. In float32 its backward
     pass (MXNet 1.9.1 with oneDNN) reads a gradient in oneDNN's blocked layout, as a convolution or a
@@ -344,6 +406,12 @@ TABLE: dict[type, Entry] = {
     W.Add: Entry(lambda layer, given, dtype: Sum()),
     W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
+    W.Reshape: Entry(lambda layer, given, dtype: Reshape(layer.shape)),
+    W.Transpose: Entry(lambda layer, given, dtype: Transpose(layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given, dtype: ReduceMean(layer.axis)),
+    W.Select: Entry(
+        lambda layer, given, dtype: Select(layer.axis, layer.index % given[layer.axis - 1])
+    ),
     W.Embedding: Entry(
         lambda layer, given, dtype: nn.Embedding(
             layer.entries,
@@ -351,6 +419,10 @@ TABLE: dict[type, Entry] = {
             dtype=dtype,
         ),
         {"weight": Place("weight")},
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given, dtype: PositionEmbedding(given),
+        {"weight": Place("weight", lambda array: array[None], lambda array: array[0])},
     ),
     W.LSTM: Entry(
         _lstm,

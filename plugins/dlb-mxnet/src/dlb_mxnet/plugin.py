@@ -48,7 +48,12 @@ LAYERS = {
     "add": "native",
     "concat": "native",
     "flatten": "native",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: slice_axis and squeeze",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
 }
 

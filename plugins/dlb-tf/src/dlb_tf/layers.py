@@ -212,6 +212,40 @@ class Flatten(K.Flatten):
         return tf.reshape(inputs, [-1, math.prod(inputs.shape[1:])])
 
 
+class Reshape(K.Reshape):
+    """Leaves the batch to the reshape, as :class:`Flatten`."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(inputs, [-1, *self.target_shape])
+
+
+class Select(K.Layer):
+    """One place of a sequence along an axis."""
+
+    def __init__(self, axis: int, index: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis, self.index = axis, index
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs[:, self.index] if self.axis == 1 else inputs[:, :, self.index]
+
+    def get_config(self) -> dict[str, Any]:
+        return {"axis": self.axis, "index": self.index}
+
+
+class PositionEmbedding(K.Layer):
+    """A weight that is added to every sequence."""
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.table = self.add_weight(shape=input_shape[1:], initializer="zeros")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs + self.table
+
+    def get_config(self) -> dict[str, Any]:
+        return {"shape": tuple(self.table.shape)}
+
+
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -350,6 +384,28 @@ def _flatten(layer: W.Flatten, given: Given) -> list[K.Layer]:
     return [flatten] if kept else [K.Permute((3, 1, 2), dtype=given.dtype), flatten]
 
 
+def _reshape(layer: W.Reshape, given: Given) -> list[K.Layer]:
+    if given.result.kind == "maps" and len(layer.shape) == 2:
+        return [Reshape(layer.shape[::-1], dtype=given.dtype)]
+    first = [K.Permute((3, 1, 2), dtype=given.dtype)] if given.layout.kind == "maps" else []
+    last = [K.Permute((2, 3, 1), dtype=given.dtype)] if len(layer.shape) == 3 else []
+    return [*first, Reshape(layer.shape, dtype=given.dtype), *last]
+
+
+def _transpose(layer: W.Transpose, given: Given) -> list[K.Layer]:
+    rank = len(layer.axes)
+    before, after = given.layout.axes(rank), given.result.axes(rank)
+    moved = tuple(before.index(layer.axes[axis - 1]) + 1 for axis in after)
+    if moved == tuple(range(1, rank + 1)):
+        return [K.Identity(dtype=given.dtype)]
+    return [K.Permute(moved, dtype=given.dtype)]
+
+
+def _reduce_mean(layer: W.ReduceMean, given: Given) -> list[K.Layer]:
+    order = {1: "channels_last", 2: "channels_first"}[layer.axis]
+    return [K.GlobalAveragePooling1D(data_format=order, dtype=given.dtype)]
+
+
 def _lstm_places(layer: W.LSTM, given: Given) -> Mapping[str, Place]:
     # ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output.
     from_onnx, to_onnx = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
@@ -419,9 +475,16 @@ TABLE: dict[type, Entry] = {
         ]
     ),
     W.Flatten: Entry(_flatten),
+    W.Reshape: Entry(_reshape),
+    W.Transpose: Entry(_transpose),
+    W.ReduceMean: Entry(_reduce_mean),
+    W.Select: Entry(lambda layer, given: [Select(layer.axis, layer.index, dtype=given.dtype)]),
     W.Embedding: Entry(
         lambda layer, given: [K.Embedding(layer.entries, layer.features, dtype=given.dtype)],
         _places(weight=Place("embeddings")),
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: [PositionEmbedding(dtype=given.dtype)], _places(weight=Place("table"))
     ),
     W.LSTM: Entry(
         lambda layer, given: [K.LSTM(layer.hidden, return_sequences=True, dtype=given.dtype)],

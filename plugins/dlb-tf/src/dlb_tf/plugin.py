@@ -47,7 +47,13 @@ LAYERS = {
     "add": "native",
     "concat": "native",
     "flatten": "native, in NHWC order where linear layers follow; else after a permute to NCHW",
+    "reshape": "native; of feature maps after a permute to NCHW, but where channels stay and a "
+    "transpose follows",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: a slice",
     "embedding": "native",
+    "position_embedding": "native: a weight that is added",
     "lstm": "native",
 }
 

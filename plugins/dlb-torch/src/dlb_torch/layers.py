@@ -49,6 +49,66 @@ class Concat(nn.Module):
         return f"axis={self.axis}"
 
 
+class Reshape(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.reshape(-1, *self.shape)
+
+    def extra_repr(self) -> str:
+        return f"shape={self.shape}"
+
+
+class Transpose(nn.Module):
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.permute(0, *self.axes)
+
+    def extra_repr(self) -> str:
+        return f"axes={self.axes}"
+
+
+class ReduceMean(nn.Module):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.mean(self.axis)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class Select(nn.Module):
+    def __init__(self, axis: int, index: int) -> None:
+        super().__init__()
+        self.axis, self.index = axis, index
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.select(self.axis, self.index)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}, index={self.index}"
+
+
+class PositionEmbedding(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + self.weight
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.weight.shape)}"
+
+
 class MaskedDropout(nn.Dropout):
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -234,9 +294,16 @@ TABLE: dict[type, Entry] = {
     W.Add: Entry(lambda layer, given: Sum()),
     W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given: nn.Flatten()),
+    W.Reshape: Entry(lambda layer, given: Reshape(layer.shape)),
+    W.Transpose: Entry(lambda layer, given: Transpose(layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given: ReduceMean(layer.axis)),
+    W.Select: Entry(lambda layer, given: Select(layer.axis, layer.index)),
     W.Embedding: Entry(
         lambda layer, given: nn.Embedding(layer.entries, layer.features),
         {"weight": Place("weight")},
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: PositionEmbedding(given), {"weight": Place("weight")}
     ),
     W.LSTM: Entry(
         _lstm,

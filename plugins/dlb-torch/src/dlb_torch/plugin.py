@@ -42,7 +42,12 @@ LAYERS = {
     "add": "native",
     "concat": "native",
     "flatten": "native",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
 }
 
