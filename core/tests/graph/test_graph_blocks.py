@@ -15,6 +15,7 @@ from dlb.graph.operations import operations
 from dlb.graph.structure import compare_structure
 from dlb.workload import (
     GELU,
+    Attention,
     Input,
     LayerNorm,
     Model,
@@ -44,7 +45,7 @@ class Writer:
     def _hold(self, number: float | np.ndarray) -> str:
         name = f"c{len(self.held)}"
         array = np.asarray(number)
-        kind = np.float32 if array.dtype.kind == "f" else np.int64
+        kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
         self.held.append(numpy_helper.from_array(array.astype(kind), name))
         return name
 
@@ -189,6 +190,62 @@ def row(w: Writer) -> None:
     w("Add", "x", np.arange(6.0))
 
 
+def attention(w: Writer, *, scale: float, causal: bool = False) -> None:
+    """Three heads of 2; the scale in two parts, the mask a choice."""
+    random = np.random.default_rng(0)
+
+    def linear(x: str) -> str:
+        return w("Add", w("MatMul", x, random.random((FEATURES, FEATURES))), BIAS)
+
+    def heads(x: str, perm: tuple[int, ...]) -> str:
+        return w("Transpose", w("Reshape", x, np.array([0, 4, 3, 2])), perm=perm)
+
+    queries = w("Mul", heads(linear("x"), (0, 2, 1, 3)), math.sqrt(scale))
+    keys = w("Mul", heads(linear("x"), (0, 2, 3, 1)), math.sqrt(scale))
+    scores = w("MatMul", queries, keys)
+    if causal:
+        scores = w("Where", np.tri(4, dtype=bool), scores, -1e9)
+    mixed = w("MatMul", w("Softmax", scores, axis=-1), heads(linear("x"), (0, 2, 1, 3)))
+    joined = w("Reshape", w("Transpose", mixed, perm=(0, 2, 1, 3)), np.array([0, 4, FEATURES]))
+    linear(joined)
+
+
+def attention_to_the_past(w: Writer) -> None:
+    attention(w, scale=1 / math.sqrt(2), causal=True)
+
+
+def attention_to_all(w: Writer) -> None:
+    attention(w, scale=1 / math.sqrt(2))
+
+
+def attention_that_is_not_scaled(w: Writer) -> None:
+    attention(w, scale=1.0)
+
+
+def attention_scaled_by_the_size(w: Writer) -> None:
+    attention(w, scale=0.5)
+
+
+def attention_of_features_that_lie_otherwise(w: Writer) -> None:
+    """Queries are divided into heads as if the step came last."""
+    random = np.random.default_rng(0)
+    maps = [w("Add", w("MatMul", "x", random.random((6, 6))), BIAS) for _ in range(3)]
+    parts = [
+        w("Transpose", w("Reshape", each, np.array([0, 4, 3, 2])), perm=(0, 2, 1, 3))
+        for each in maps
+    ]
+    odd = w("Transpose", w("Reshape", maps[0], np.array([0, 4, 2, 3])), perm=(0, 3, 1, 2))
+    scores = w("MatMul", odd, w("Transpose", parts[1], perm=(0, 1, 3, 2)))
+    shares = w("Softmax", w("Mul", scores, 1 / math.sqrt(2)), axis=-1)
+    joined = w(
+        "Reshape",
+        w("Transpose", w("MatMul", shares, parts[2]), perm=(0, 2, 1, 3)),
+        np.array([0, 4, 6]),
+    )
+    w("Add", w("MatMul", joined, random.random((6, 6))), BIAS)
+
+
+SEES_ALL, SEES_THE_PAST = Attention(heads=3), Attention(heads=3, causal=True)
 NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
 
 
@@ -207,6 +264,8 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (last_by_slice, Select(index=-1)),
         (last_of_many_axes, Select(index=-1)),
         (table, PositionEmbedding()),
+        (attention_to_all, SEES_ALL),
+        (attention_to_the_past, SEES_THE_PAST),
     ],
 )
 def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None:
@@ -214,7 +273,7 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
     write(writer)
     found = compare_structure(canonical(layer), writer.model())
     assert found.equal, [str(each) for each in found.differences]
-    assert len(operations(writer.model())) == 1
+    assert len(operations(writer.model())) == (5 if isinstance(layer, Attention) else 1)
 
 
 @pytest.mark.parametrize(
@@ -233,6 +292,12 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
         (last_feature, Select(index=-1)),
         (first, Select(index=-1)),
         (row, PositionEmbedding()),
+        (attention_to_all, SEES_THE_PAST),
+        (attention_to_all, Attention(heads=2)),
+        (attention_to_the_past, SEES_ALL),
+        (attention_that_is_not_scaled, SEES_ALL),
+        (attention_scaled_by_the_size, SEES_ALL),
+        (attention_of_features_that_lie_otherwise, SEES_ALL),
     ],
 )
 def test_something_else_is_not(write: Callable[[Writer], None], layer) -> None:

@@ -14,6 +14,7 @@ from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
 from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
     GELU,
+    Attention,
     BatchNorm,
     Flatten,
     Input,
@@ -51,7 +52,8 @@ PATCHES = Model(
         Node(name="rows", layer=Reshape(shape=(4, 8))),
         Node(name="tokens", layer=Transpose(axes=(2, 1))),
         Node(name="placed", layer=PositionEmbedding()),
-        Node(name="mean", layer=ReduceMean(), inputs=("placed",)),
+        Node(name="attention", layer=Attention(heads=2, causal=True)),
+        Node(name="mean", layer=ReduceMean()),
         Node(name="last", layer=Select(index=-1), inputs=("placed",)),
     ),
 )

@@ -298,6 +298,28 @@ _LSTM = {
     ),
 }
 
+_ATTENTION = {
+    "attention": classifier((4, 6), W.Attention(heads=2)),
+    "attention-of-one-head": classifier((4, 6), W.Attention(heads=1)),
+    "attention-of-heads-of-one": classifier((3, 4), W.Attention(heads=4)),
+    "attention-without-bias": classifier((4, 6), W.Attention(heads=3, bias=False)),
+    "attention-causal": classifier((5, 6), W.Attention(heads=2, causal=True)),
+    "attention-of-one-step": classifier((1, 6), W.Attention(heads=2, causal=True)),
+    "transformer": graph(
+        (4, 6),
+        ("norm", W.LayerNorm(), ("input",)),
+        ("attention", W.Attention(heads=2, causal=True, bias=False), ("norm",)),
+        ("sum", W.Add(), ("input", "attention")),
+        ("next_norm", W.LayerNorm(), ("sum",)),
+        ("up", W.Linear(out_features=9), ("next_norm",)),
+        ("gelu", W.GELU(), ("up",)),
+        ("down", W.Linear(out_features=6), ("gelu",)),
+        ("next_sum", W.Add(), ("sum", "down")),
+        ("last", W.Select(index=-1), ("next_sum",)),
+        ("logits", W.Linear(out_features=CLASSES), ("last",)),
+    ),
+}
+
 #: What is tested, by the layer type that it tells about and by what is odd about it; first the one
 #: that needs the fewest other types. The names are ids of tests, which files of expected failures
 #: have: renaming one is a change for their authors.
@@ -322,6 +344,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
+    "attention": _ATTENTION,
 }
 #: All of them by name.
 CASES: dict[str, W.Model] = {
@@ -360,7 +383,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("tokens", W.Transpose(axes=(2, 1)), ("rows",)),
         ("placed", W.PositionEmbedding(), ("tokens",)),
         ("norm", W.LayerNorm(), ("placed",)),
-        ("gelu", W.GELU(), ("norm",)),
+        ("attention", W.Attention(heads=2), ("norm",)),
+        ("gelu", W.GELU(), ("attention",)),
         ("sum", W.Add(), ("gelu", "placed")),
         ("mean", W.ReduceMean(), ("sum",)),
         ("last", W.Select(index=-1), ("sum",)),

@@ -53,6 +53,9 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
     ],
     2: [
         st.builds(W.LSTM, hidden=_SMALL),
+        st.builds(
+            W.Attention, heads=st.sampled_from([1, 2]), causal=st.booleans(), bias=st.booleans()
+        ),
         st.just(W.Transpose(axes=(2, 1))),
         st.just(W.PositionEmbedding()),
         st.builds(W.ReduceMean, axis=st.sampled_from([1, 2])),

@@ -19,7 +19,7 @@ from dlb.graph.structure import compare_structure
 from dlb.workload.files import load
 
 from .closeness import assert_same_bits, distance
-from .layer_cases import EVERY_LAYER
+from .layer_cases import CASES, EVERY_LAYER
 from .models import CLASSES, chain, graph, random_batch, random_weights
 from .subject import BATCH, Adapter
 
@@ -110,6 +110,9 @@ MODELS: dict[str, W.Model] = {
         ("by_tanh", W.GELU(approximate="tanh"), ("last_norm",)),
         ("logits", W.Linear(out_features=CLASSES), ("by_tanh",)),
     ),
+    "transformer": CASES["transformer"],
+    "attention": CASES["attention"],
+    "attention-causal": CASES["attention-causal"],
     "patches": EVERY_LAYER["patches"],
     "features-of-a-sequence": graph(
         (4, 6),

@@ -9,8 +9,9 @@ they agree there (:mod:`dlb.proof.files.analytic`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.layout import LAYOUT
 from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
-__all__ = ["Block", "gelu", "layer_normalization"]
+__all__ = ["Block", "attention", "gelu", "layer_normalization"]
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +34,10 @@ _ELEMENTWISE = {"Add", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Sub", "Sum"}
 _OF_GELU = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
 _MEANS = ("ReduceMean", "GlobalAveragePool")
 _OF_NORM = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
+_OF_ATTENTION = LAYOUT | _ELEMENTWISE | {
+    "Einsum", "Expand", "IsNaN", "MatMul", "Max", "Reciprocal", "ReduceMax", "ReduceSum", "Softmax",
+    "Where",
+}  # fmt: skip
 #: Operators of the longest block that is looked for.
 _LONGEST = 30
 #: Relative L2 distance within which a block is a formula: its constants may be float32. The two
@@ -45,12 +51,12 @@ class Block:
 
     Attributes:
         kind, attributes, parameters: of the operation that they are.
-        start: name of the value that they read.
+        starts: names of the values that they read.
     """
 
     kind: str
     attributes: dict[str, Any]
-    start: str
+    starts: tuple[str, ...]
     parameters: int = 0
 
 
@@ -59,10 +65,10 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
     kinds = {"none": _exact_gelu, "tanh": _gelu_by_tanh}
     for start, nodes in _blocks(trace, end, _OF_GELU, ("Erf", "Tanh")):
         x = 2 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
-        found = _run(trace, nodes, start, end.output[0], x)
+        found = _run(trace, nodes, {start: x}, end.output[0])
         for approximate, formula in kinds.items():
             if _near(found.ravel(), formula(x.ravel())):
-                return Block("Gelu", {"approximate": approximate}, start)
+                return Block("Gelu", {"approximate": approximate}, (start,))
     return None
 
 
@@ -83,7 +89,7 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
             for _ in range(4)
         ]
         found = np.concatenate(
-            [_run(trace, nodes, start, end.output[0], x).reshape(-1, shape[-1]) for x in rows]
+            [_run(trace, nodes, {start: x}, end.output[0]).reshape(-1, shape[-1]) for x in rows]
         )
         x = np.concatenate([each.reshape(-1, shape[-1]) for each in rows])
         for epsilon in sorted(number for number in numbers if 0 < number < 1):
@@ -92,8 +98,90 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
             if _near(found, _moved(normal, found)):
                 parameters = sum(each.size for each in constants if each.size == shape[-1])
                 attributes = {"features": shape[-1], "epsilon": six_digits(epsilon)}
-                return Block("LayerNormalization", attributes, start, parameters)
+                return Block("LayerNormalization", attributes, (start,), parameters)
     return None
+
+
+def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
+    """The attention whose last product, of shares and values, is a node, or None.
+
+    It reads queries, keys and values as linear maps, or whatever else, give them: in either order
+    of theirs the numbers tell which is which. What comes after it only arranges numbers.
+    """
+    trace = reader.trace
+    if len(reader.live_inputs(end)) != 2 or len(end.input) != 2:
+        return None
+    nodes = _between_maps(reader, end)
+    inside = {name for node in nodes for name in node.output}
+    starts = sorted({name for node in nodes for name in reader.live_inputs(node)} - inside)
+    if not any(node.op_type in ("Softmax", "Exp") for node in nodes) or len(starts) > 3:
+        return None
+    random = np.random.default_rng(0)
+    given = {name: random.standard_normal(trace.values[name].shape) for name in starts}
+    found = _run(trace, nodes, given, end.output[0])
+    width = _width(reader, starts[0])
+    steps = found.size // trace.batch // width
+    if trace.batch * steps * width != found.size or {x.size for x in given.values()} != {
+        found.size
+    }:
+        return None
+    shaped = {name: x.reshape(trace.batch, steps, width) for name, x in given.items()}
+    of_scores = {trace.values[name].size for name in end.input}
+    heads = [n for n in range(1, width + 1) if trace.batch * n * steps * steps in of_scores]
+    orders = permutations(starts) if len(starts) == 3 else product(starts, repeat=3)
+    for names, count, causal in product(orders, heads, (False, True)):
+        if width % count == 0:
+            queries, keys, values = (shaped[name] for name in names)
+            true = _attended(queries, keys, values, count, causal)
+            if any(_near(found.ravel(), each.ravel()) for each in _arranged(true)):
+                return Block("Attention", {"heads": count, "causal": causal}, names)
+    return None
+
+
+def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes behind a node, as far as linear maps; what only arranges their outputs included."""
+    trace = reader.trace
+    names, waiting = set(end.output), [end]
+    while waiting:
+        for name in reader.live_inputs(waiting.pop()):
+            node = trace.producers.get(name)
+            if node is None or node.op_type not in _OF_ATTENTION or name in names:
+                continue
+            source = reader.source[name]
+            linear = source >= 0 and reader.found[source].kind == "Linear"
+            if node.op_type in LAYOUT or not linear:
+                names.add(name)
+                waiting.append(node)
+        if len(names) > _LONGEST:
+            return []
+    return [node for node in trace.nodes if not names.isdisjoint(node.output)]
+
+
+def _width(reader: Reader, name: str) -> int:
+    """Features of a value [N, T, features], in whatever shape a linear map gives it."""
+    source = reader.source[name]
+    if source >= 0 and reader.found[source].kind == "Linear":
+        return int(reader.found[source].attributes["weight"][0])
+    return int(reader.trace.values[name].shape[-1])
+
+
+def _attended(queries: Array, keys: Array, values: Array, heads: int, causal: bool) -> Array:
+    """softmax(Q K^T / sqrt(d)) V of each head, [N, heads, T, d], from three [N, T, features]."""
+    batch, steps, width = queries.shape
+    q, k, v = (
+        each.reshape(batch, steps, heads, -1).swapaxes(1, 2) for each in (queries, keys, values)
+    )
+    scores = q @ k.swapaxes(2, 3) / math.sqrt(width // heads)
+    if causal:
+        scores = scores + np.triu(np.full((steps, steps), -np.inf), 1)
+    shares = np.exp(scores - scores.max(axis=3, keepdims=True))
+    attended: Array = shares / shares.sum(axis=3, keepdims=True) @ v
+    return attended
+
+
+def _arranged(heads: Array) -> tuple[Array, ...]:
+    """[N, heads, T, d] in the orders in which it may come."""
+    return heads, heads.swapaxes(2, 3), heads.swapaxes(1, 2), heads.transpose(0, 3, 1, 2)
 
 
 def _exact_gelu(x: Array) -> Array:
@@ -171,18 +259,18 @@ def _constants(trace: Trace, nodes: list[onnx.NodeProto]) -> list[Array]:
     return [trace.values[name] for name in names if trace.values[name].dtype.kind == "f"]
 
 
-def _run(trace: Trace, nodes: list[onnx.NodeProto], start: str, end: str, x: Array) -> Array:
-    """What nodes make of a value, in float64."""
+def _run(trace: Trace, nodes: list[onnx.NodeProto], given: Mapping[str, Array], end: str) -> Array:
+    """What nodes make of values, in float64."""
     inside = {name for node in nodes for name in node.output}
-    names = {name for node in nodes for name in node.input if name} - inside - {start}
-    element = helper.np_dtype_to_tensor_dtype(trace.values[start].dtype)
+    names = {name for node in nodes for name in node.input if name} - inside - set(given)
+    element = helper.np_dtype_to_tensor_dtype(trace.values[end].dtype)
     graph = helper.make_graph(
         nodes,
         "block",
-        [helper.make_tensor_value_info(start, element, x.shape)],
+        [helper.make_tensor_value_info(name, element, x.shape) for name, x in given.items()],
         [helper.make_tensor_value_info(end, element, None)],
         [numpy_helper.from_array(np.asarray(trace.values[name]), name) for name in sorted(names)],
     )
     model = helper.make_model(graph, opset_imports=trace.opsets)
     wide = in_precision(model, TensorProto.DOUBLE) if element in REAL_TYPES else model
-    return Evaluator(wide).run({start: x}, [end])[end]
+    return Evaluator(wide).run(given, [end])[end]

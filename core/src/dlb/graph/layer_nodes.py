@@ -264,6 +264,43 @@ def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: li
     pieces.node("Transpose", [hidden], name, name=f"{name}/batch_first", perm=[1, 0, 2])
 
 
+def _attention(
+    pieces: Pieces, name: str, layer: L.Attention, inputs: list[str], given: list[Shape]
+) -> None:
+    """[N, T, F] to heads [N, heads, T, d] three times, scores [N, heads, T, T], and back."""
+    steps, features = given[0]
+    size = features // layer.heads
+    split = pieces.initializer(f"{name}/heads", np.array([0, steps, layer.heads, size]))
+
+    def mapped(each: str, x: str, to: str) -> str:
+        turned = [f"{name}.{each}_weight"]
+        weight = pieces.node("Transpose", turned, f"{name}/{each}/weight", perm=[1, 0])
+        if not layer.bias:
+            return pieces.node("MatMul", [x, weight], to, name=f"{name}/{each}")
+        product = pieces.node("MatMul", [x, weight], f"{to}/product", name=f"{name}/{each}")
+        return pieces.node("Add", [product, f"{name}.{each}_bias"], to, name=f"{name}/{each}/add")
+
+    def divided(each: str, order: list[int]) -> str:
+        made = mapped(each, inputs[0], f"{name}/{each}")
+        parts = pieces.node("Reshape", [made, split], f"{name}/{each}/heads")
+        return pieces.node("Transpose", [parts], f"{name}/{each}/head", perm=order)
+
+    queries, keys = divided("query", [0, 2, 1, 3]), divided("key", [0, 2, 3, 1])
+    values = divided("value", [0, 2, 1, 3])
+    products = pieces.node("MatMul", [queries, keys], f"{name}/products")
+    scale = pieces.initializer(f"{name}/scale", np.array(1 / math.sqrt(size)))
+    scores = pieces.node("Mul", [products, scale], f"{name}/scores")
+    if layer.causal:
+        above = np.triu(np.full((steps, steps), -np.inf), 1)
+        mask = pieces.initializer(f"{name}/mask", above)
+        scores = pieces.node("Add", [scores, mask], f"{name}/masked")
+    shares = pieces.node("Softmax", [scores], f"{name}/shares", axis=-1)
+    mixed = pieces.node("MatMul", [shares, values], f"{name}/mixed", name=name)
+    order = pieces.node("Transpose", [mixed], f"{name}/steps", perm=[0, 2, 1, 3])
+    shape = pieces.initializer(f"{name}/shape", np.array([0, steps, features]))
+    mapped("output", pieces.node("Reshape", [order, shape], f"{name}/joined"), name)
+
+
 def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
     def rule(
         pieces: Pieces, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
@@ -303,4 +340,5 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Embedding: _embedding,
     L.PositionEmbedding: _position_embedding,
     L.LSTM: _lstm,
+    L.Attention: _attention,
 }

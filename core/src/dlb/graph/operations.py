@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from dlb.graph.blocks import gelu, layer_normalization
+from dlb.graph.blocks import attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
@@ -120,7 +120,11 @@ def _gelu(
 def _linear(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """Gemm and MatMul with a constant matrix; the weight's shape as [out, in]."""
+    """Gemm and MatMul with a constant matrix, the weight's shape as [out, in]; and the last product of
+    attention."""
+    block = attention(reader, node)
+    if block is not None:
+        return reader.make(node, block.kind, block.attributes, list(block.starts))
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):
@@ -219,7 +223,7 @@ def _arithmetic(
     last operator of layers that are written out."""
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
     if block is not None:
-        return reader.make(node, block.kind, block.attributes, [block.start], block.parameters)
+        return reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]

@@ -79,7 +79,7 @@ def _draw(layer: L.Layer, name: str, shape: Shape, seed: int) -> npt.NDArray[np.
     parameter = name.split(".")[1]
     if parameter in ("scale", "variance"):
         return np.ones(shape)
-    if parameter in ("bias", "mean"):
+    if parameter.endswith("bias") or parameter == "mean":
         return np.zeros(shape)
     scheme = getattr(layer, "init", "glorot_uniform")
     if scheme in ("zeros", "ones"):

@@ -21,6 +21,7 @@ __all__ = [
     "LSTM",
     "Activation",
     "Add",
+    "Attention",
     "AveragePool",
     "BatchNorm",
     "Concat",
@@ -280,6 +281,29 @@ class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
     init: Initializer = "glorot_uniform"
 
 
+class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
+    """Multi-head self-attention over [N, T, features] (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Queries, keys and values are linear in the input. Their features are divided into ``heads`` of
+    d one after another, and in each the result is ``softmax(Q K^T / sqrt(d)) V``; with ``causal``
+    a step attends to itself and those before it alone. What the heads give, one after another,
+    goes through a last linear map. ONNX MatMul, Reshape, Transpose, Add and Softmax.
+
+    Parameters, each as a linear layer's: ``query_weight``, ``key_weight``, ``value_weight``,
+    ``output_weight`` [features, features], and with ``bias`` ``query_bias``, ``key_bias``,
+    ``value_bias``, ``output_bias`` [features].
+    """
+
+    heads: int
+    causal: bool = False
+    bias: bool = True
+    init: Initializer = "glorot_uniform"
+
+
+#: The linear maps of an attention, in the order of its parameters.
+ATTENTION_MAPS = ("query", "key", "value", "output")
+
+
 Layer = Union[
     Conv,
     Linear,
@@ -304,6 +328,7 @@ Layer = Union[
     Embedding,
     PositionEmbedding,
     LSTM,
+    Attention,
 ]
 Activation = (ReLU, Tanh, Sigmoid, GELU)
 

@@ -86,20 +86,23 @@ def trained_names(model: Model) -> tuple[str, ...]:
 def multiply_adds(model: Model) -> dict[str, int]:
     """Multiply-adds of one sample's forward pass in each layer with a matrix to multiply by.
 
-    Of convolutions, linear and recurrent layers: every weight once for each place it is applied at
-    (a pixel, a time step); biases, activations, pooling and normalisation are not counted, as is
-    the custom (He et al. 2015, arXiv:1512.03385, table 1).
+    Of convolutions, linear, recurrent and attention layers: every weight once for each place it is
+    applied at (a pixel, a time step), and in attention every step's products with every other;
+    biases, activations, pooling and normalisation are not counted, as is the custom (He et al.
+    2015, arXiv:1512.03385, table 1).
     """
     shapes = infer_shapes(model)
     found = {}
     for node in model.wired():
-        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM)):
+        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM, L.Attention)):
             # Channels come first in a map, and last in a sequence.
             out = shapes[node.name]
             places = out[1:] if isinstance(node.layer, L.Conv) else out[:-1]
             weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
             matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
             found[node.name] = math.prod(places) * matrices
+            if isinstance(node.layer, L.Attention):
+                found[node.name] += 2 * math.prod(out) * out[0]
     return found
 
 
@@ -117,6 +120,8 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
         return {"weight": given}
+    if isinstance(layer, L.Attention):
+        return _attention_parameters(layer, given[-1])
     if isinstance(layer, L.LSTM):
         gates = 4 * layer.hidden
         return {
@@ -125,6 +130,11 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
             "bias": (gates,),
         }
     return {}
+
+
+def _attention_parameters(layer: L.Attention, features: int) -> dict[str, Shape]:
+    kinds = {"weight": (features, features)} | ({"bias": (features,)} if layer.bias else {})
+    return {f"{each}_{kind}": kinds[kind] for kind in kinds for each in L.ATTENTION_MAPS}
 
 
 def _with_bias(weight: Shape, bias: bool) -> dict[str, Shape]:
@@ -142,7 +152,7 @@ def _check_attributes(node: Node) -> None:
         "groups",
         "size",
     }
-    at_least_one |= {"entries", "features", "hidden", "shape"}
+    at_least_one |= {"entries", "features", "hidden", "shape", "heads"}
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
         numbers = value if isinstance(value, tuple) else (value,)
@@ -327,6 +337,13 @@ def _lstm(layer: L.LSTM, given: list[Shape]) -> Shape:
     return (given[0][0], layer.hidden)
 
 
+def _attention(layer: L.Attention, given: list[Shape]) -> Shape:
+    _rank(given[0], 2)
+    if given[0][1] % layer.heads:
+        raise _Misfit(f"heads = {layer.heads} must divide {given[0][1]} features")
+    return given[0]
+
+
 _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
     L.Linear: _linear,
@@ -346,4 +363,5 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Embedding: _embedding,
     L.PositionEmbedding: lambda layer, given: _maps(layer, given, 2),
     L.LSTM: _lstm,
+    L.Attention: _attention,
 }

@@ -92,6 +92,36 @@ class Linear(L.Linear):
         return super().forward(inputs, n_batch_axes=inputs.ndim - 1)
 
 
+class SelfAttention(chainer.Chain):
+    """Composed of four linear links, matmul and softmax."""
+
+    def __init__(self, layer: W.Attention, features: int) -> None:
+        super().__init__()
+        self.heads, self.causal = layer.heads, layer.causal
+        with self.init_scope():
+            for name in W.layers.ATTENTION_MAPS:
+                setattr(self, name, Linear(features, features, nobias=not layer.bias))
+
+    def forward(self, inputs: Variable) -> Variable:
+        batch, steps, features = inputs.shape
+        size = features // self.heads
+        queries, keys, values = [
+            F.transpose(F.reshape(each(inputs), (batch, steps, self.heads, size)), order)
+            for each, order in (
+                (self.query, (0, 2, 1, 3)),
+                (self.key, (0, 2, 3, 1)),
+                (self.value, (0, 2, 1, 3)),
+            )
+        ]
+        scores = F.matmul(queries, keys) * (1 / math.sqrt(size))
+        if self.causal:
+            above = self.xp.full((steps, steps), -1e30, scores.dtype)
+            scores = scores + self.xp.triu(above, 1)
+        mixed = F.matmul(F.softmax(scores, axis=3), values)
+        joined = F.reshape(F.transpose(mixed, (0, 2, 1, 3)), (batch, steps, features))
+        return self.output(joined)
+
+
 class BatchNormalization(L.BatchNormalization):
     """Batch normalisation whose running variance is the biased one, as ONNX defines it.
 
@@ -348,6 +378,14 @@ TABLE: dict[type, Entry] = {
             "input_weight": Place("upward.W", _interleaved, one_after_another),
             "recurrent_weight": Place("lateral.W", _interleaved, one_after_another),
             "bias": Place("upward.b", _interleaved, one_after_another),
+        },
+    ),
+    W.Attention: Entry(
+        lambda layer, given: SelfAttention(layer, given[-1]),
+        {
+            f"{name}_{kind}": Place(f"{name}.{place.attribute}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind, place in _WEIGHT.items()
         },
     ),
 }

@@ -50,6 +50,7 @@ LAYERS = {
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
+    "attention": "composed of linear links, matmul and softmax",
 }
 
 OPTIMIZERS = {

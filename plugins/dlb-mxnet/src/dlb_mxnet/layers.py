@@ -139,6 +139,41 @@ class LRN(HybridBlock):
         )
 
 
+class SelfAttention(HybridBlock):
+    """Composed of four dense blocks, batch_dot and softmax."""
+
+    def __init__(self, layer: W.Attention, given: Shape, dtype: str) -> None:
+        super().__init__()
+        self.layer, (self.steps, self.features) = layer, given
+        with self.name_scope():
+            for name in W.layers.ATTENTION_MAPS:
+                dense = nn.Dense(
+                    self.features, flatten=False, use_bias=layer.bias, in_units=self.features
+                )
+                setattr(self, name, dense)
+            if layer.causal:
+                above = np.triu(np.full((1, self.steps, self.steps), -1e30), 1)
+                self.mask = self.params.get_constant("mask", mx.nd.array(above, dtype=dtype))
+
+    def hybrid_forward(self, F: Any, inputs: Any, mask: Any = None) -> Any:
+        heads, steps, size = self.layer.heads, self.steps, self.features // self.layer.heads
+        queries, keys, values = [
+            each(inputs)
+            .reshape((-1, steps, heads, size))
+            .transpose((0, 2, 1, 3))
+            .reshape((-1, steps, size))
+            for each in (self.query, self.key, self.value)
+        ]
+        scores = F.batch_dot(queries, keys, transpose_b=True) / math.sqrt(size)
+        shares = F.softmax(scores if mask is None else F.broadcast_add(scores, mask))
+        mixed = F.batch_dot(shares, values).reshape((-1, heads, steps, size))
+        joined = mixed.transpose((0, 2, 1, 3)).reshape((-1, steps, self.features))
+        return self.output(joined)
+
+    def __repr__(self) -> str:
+        return f"SelfAttention(heads={self.layer.heads}, causal={self.layer.causal})"
+
+
 class LayerNormInDouble(nn.LayerNorm):
     """Composed, for the operator keeps its epsilon in float32."""
 
@@ -430,6 +465,14 @@ TABLE: dict[type, Entry] = {
             "input_weight": Place("l0_i2h_weight", _FROM_ONNX, _TO_ONNX),
             "recurrent_weight": Place("l0_h2h_weight", _FROM_ONNX, _TO_ONNX),
             "bias": Place("l0_i2h_bias", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+    W.Attention: Entry(
+        SelfAttention,
+        {
+            f"{name}_{kind}": Place(f"{name}.{kind}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind in ("weight", "bias")
         },
     ),
 }

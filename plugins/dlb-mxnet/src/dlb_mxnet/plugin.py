@@ -55,6 +55,7 @@ LAYERS = {
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
+    "attention": "composed of dense blocks, batch_dot and softmax",
 }
 
 OPTIMIZERS = {

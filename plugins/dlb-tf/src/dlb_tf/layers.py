@@ -246,6 +246,37 @@ class PositionEmbedding(K.Layer):
         return {"shape": tuple(self.table.shape)}
 
 
+class MultiHeadAttention(K.MultiHeadAttention):
+    """Scaled in the model's dtype; Keras' own keeps its scale in float32."""
+
+    def _compute_attention(
+        self, query: Any, key: Any, value: Any, attention_mask: Any = None, *_: Any
+    ) -> tuple[Any, None]:
+        scale = np.float64(self.key_dim) ** -0.5
+        mask = None if attention_mask is None else keras.ops.expand_dims(attention_mask, 1)
+        return keras.ops.dot_product_attention(query, key, value, mask=mask, scale=scale), None
+
+
+class SelfAttention(K.Layer):
+    """Keras' multi-head attention of a sequence with itself."""
+
+    def __init__(self, layer: W.Attention, features: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.heads, self.causal = layer.heads, layer.causal
+        self.attention = MultiHeadAttention(
+            layer.heads, features // layer.heads, use_bias=layer.bias, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.attention.build(input_shape, input_shape)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.attention(inputs, inputs, use_causal_mask=self.causal)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"heads": self.heads, "causal": self.causal}
+
+
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -406,6 +437,28 @@ def _reduce_mean(layer: W.ReduceMean, given: Given) -> list[K.Layer]:
     return [K.GlobalAveragePooling1D(data_format=order, dtype=given.dtype)]
 
 
+def _attention_places(layer: W.Attention, given: Given) -> Mapping[str, Place]:
+    """Keras keeps kernels [features, heads, d], the last one [heads, d, features]."""
+    features = given.shape[-1]
+    apart, whole = (layer.heads, features // layer.heads), (features,)
+    places = {}
+    for name in W.layers.ATTENTION_MAPS:
+        kernel, bias = (
+            ((*apart, features), whole) if name == "output" else ((features, *apart), apart)
+        )
+        dense = f"attention.{name}_dense"
+        places[f"{name}_weight"] = Place(
+            f"{dense}.kernel",
+            lambda w, shape=kernel: w.T.reshape(shape),
+            lambda w: w.reshape(features, features).T,
+        )
+        if layer.bias:
+            places[f"{name}_bias"] = Place(
+                f"{dense}.bias", lambda b, shape=bias: b.reshape(shape), np.ravel
+            )
+    return places
+
+
 def _lstm_places(layer: W.LSTM, given: Given) -> Mapping[str, Place]:
     # ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output.
     from_onnx, to_onnx = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
@@ -489,6 +542,10 @@ TABLE: dict[type, Entry] = {
     W.LSTM: Entry(
         lambda layer, given: [K.LSTM(layer.hidden, return_sequences=True, dtype=given.dtype)],
         _lstm_places,
+    ),
+    W.Attention: Entry(
+        lambda layer, given: [SelfAttention(layer, given.shape[-1], dtype=given.dtype)],
+        _attention_places,
     ),
 }
 

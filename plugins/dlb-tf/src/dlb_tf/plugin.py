@@ -55,6 +55,7 @@ LAYERS = {
     "embedding": "native",
     "position_embedding": "native: a weight that is added",
     "lstm": "native",
+    "attention": "native, with its scale in the dtype of the model, which Keras keeps in float32",
 }
 
 OPTIMIZERS = {

@@ -161,6 +161,27 @@ class LastAxisLSTM(nn.LSTM):
         return super().forward(inputs)[0]
 
 
+class SelfAttention(nn.Module):
+    """Four linear layers around scaled_dot_product_attention."""
+
+    def __init__(self, layer: W.Attention, features: int) -> None:
+        super().__init__()
+        self.heads, self.causal = layer.heads, layer.causal
+        for name in W.layers.ATTENTION_MAPS:
+            self.add_module(name, nn.Linear(features, features, layer.bias))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        heads = [
+            each(inputs).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for each in (self.query, self.key, self.value)
+        ]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=self.causal)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, causal={self.causal}"
+
+
 class Padded(nn.Module):
     """Uneven pads, which torch writes as a pad before the layer.
 
@@ -311,6 +332,14 @@ TABLE: dict[type, Entry] = {
             "input_weight": Place("weight_ih_l0", _FROM_ONNX, _TO_ONNX),
             "recurrent_weight": Place("weight_hh_l0", _FROM_ONNX, _TO_ONNX),
             "bias": Place("bias_ih_l0", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+    W.Attention: Entry(
+        lambda layer, given: SelfAttention(layer, given[-1]),
+        {
+            f"{name}_{kind}": Place(f"{name}.{kind}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind in ("weight", "bias")
         },
     ),
 }

@@ -49,6 +49,7 @@ LAYERS = {
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
+    "attention": "native: Linear, and scaled_dot_product_attention between",
 }
 
 #: The first of each is the default.
