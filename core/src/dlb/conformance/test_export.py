@@ -63,6 +63,40 @@ MODELS: dict[str, W.Model] = {
         W.Dropout(rate=0.5),
         W.Linear(out_features=CLASSES),
     ),
+    "layers-of-a-mobile-network": graph(
+        (3, 12, 10),
+        (
+            "stem",
+            W.Conv(out_channels=4, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)),
+            ("input",),
+        ),
+        (
+            "deep",
+            W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1), groups=4, bias=False),
+            ("stem",),
+        ),
+        ("norm", W.BatchNorm(), ("deep",)),
+        ("relu", W.ReLU(), ("norm",)),
+        ("point", W.Conv(out_channels=8, kernel=(1, 1)), ("relu",)),
+        (
+            "strided",
+            W.Conv(out_channels=16, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1), groups=8),
+            ("point",),
+        ),
+        (
+            "dilated",
+            W.Conv(out_channels=6, kernel=(3, 3), pads=(2, 2, 2, 2), dilation=(2, 2)),
+            ("strided",),
+        ),
+        (
+            "dilated_deep",
+            W.Conv(out_channels=6, kernel=(2, 2), pads=(1, 1, 1, 1), dilation=(2, 1), groups=6),
+            ("dilated",),
+        ),
+        ("pooled", W.GlobalAveragePool(), ("dilated_deep",)),
+        ("flat", W.Flatten(), ("pooled",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "uneven-windows": graph(
         (3, 9, 8),
         (

@@ -1,4 +1,5 @@
-"""The layers a model is made of. Each means one named ONNX operator with explicit attributes.
+"""The layers a model is made of. Each means named ONNX operators, one or a few, with explicit
+attributes.
 
 Nothing here is left to a framework's default: pads, rounding of the output size, whether padding
 is counted, epsilon and its place, gate order. Feature maps are [N, C, H, W], sequences
