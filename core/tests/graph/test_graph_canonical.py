@@ -13,13 +13,21 @@ from dlb.errors import RequestError, UnsupportedError, WorkloadError
 from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
 from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
+    GELU,
+    Attention,
     BatchNorm,
     Flatten,
     Input,
+    LayerNorm,
     Linear,
     Model,
     Node,
+    PositionEmbedding,
+    ReduceMean,
+    Reshape,
+    Select,
     Sigmoid,
+    Transpose,
     infer_shapes,
     layer_types,
     parameter_shapes,
@@ -33,9 +41,23 @@ EXTRA = Model(
         Node(name="fc", layer=Linear(out_features=3)),
         Node(name="sigmoid", layer=Sigmoid()),
         Node(name="bn", layer=BatchNorm()),
+        Node(name="ln", layer=LayerNorm()),
+        Node(name="gelu", layer=GELU()),
+        Node(name="by_tanh", layer=GELU(approximate="tanh")),
     ),
 )
-ALL = {**MODELS, "extra": EXTRA}
+PATCHES = Model(
+    input=Input(shape=(2, 4, 4)),
+    nodes=(
+        Node(name="rows", layer=Reshape(shape=(4, 8))),
+        Node(name="tokens", layer=Transpose(axes=(2, 1))),
+        Node(name="placed", layer=PositionEmbedding()),
+        Node(name="attention", layer=Attention(heads=2, causal=True)),
+        Node(name="mean", layer=ReduceMean()),
+        Node(name="last", layer=Select(index=-1), inputs=("placed",)),
+    ),
+)
+ALL = {**MODELS, "extra": EXTRA, "patches": PATCHES}
 
 
 def given(model: Model, batch: int = 3):

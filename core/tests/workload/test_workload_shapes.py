@@ -123,6 +123,18 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.Linear(out_features=10), (1, 28, 28), "put a flatten before it"),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (10,), "needs 3 axes"),
     (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
+    (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
+    (W.Reshape(shape=(2, 4)), (3, 2), "holds 8 numbers, not 6"),
+    (W.Reshape(shape=(1, 2, 3, 1)), (3, 2), "3 axes beside the batch at most"),
+    (W.Transpose(axes=(1, 2)), (3, 4, 5), "must be 1 (the batch is 0) to 3, each once"),
+    (W.Transpose(axes=(0, 1)), (3, 4), "must be 1 (the batch is 0) to 2, each once"),
+    (W.ReduceMean(axis=0), (3, 4), "must be 1 (the batch is 0) or 2"),
+    (W.ReduceMean(), (3, 4, 5), "needs 2 axes"),
+    (W.Select(index=3), (3, 4), "index = 3 is not one of 3 along axis 1"),
+    (W.Select(axis=2, index=-5), (3, 4), "index = -5 is not one of 4 along axis 2"),
+    (W.PositionEmbedding(), (3,), "needs 2 axes"),
+    (W.Attention(heads=4), (3, 6), "heads = 4 must divide 6 features"),
+    (W.Attention(heads=2), (6,), "needs 2 axes"),
     (W.LSTM(hidden=4), (10,), "needs 2 axes"),
     (W.Add(), (3,), "needs two inputs of one shape"),
     (W.Concat(axis=1), (3,), "needs two inputs or more"),
@@ -147,6 +159,10 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
     (W.Conv(out_channels=1, kernel=(1, 0)), "kernel = (1, 0) must be at least 1"),
     (W.Conv(out_channels=1, kernel=(1, 1), pads=(0, 0, -1, 0)), "must not be negative"),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2), pads=(2, 0, 0, 0)), "smaller than kernel"),
+    (W.Reshape(shape=()), "shape is empty"),
+    (W.Reshape(shape=(64, 0)), "must be at least 1"),
+    (W.Transpose(axes=()), "axes is empty"),
+    (W.Attention(heads=0), "heads = 0 must be at least 1"),
     (W.LRN(size=4), "size = 4 must be odd"),
     (W.Dropout(rate=1.0), "rate = 1.0 must be in [0, 1)"),
     (W.BatchNorm(momentum=1.5), "momentum = 1.5 must be in [0, 1]"),
@@ -258,6 +274,8 @@ def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     for node in graph.node:
         if node.op_type == "Conv":
             total += math.prod(shapes[node.output[0]][2:]) * math.prod(sizes[node.input[1]])
+        elif node.op_type == "MatMul" and len(sizes[node.input[1]]) == 4:
+            total += math.prod(shapes[node.output[0]][1:]) * sizes[node.input[0]][-1]
         elif node.op_type in ("Gemm", "MatMul"):
             total += math.prod(shapes[node.output[0]][1:-1]) * math.prod(sizes[node.input[1]])
         elif node.op_type == "LSTM":

@@ -26,6 +26,7 @@ OF_WORKLOADS = {
     "workers": "--workers",
     "variants": "--variant",
     "data": "--data",
+    "changes": "--set",
     "levels": "--level",
     "trajectory_steps": "--steps",
 }

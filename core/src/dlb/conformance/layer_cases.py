@@ -21,6 +21,28 @@ _BATCH_NORM = {
     ),
 }
 
+_LAYER_NORM = {
+    "layer_norm-of-features": chain((6,), W.LayerNorm(), W.Linear(out_features=CLASSES)),
+    "layer_norm-of-features-odd-numbers": chain(
+        (6,), W.LayerNorm(epsilon=0.2), W.Linear(out_features=CLASSES)
+    ),
+    "layer_norm-of-a-sequence": chain(
+        (4, 6), W.LayerNorm(epsilon=1e-6), W.Linear(out_features=CLASSES)
+    ),
+    "layer_norm-as-logits": chain((4, CLASSES), W.LayerNorm(epsilon=0.03)),
+    "layer_norm-after-flatten": classifier(
+        IMAGE, W.Conv(out_channels=4, kernel=(3, 3)), W.Flatten(), W.LayerNorm()
+    ),
+    "layer_norm-in-a-residual": graph(
+        (4, 6),
+        ("norm", W.LayerNorm(), ("input",)),
+        ("hidden", W.Linear(out_features=6), ("norm",)),
+        ("sum", W.Add(), ("hidden", "input")),
+        ("last_norm", W.LayerNorm(epsilon=1e-3), ("sum",)),
+        ("logits", W.Linear(out_features=CLASSES), ("last_norm",)),
+    ),
+}
+
 _LRN = {
     "lrn-of-3": classifier((7, 4, 3), W.LRN(size=3, alpha=0.4, beta=0.6, bias=1.7)),
     "lrn-of-5": classifier((7, 4, 3), W.LRN(size=5, alpha=0.9, beta=0.75, bias=2.0)),
@@ -52,6 +74,14 @@ def _activation(layer: W.Layer) -> dict[str, W.Model]:
         f"{kind}-of-a-sequence": chain((4, 6), layer, logits),
     }
 
+
+_GELU = {
+    **_activation(W.GELU()),
+    **{
+        f"gelu-by-tanh{name.removeprefix('gelu')}": model
+        for name, model in _activation(W.GELU(approximate="tanh")).items()
+    },
+}
 
 _DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
 
@@ -178,6 +208,71 @@ _ADD = {
     ),
 }
 
+_RESHAPE = {
+    "reshape-features-to-a-sequence": chain(
+        (6,), W.Reshape(shape=(2, 3)), W.Linear(out_features=CLASSES)
+    ),
+    "reshape-features-to-maps": classifier(
+        (24,), W.Reshape(shape=(2, 4, 3)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "reshape-maps-to-a-sequence": classifier(
+        (2, 4, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Reshape(shape=(4, 6)), W.Tanh()
+    ),
+    "reshape-maps-to-other-channels": classifier(
+        (2, 4, 3), W.Reshape(shape=(4, 2, 3)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "reshape-maps-across-channels": classifier(
+        (2, 4, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Reshape(shape=(3, 8))
+    ),
+    "reshape-and-its-reader": graph(
+        (2, 4, 3),
+        ("pixels", W.Reshape(shape=(2, 12)), ("input",)),
+        ("tokens", W.Transpose(axes=(2, 1)), ("pixels",)),
+        ("left", W.Linear(out_features=CLASSES), ("tokens",)),
+        ("right", W.Linear(out_features=CLASSES), ("pixels",)),
+        ("both", W.Concat(axis=1), ("left", "right")),
+    ),
+}
+
+_TRANSPOSE = {
+    "transpose-of-a-sequence": classifier((4, 6), W.Transpose(axes=(2, 1))),
+    "transpose-of-maps": classifier(
+        (2, 4, 3), W.Transpose(axes=(3, 1, 2)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "transpose-rows-and-columns": classifier((2, 4, 3), W.Transpose(axes=(1, 3, 2)), W.Tanh()),
+    "transpose-to-the-same": classifier((2, 4, 3), W.Transpose(axes=(1, 2, 3))),
+    "patches": classifier(
+        (3, 6, 4),
+        W.Conv(out_channels=4, kernel=(2, 2), stride=(2, 2)),
+        W.Reshape(shape=(4, 6)),
+        W.Transpose(axes=(2, 1)),
+    ),
+}
+
+_REDUCE_MEAN = {
+    "reduce_mean-over-time": classifier((4, 6), W.ReduceMean()),
+    "reduce_mean-over-features": classifier((4, 6), W.ReduceMean(axis=2)),
+    "reduce_mean-after-a-linear": classifier((4, 6), W.Linear(out_features=3), W.ReduceMean()),
+}
+
+_SELECT = {
+    "select-first": classifier((4, 6), W.Select(index=0)),
+    "select-last": classifier((4, 6), W.Tanh(), W.Select(index=-1)),
+    "select-a-feature": classifier((4, 6), W.Tanh(), W.Select(axis=2, index=2)),
+    "select-the-only": classifier((1, 6), W.Tanh(), W.Select(index=0)),
+}
+
+_POSITION_EMBEDDING = {
+    "position_embedding": classifier((4, 6), W.PositionEmbedding()),
+    "position_embedding-of-tokens": chain(
+        (4,),
+        W.Embedding(entries=7, features=3),
+        W.PositionEmbedding(),
+        W.Linear(out_features=CLASSES),
+        kind="index",
+    ),
+}
+
 _EMBEDDING = {
     "embedding": chain(
         (4,), W.Embedding(entries=7, features=3), W.Linear(out_features=CLASSES), kind="index"
@@ -203,23 +298,53 @@ _LSTM = {
     ),
 }
 
+_ATTENTION = {
+    "attention": classifier((4, 6), W.Attention(heads=2)),
+    "attention-of-one-head": classifier((4, 6), W.Attention(heads=1)),
+    "attention-of-heads-of-one": classifier((3, 4), W.Attention(heads=4)),
+    "attention-without-bias": classifier((4, 6), W.Attention(heads=3, bias=False)),
+    "attention-causal": classifier((5, 6), W.Attention(heads=2, causal=True)),
+    "attention-of-one-step": classifier((1, 6), W.Attention(heads=2, causal=True)),
+    "transformer": graph(
+        (4, 6),
+        ("norm", W.LayerNorm(), ("input",)),
+        ("attention", W.Attention(heads=2, causal=True, bias=False), ("norm",)),
+        ("sum", W.Add(), ("input", "attention")),
+        ("next_norm", W.LayerNorm(), ("sum",)),
+        ("up", W.Linear(out_features=9), ("next_norm",)),
+        ("gelu", W.GELU(), ("up",)),
+        ("down", W.Linear(out_features=6), ("gelu",)),
+        ("next_sum", W.Add(), ("sum", "down")),
+        ("last", W.Select(index=-1), ("next_sum",)),
+        ("logits", W.Linear(out_features=CLASSES), ("last",)),
+    ),
+}
+
 #: What is tested, by the layer type that it tells about and by what is odd about it; first the one
 #: that needs the fewest other types. The names are ids of tests, which files of expected failures
 #: have: renaming one is a change for their authors.
 BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
     "batch_norm": _BATCH_NORM,
+    "layer_norm": _LAYER_NORM,
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
     "tanh": _activation(W.Tanh()),
     "sigmoid": _activation(W.Sigmoid()),
+    "gelu": _GELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
+    "reshape": _RESHAPE,
+    "transpose": _TRANSPOSE,
+    "reduce_mean": _REDUCE_MEAN,
+    "select": _SELECT,
     "concat": _CONCAT,
     "add": _ADD,
     "embedding": _EMBEDDING,
+    "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
+    "attention": _ATTENTION,
 }
 #: All of them by name.
 CASES: dict[str, W.Model] = {
@@ -251,6 +376,21 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("logits", W.Linear(out_features=CLASSES), ("joined",)),
     ),
     "sequence": CASES["language-model"],
+    "patches": graph(
+        (3, 6, 4),
+        ("conv", W.Conv(out_channels=6, kernel=(2, 2), stride=(2, 2)), ("input",)),
+        ("rows", W.Reshape(shape=(6, 6)), ("conv",)),
+        ("tokens", W.Transpose(axes=(2, 1)), ("rows",)),
+        ("placed", W.PositionEmbedding(), ("tokens",)),
+        ("norm", W.LayerNorm(), ("placed",)),
+        ("attention", W.Attention(heads=2), ("norm",)),
+        ("gelu", W.GELU(), ("attention",)),
+        ("sum", W.Add(), ("gelu", "placed")),
+        ("mean", W.ReduceMean(), ("sum",)),
+        ("last", W.Select(index=-1), ("sum",)),
+        ("both", W.Concat(axis=1), ("mean", "last")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
     "features": graph(
         (6,),
         ("hidden", W.Linear(out_features=7), ("input",)),

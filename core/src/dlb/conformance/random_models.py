@@ -48,15 +48,25 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
             bias=st.sampled_from([1.0, 2.0]),
         ),
         st.just(W.GlobalAveragePool()),
+        st.builds(W.Transpose, axes=st.permutations([1, 2, 3]).map(tuple)),
         st.just(W.Flatten()),
     ],
     2: [
         st.builds(W.LSTM, hidden=_SMALL),
+        st.builds(
+            W.Attention, heads=st.sampled_from([1, 2]), causal=st.booleans(), bias=st.booleans()
+        ),
+        st.just(W.Transpose(axes=(2, 1))),
+        st.just(W.PositionEmbedding()),
+        st.builds(W.ReduceMean, axis=st.sampled_from([1, 2])),
+        st.builds(W.Select, axis=st.sampled_from([1, 2]), index=st.sampled_from([0, -1])),
+        st.builds(W.LayerNorm, epsilon=_EPSILON),
         st.builds(W.Linear, out_features=_SMALL, bias=st.booleans()),
     ],
     1: [
         st.builds(W.Linear, out_features=st.integers(1, 6), bias=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON),
+        st.builds(W.LayerNorm, epsilon=_EPSILON),
         st.just(W.Flatten()),
     ],
 }
@@ -64,6 +74,7 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.ReLU()),
     st.just(W.Tanh()),
     st.just(W.Sigmoid()),
+    st.builds(W.GELU, approximate=st.sampled_from(["none", "tanh"])),
     st.just(W.Dropout(rate=0.0)),
 ]
 
@@ -107,10 +118,22 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
             return W.Node(
                 name=name, layer=layer, inputs=tuple(draw(st.permutations([newest, older])))
             )
-    layer = draw(st.one_of(*_LAYERS[rank], *_ANYWHERE))
+    reshapes = st.builds(W.Reshape, shape=st.sampled_from(_split(shapes[newest])))
+    layer = draw(st.one_of(*_LAYERS[rank], *_ANYWHERE, reshapes))
     if W.type_name(layer) not in types:
         layer = W.ReLU()
     return W.Node(name=name, layer=layer, inputs=(newest,))
+
+
+def _split(shape: Shape) -> list[Shape]:
+    """Other shapes of as many numbers: an axis made of two, or two of one that is even."""
+    joined = [(*shape[:k], shape[k] * shape[k + 1], *shape[k + 2 :]) for k in range(len(shape) - 1)]
+    halved = [
+        (*shape[:k], 2, size // 2, *shape[k + 1 :])
+        for k, size in enumerate(shape)
+        if size % 2 == 0 and len(shape) < 3
+    ]
+    return [*joined, *halved, shape]
 
 
 def _shapes(given: W.Input, nodes: list[W.Node]) -> dict[str, Shape] | None:

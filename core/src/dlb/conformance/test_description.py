@@ -154,11 +154,18 @@ APART: dict[str, tuple[W.Layer, ...]] = {
         W.Conv(out_channels=2, kernel=(3, 3), groups=2),
     ),
     "batch_norm": (W.BatchNorm(epsilon=0.03), W.BatchNorm(epsilon=0.2)),
+    "gelu": (W.GELU(), W.GELU(approximate="tanh")),
     "lrn": (W.LRN(size=3, alpha=0.4), W.LRN(size=3, alpha=0.2)),
     "max_pool": tuple(W.MaxPool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))),
     "average_pool": tuple(
         W.AveragePool(kernel=(2, 2), stride=stride) for stride in ((1, 1), (2, 2))
     ),
+    "attention": (
+        W.Attention(heads=5),
+        W.Attention(heads=5, causal=True),
+    ),
+    "reshape": (W.Reshape(shape=(4, 3, 5)), W.Reshape(shape=(2, 5, 6))),
+    "transpose": (W.Transpose(axes=(1, 3, 2)), W.Transpose(axes=(2, 1, 3))),
     "dropout": (W.Dropout(rate=0.2), W.Dropout(rate=0.3)),
 }
 
@@ -167,7 +174,7 @@ APART: dict[str, tuple[W.Layer, ...]] = {
 def test_what_was_built_is_told_with_its_attributes(adapter: Adapter, kind: str) -> None:
     told = []
     for layer in APART[kind]:
-        model = classifier((2, 6, 5), layer, W.ReLU())
+        model = classifier((6, 5) if kind == "attention" else (2, 6, 5), layer, W.ReLU())
         adapter.require(model)
         dtype = adapter.described.dtypes[0]
         said = adapter.build(model, random_weights(model), dtype).native_layers()

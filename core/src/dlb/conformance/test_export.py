@@ -19,7 +19,7 @@ from dlb.graph.structure import compare_structure
 from dlb.workload.files import load
 
 from .closeness import assert_same_bits, distance
-from .layer_cases import EVERY_LAYER
+from .layer_cases import CASES, EVERY_LAYER
 from .models import CLASSES, chain, graph, random_batch, random_weights
 from .subject import BATCH, Adapter
 
@@ -63,6 +63,40 @@ MODELS: dict[str, W.Model] = {
         W.Dropout(rate=0.5),
         W.Linear(out_features=CLASSES),
     ),
+    "layers-of-a-mobile-network": graph(
+        (3, 12, 10),
+        (
+            "stem",
+            W.Conv(out_channels=4, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)),
+            ("input",),
+        ),
+        (
+            "deep",
+            W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1), groups=4, bias=False),
+            ("stem",),
+        ),
+        ("norm", W.BatchNorm(), ("deep",)),
+        ("relu", W.ReLU(), ("norm",)),
+        ("point", W.Conv(out_channels=8, kernel=(1, 1)), ("relu",)),
+        (
+            "strided",
+            W.Conv(out_channels=16, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1), groups=8),
+            ("point",),
+        ),
+        (
+            "dilated",
+            W.Conv(out_channels=6, kernel=(3, 3), pads=(2, 2, 2, 2), dilation=(2, 2)),
+            ("strided",),
+        ),
+        (
+            "dilated_deep",
+            W.Conv(out_channels=6, kernel=(2, 2), pads=(1, 1, 1, 1), dilation=(2, 1), groups=6),
+            ("dilated",),
+        ),
+        ("pooled", W.GlobalAveragePool(), ("dilated_deep",)),
+        ("flat", W.Flatten(), ("pooled",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "uneven-windows": graph(
         (3, 9, 8),
         (
@@ -90,6 +124,36 @@ MODELS: dict[str, W.Model] = {
         W.BatchNorm(epsilon=1e-3),
         W.ReLU(),
         W.Linear(out_features=CLASSES, bias=False),
+    ),
+    "features-with-layer_norm": graph(
+        (6,),
+        ("hidden", W.Linear(out_features=6, bias=False), ("input",)),
+        ("norm", W.LayerNorm(epsilon=1e-3), ("hidden",)),
+        ("relu", W.ReLU(), ("norm",)),
+        ("sum", W.Add(), ("relu", "norm")),
+        ("logits", W.Linear(out_features=CLASSES), ("sum",)),
+    ),
+    "layers-of-a-transformer": graph(
+        (4, 6),
+        ("norm", W.LayerNorm(), ("input",)),
+        ("up", W.Linear(out_features=8), ("norm",)),
+        ("gelu", W.GELU(), ("up",)),
+        ("down", W.Linear(out_features=6), ("gelu",)),
+        ("sum", W.Add(), ("down", "input")),
+        ("last_norm", W.LayerNorm(epsilon=1e-6), ("sum",)),
+        ("by_tanh", W.GELU(approximate="tanh"), ("last_norm",)),
+        ("logits", W.Linear(out_features=CLASSES), ("by_tanh",)),
+    ),
+    "transformer": CASES["transformer"],
+    "attention": CASES["attention"],
+    "attention-causal": CASES["attention-causal"],
+    "patches": EVERY_LAYER["patches"],
+    "features-of-a-sequence": graph(
+        (4, 6),
+        ("mean", W.ReduceMean(axis=2), ("input",)),
+        ("one", W.Select(axis=2, index=3), ("input",)),
+        ("both", W.Concat(axis=1), ("mean", "one")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
     ),
     "features": EVERY_LAYER["features"],
     "sequence": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -125,6 +126,13 @@ def _batch_norm(
     )
 
 
+def _layer_norm(
+    pieces: Pieces, name: str, layer: L.LayerNorm, inputs: list[str], given: list[Shape]
+) -> None:
+    parameters = [f"{name}.scale", f"{name}.bias"]
+    pieces.node("LayerNormalization", inputs + parameters, name, axis=-1, epsilon=layer.epsilon)
+
+
 def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]) -> None:
     pieces.node(
         "LRN",
@@ -159,6 +167,29 @@ def _pool(
     )
 
 
+def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: list[Shape]) -> None:
+    """Half of x times one and a bent x; opset 17 has no Gelu."""
+
+    def number(what: str, value: float) -> str:
+        return pieces.initializer(f"{name}/{what}", np.array(value))
+
+    (x,) = inputs
+    if layer.approximate == "none":
+        scaled = pieces.node("Div", [x, number("root_of_two", math.sqrt(2))], f"{name}/scaled")
+        bent = pieces.node("Erf", [scaled], f"{name}/erf")
+    else:
+        square = pieces.node("Mul", [x, x], f"{name}/square")
+        cube = pieces.node("Mul", [square, x], f"{name}/cube")
+        part = pieces.node("Mul", [cube, number("of_cube", 0.044715)], f"{name}/part")
+        both = pieces.node("Add", [x, part], f"{name}/both")
+        scale = number("scale", math.sqrt(2 / math.pi))
+        scaled = pieces.node("Mul", [both, scale], f"{name}/scaled")
+        bent = pieces.node("Tanh", [scaled], f"{name}/tanh")
+    raised = pieces.node("Add", [bent, number("one", 1.0)], f"{name}/raised")
+    half = pieces.node("Mul", [x, number("half", 0.5)], f"{name}/half_of_input")
+    pieces.node("Mul", [half, raised], name)
+
+
 def _dropout(
     pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
 ) -> None:
@@ -170,6 +201,39 @@ def _dropout(
         return
     rate = 0.0 if pieces.training else layer.rate
     pieces.node("Dropout", [*inputs, pieces.initializer(f"{name}/rate", np.array(rate))], name)
+
+
+def _reshape(
+    pieces: Pieces, name: str, layer: L.Reshape, inputs: list[str], given: list[Shape]
+) -> None:
+    """The batch, 0, stays what it is."""
+    shape = pieces.initializer(f"{name}/shape", np.array([0, *layer.shape]))
+    pieces.node("Reshape", [*inputs, shape], name)
+
+
+def _transpose(
+    pieces: Pieces, name: str, layer: L.Transpose, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Transpose", inputs, name, perm=[0, *layer.axes])
+
+
+def _reduce_mean(
+    pieces: Pieces, name: str, layer: L.ReduceMean, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("ReduceMean", inputs, name, axes=[layer.axis], keepdims=0)
+
+
+def _select(
+    pieces: Pieces, name: str, layer: L.Select, inputs: list[str], given: list[Shape]
+) -> None:
+    index = pieces.initializer(f"{name}/index", np.array(layer.index))
+    pieces.node("Gather", [*inputs, index], name, axis=layer.axis)
+
+
+def _position_embedding(
+    pieces: Pieces, name: str, layer: L.PositionEmbedding, inputs: list[str], given: list[Shape]
+) -> None:
+    pieces.node("Add", [*inputs, f"{name}.weight"], name)
 
 
 def _embedding(
@@ -200,6 +264,43 @@ def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: li
     pieces.node("Transpose", [hidden], name, name=f"{name}/batch_first", perm=[1, 0, 2])
 
 
+def _attention(
+    pieces: Pieces, name: str, layer: L.Attention, inputs: list[str], given: list[Shape]
+) -> None:
+    """[N, T, F] to heads [N, heads, T, d] three times, scores [N, heads, T, T], and back."""
+    steps, features = given[0]
+    size = features // layer.heads
+    split = pieces.initializer(f"{name}/heads", np.array([0, steps, layer.heads, size]))
+
+    def mapped(each: str, x: str, to: str) -> str:
+        turned = [f"{name}.{each}_weight"]
+        weight = pieces.node("Transpose", turned, f"{name}/{each}/weight", perm=[1, 0])
+        if not layer.bias:
+            return pieces.node("MatMul", [x, weight], to, name=f"{name}/{each}")
+        product = pieces.node("MatMul", [x, weight], f"{to}/product", name=f"{name}/{each}")
+        return pieces.node("Add", [product, f"{name}.{each}_bias"], to, name=f"{name}/{each}/add")
+
+    def divided(each: str, order: list[int]) -> str:
+        made = mapped(each, inputs[0], f"{name}/{each}")
+        parts = pieces.node("Reshape", [made, split], f"{name}/{each}/heads")
+        return pieces.node("Transpose", [parts], f"{name}/{each}/head", perm=order)
+
+    queries, keys = divided("query", [0, 2, 1, 3]), divided("key", [0, 2, 3, 1])
+    values = divided("value", [0, 2, 1, 3])
+    products = pieces.node("MatMul", [queries, keys], f"{name}/products")
+    scale = pieces.initializer(f"{name}/scale", np.array(1 / math.sqrt(size)))
+    scores = pieces.node("Mul", [products, scale], f"{name}/scores")
+    if layer.causal:
+        above = np.triu(np.full((steps, steps), -np.inf), 1)
+        mask = pieces.initializer(f"{name}/mask", above)
+        scores = pieces.node("Add", [scores, mask], f"{name}/masked")
+    shares = pieces.node("Softmax", [scores], f"{name}/shares", axis=-1)
+    mixed = pieces.node("MatMul", [shares, values], f"{name}/mixed", name=name)
+    order = pieces.node("Transpose", [mixed], f"{name}/steps", perm=[0, 2, 1, 3])
+    shape = pieces.initializer(f"{name}/shape", np.array([0, steps, features]))
+    mapped("output", pieces.node("Reshape", [order, shape], f"{name}/joined"), name)
+
+
 def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
     def rule(
         pieces: Pieces, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
@@ -219,6 +320,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Conv: _conv,
     L.Linear: _linear,
     L.BatchNorm: _batch_norm,
+    L.LayerNorm: _layer_norm,
     L.LRN: _lrn,
     L.MaxPool: _pool,
     L.AveragePool: _pool,
@@ -226,10 +328,17 @@ _RULES: dict[type, Callable[..., None]] = {
     L.ReLU: _plain("Relu"),
     L.Tanh: _plain("Tanh"),
     L.Sigmoid: _plain("Sigmoid"),
+    L.GELU: _gelu,
     L.Dropout: _dropout,
     L.Add: _plain("Add"),
     L.Concat: _concat,
     L.Flatten: _plain("Flatten", axis=1),
+    L.Reshape: _reshape,
+    L.Transpose: _transpose,
+    L.ReduceMean: _reduce_mean,
+    L.Select: _select,
     L.Embedding: _embedding,
+    L.PositionEmbedding: _position_embedding,
     L.LSTM: _lstm,
+    L.Attention: _attention,
 }

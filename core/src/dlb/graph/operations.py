@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import onnx
 
+from dlb.graph.blocks import attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
@@ -56,13 +58,18 @@ def _clip(
 def _global_average(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    if node.op_type == "ReduceMean":
+    """Over both axes of a map, or over others: told by how many numbers each mean is of."""
+    shape = reader.trace.values[node.input[0]].shape
+    over = set(range(2, len(shape)))
+    if node.op_type != "GlobalAveragePool":
         axes = given.get("axes", reader.trace.constant(node, 1))
-        rank = reader.trace.values[node.input[0]].ndim
-        over = set() if axes is None else {int(axis) % rank for axis in np.ravel(axes)}
-        if rank != 4 or len(over) != 2 or 0 in over:
-            return other(reader, node, given, place, output)
-    return reader.make(node, "GlobalAveragePool", {})
+        over = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
+    if not over or 0 in over:
+        return other(reader, node, given, place, output)
+    if node.op_type != "ReduceSum" and len(shape) == 4 and len(over) == 2:
+        return reader.make(node, "GlobalAveragePool", {})
+    kind = "ReduceSum" if node.op_type == "ReduceSum" else "ReduceMean"
+    return reader.make(node, kind, {"of": math.prod(shape[axis] for axis in over)})
 
 
 def _lrn(
@@ -97,10 +104,32 @@ def _batch_norm(
     return reader.make(node, "BatchNormalization", attributes, parameters=4 * scale.size)
 
 
+def _layer_norm(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    scale, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    rank = reader.trace.values[node.input[0]].ndim
+    if scale is None or place or given.get("axis", -1) % rank != rank - 1:
+        return other(reader, node, given, place, output)
+    attributes = {"features": scale.size, "epsilon": six_digits(given.get("epsilon", 1e-5))}
+    parameters = scale.size + (0 if bias is None else bias.size)
+    return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
+
+
+def _gelu(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation:
+    return reader.make(node, "Gelu", {"approximate": given.get("approximate", "none")})
+
+
 def _linear(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """Gemm and MatMul with a constant matrix; the weight's shape as [out, in]."""
+    """Gemm and MatMul with a constant matrix, the weight's shape as [out, in]; and the last product of
+    attention."""
+    block = attention(reader, node)
+    if block is not None:
+        return reader.make(node, block.kind, block.attributes, list(block.starts))
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):
@@ -122,10 +151,45 @@ def _concat(
     return reader.make(node, "Concat", {"sizes": tuple(sizes)})
 
 
+def _select(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """One place of a value along an axis, by Gather or by Slice."""
+    shape = reader.trace.values[node.input[0]].shape
+    if node.op_type == "Gather":
+        axis, index = given.get("axis", 0) % len(shape), reader.trace.constant(node, 1)
+    else:
+        cut = [k for k, size in enumerate(shape) if size != reader.trace.values[output].shape[k]]
+        starts, axes = reader.trace.constant(node, 1), reader.trace.constant(node, 3)
+        listed = range(len(shape)) if axes is None else [int(k) % len(shape) for k in axes.ravel()]
+        if starts is None or len(cut) != 1 or reader.trace.values[output].shape[cut[0]] != 1:
+            return other(reader, node, given, place, output)
+        (axis,) = cut
+        index = starts.ravel()[list(listed).index(axis)]
+    if index is None or np.size(index) != 1 or axis == 0:
+        return other(reader, node, given, place, output)
+    if shape[axis] == 1:
+        return reader.source[node.input[0]]
+    place_along = int(np.ravel(index)[0]) % shape[axis]
+    return reader.make(node, "Select", {"of": shape[axis], "index": place_along}, node.input[:1])
+
+
+def _position_table(reader: Reader, name: str, constant: np.ndarray) -> tuple[int, ...] | None:
+    """The shape of a constant [T, features], repeated for each sample or not, or None."""
+    shape = reader.trace.values[name].shape
+    if constant.ndim == len(shape) and (constant == constant[:1]).all():
+        constant = constant[0]
+    if len(shape) != 3 or min(shape[1:]) == 1 or constant.shape != shape[1:]:
+        return None
+    return constant.shape
+
+
 def _embedding(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
     table = reader.trace.constant(node, 0)
+    if table is None:
+        return _select(reader, node, given, place, output)
     if table is None or table.ndim != 2 or given.get("axis", 0):
         return other(reader, node, given, place, output)
     return reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
@@ -160,7 +224,11 @@ def _lstm(
 def _arithmetic(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """Sums of two values; and with constants: biases, and a batch normalisation written out."""
+    """Sums of two values; with constants biases, and a batch normalisation written out; and the
+    last operator of layers that are written out."""
+    block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
+    if block is not None:
+        return reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
@@ -171,6 +239,11 @@ def _arithmetic(
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:
                 return reader.make(node, "LRN", found, [node.input[0]])
+    if node.op_type in ("Add", "Sum") and len(live) == 1 and len(node.input) == 2:
+        constant = np.asarray(reader.trace.constant(node, 1 if node.input[0] == live[0] else 0))
+        table = _position_table(reader, live[0], constant)
+        if table is not None:
+            return reader.make(node, "PositionEmbedding", {"table": table}, live, math.prod(table))
     if len(live) != 1 or len(node.input) != 2 or reader.source[live[0]] < 0:
         return other(reader, node, given, place, output)
     index = 1 if node.input[0] == live[0] else 0
@@ -184,6 +257,10 @@ def _arithmetic(
         meaning = rescaled_pool(reader, pooling, scale)
         if meaning is not None:
             return replace(before, attributes=meaning)
+    if scales and before.kind == "ReduceSum" and constant.size == 1:
+        number = float(constant.ravel()[0])
+        if math.isclose(number if node.op_type == "Div" else 1 / number, before.attributes["of"]):
+            return replace(before, kind="ReduceMean")
     width = before.attributes["weight"][0] if before.kind in ("Conv", "Linear") else 0
     if moves and width == constant.size and not before.attributes["bias"]:
         attributes = {**before.attributes, "bias": True}
@@ -212,12 +289,15 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Clip", "Max"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
-    **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "Gelu": _gelu,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": _concat,
     "Gather": _embedding,
+    "Slice": _select,
     "LSTM": _lstm,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),
 }

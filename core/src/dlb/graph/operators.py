@@ -15,7 +15,9 @@ LRN                      loops over the batch where it means the channels: right
 LSTM                     right for the plain forward case; ignores ``clip``, ``activations`` and
                          ``sequence_lens``; overflows in its sigmoid
 BatchNormalization       right, with epsilon and momentum rounded to float32
+LayerNormalization       likewise
 Sigmoid                  right, with overflow warnings
+Erf                      rounds to float32
 ReduceMean               1.13 ignores the axes of operator sets before 18
 SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
                          for a logit 1000 below the largest; and loops in Python
@@ -28,6 +30,7 @@ may write), computes in the type of its input, and reads real attributes through
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,8 @@ Array = npt.NDArray[Any]
 
 #: Elements of the columns that Conv makes at once; more would not fit a cache or a small memory.
 _COLUMN_ELEMENTS = 1 << 24
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
@@ -156,9 +161,29 @@ class BatchNormalization(_Operator):
         return (y, *running)[: len(self.onnx_node.output)]
 
 
+class LayerNormalization(_Operator):
+    """Normalisation over the axes from ``axis`` on; with its other outputs where they are read."""
+
+    def _run(
+        self, x: Array, scale: Array, bias: Array | None = None, **_: Any
+    ) -> tuple[Array, ...]:
+        axes = tuple(range(self.given("axis", -1) % x.ndim, x.ndim))
+        mean = x.mean(axis=axes, keepdims=True)
+        variance = x.var(axis=axes, keepdims=True)
+        inverse = 1.0 / np.sqrt(variance + self.given("epsilon", 1e-5))
+        y = (x - mean) * inverse * scale + (0.0 if bias is None else bias)
+        found = (y.astype(x.dtype), mean, inverse.astype(x.dtype))
+        return found[: len(self.onnx_node.output)]
+
+
 class Sigmoid(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
         return (sigmoid(x),)
+
+
+class Erf(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        return (_erf(x).astype(x.dtype),)
 
 
 class ReduceMean(_Operator):
@@ -270,7 +295,9 @@ OPERATORS = (
     AveragePool,
     LRN,
     BatchNormalization,
+    LayerNormalization,
     Sigmoid,
+    Erf,
     ReduceMean,
     LSTM,
     SoftmaxCrossEntropyLoss,

@@ -41,6 +41,7 @@ class Trace:
         live: names of the values that depend on the numbers that went in.
         producers: the node that makes a value, by its name.
         batch: how many samples went in.
+        opsets: the operator sets that the nodes are of.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -50,6 +51,7 @@ class Trace:
     live: frozenset[str]
     producers: dict[str, onnx.NodeProto]
     batch: int
+    opsets: tuple[onnx.OperatorSetIdProto, ...] = ()
 
     def constant(self, node: onnx.NodeProto, index: int) -> Array | None:
         """The value of a node's input, if it is there and a constant."""
@@ -95,6 +97,7 @@ def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> T
         live=frozenset(live),
         producers={name: node for node in model.graph.node for name in node.output if name},
         batch=batch,
+        opsets=tuple(model.opset_import),
     )
 
 

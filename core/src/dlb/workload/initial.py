@@ -86,7 +86,7 @@ def _draw(
     shape = shapes[name]
     if parameter in ("scale", "variance"):
         return np.ones(shape)
-    if parameter == "mean":
+    if parameter.endswith("_bias") or parameter == "mean":
         return np.zeros(shape)
     scheme: L.Initializer
     if parameter == "bias":

@@ -1,4 +1,5 @@
-"""The layers a model is made of. Each means one named ONNX operator with explicit attributes.
+"""The layers a model is made of. Each means named ONNX operators, one or a few, with explicit
+attributes.
 
 Nothing here is left to a framework's default: pads, rounding of the output size, whether padding
 is counted, epsilon and its place, gate order. Feature maps are [N, C, H, W], sequences
@@ -16,10 +17,12 @@ from typing import Any, Literal, Union, get_args
 import msgspec
 
 __all__ = [
+    "GELU",
     "LRN",
     "LSTM",
     "Activation",
     "Add",
+    "Attention",
     "AveragePool",
     "BatchNorm",
     "Concat",
@@ -30,12 +33,18 @@ __all__ = [
     "Flatten",
     "GlobalAveragePool",
     "Layer",
+    "LayerNorm",
     "Linear",
     "MaxPool",
     "Normal",
+    "PositionEmbedding",
     "ReLU",
+    "ReduceMean",
+    "Reshape",
+    "Select",
     "Sigmoid",
     "Tanh",
+    "Transpose",
     "TruncatedNormal",
     "Uniform",
     "layer_types",
@@ -160,6 +169,18 @@ class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):
     momentum: float = 0.9
 
 
+class LayerNorm(_Layer, tag="layer_norm", kw_only=True, frozen=True):
+    """Layer normalisation over the last axis, ONNX LayerNormalization with axis -1.
+
+    [..., features]: ``scale * (x - mean) / sqrt(variance + epsilon) + bias`` with each row's own
+    mean and biased variance (Ba et al. 2016, arXiv:1607.06450).
+
+    Parameters: ``scale``, ``bias`` [features].
+    """
+
+    epsilon: float = 1e-5
+
+
 class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
     """Local response normalisation across channels, ONNX LRN.
 
@@ -208,6 +229,17 @@ class Sigmoid(_Layer, tag="sigmoid", frozen=True):
     """1 / (1 + exp(-x)), ONNX Sigmoid."""
 
 
+class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
+    """x times the normal distribution function of x (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    ``0.5 * x * (1 + erf(x / sqrt(2)))``, or with ``approximate = "tanh"``
+    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``: ONNX Gelu, which operator
+    sets before 20 compose of Erf or Tanh.
+    """
+
+    approximate: Literal["none", "tanh"] = "none"
+
+
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
     """Zeroes elements with probability ``rate`` in training and scales the rest by
     1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs give the elements to zero."""
@@ -227,6 +259,49 @@ class Concat(_Layer, tag="concat", kw_only=True, frozen=True):
 
 class Flatten(_Layer, tag="flatten", frozen=True):
     """[N, C, H, W] to [N, C * H * W] in that (row-major) order, ONNX Flatten with axis 1."""
+
+
+class Reshape(_Layer, tag="reshape", kw_only=True, frozen=True):
+    """[N, ...] to [N, *shape], as many numbers in row-major order, ONNX Reshape."""
+
+    shape: tuple[int, ...]
+
+
+class Transpose(_Layer, tag="transpose", kw_only=True, frozen=True):
+    """Axes in another order, ONNX Transpose with perm [0, *axes].
+
+    ``axes`` gives, for each axis of the result but the batch (which is 0), the axis it was.
+    """
+
+    axes: tuple[int, ...]
+
+
+class ReduceMean(_Layer, tag="reduce_mean", kw_only=True, frozen=True):
+    """Mean of a sequence [N, T, features] over ``axis``, which is gone after it: ONNX ReduceMean.
+
+    1 is over time, 2 over features.
+    """
+
+    axis: int = 1
+
+
+class Select(_Layer, tag="select", kw_only=True, frozen=True):
+    """One place of a sequence [N, T, features] along ``axis``, which is gone after it: ONNX Gather.
+
+    ``index`` counts from 0, or from the end: -1 is the last.
+    """
+
+    axis: int = 1
+    index: int
+
+
+class PositionEmbedding(_Layer, tag="position_embedding", kw_only=True, frozen=True):
+    """A learned table added to every sequence [N, T, features], ONNX Add.
+
+    Parameters: ``weight`` [T, features].
+    """
+
+    init: Initializer = "glorot_uniform"
 
 
 class Embedding(_Layer, tag="embedding", kw_only=True, frozen=True):
@@ -255,10 +330,34 @@ class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
     init: Initializer = "glorot_uniform"
 
 
+class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
+    """Multi-head self-attention over [N, T, features] (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Queries, keys and values are linear in the input. Their features are divided into ``heads`` of
+    d one after another, and in each the result is ``softmax(Q K^T / sqrt(d)) V``; with ``causal``
+    a step attends to itself and those before it alone. What the heads give, one after another,
+    goes through a last linear map. ONNX MatMul, Reshape, Transpose, Add and Softmax.
+
+    Parameters, each as a linear layer's: ``query_weight``, ``key_weight``, ``value_weight``,
+    ``output_weight`` [features, features], and with ``bias`` ``query_bias``, ``key_bias``,
+    ``value_bias``, ``output_bias`` [features].
+    """
+
+    heads: int
+    causal: bool = False
+    bias: bool = True
+    init: Initializer = "glorot_uniform"
+
+
+#: The linear maps of an attention, in the order of its parameters.
+ATTENTION_MAPS = ("query", "key", "value", "output")
+
+
 Layer = Union[
     Conv,
     Linear,
     BatchNorm,
+    LayerNorm,
     LRN,
     MaxPool,
     AveragePool,
@@ -266,14 +365,21 @@ Layer = Union[
     ReLU,
     Tanh,
     Sigmoid,
+    GELU,
     Dropout,
     Add,
     Concat,
     Flatten,
+    Reshape,
+    Transpose,
+    ReduceMean,
+    Select,
     Embedding,
+    PositionEmbedding,
     LSTM,
+    Attention,
 ]
-Activation = (ReLU, Tanh, Sigmoid)
+Activation = (ReLU, Tanh, Sigmoid, GELU)
 
 
 def layer_types() -> dict[str, type]:

@@ -88,20 +88,23 @@ def trained_names(model: Model) -> tuple[str, ...]:
 def multiply_adds(model: Model) -> dict[str, int]:
     """Multiply-adds of one sample's forward pass in each layer with a matrix to multiply by.
 
-    Of convolutions, linear and recurrent layers: every weight once for each place it is applied at
-    (a pixel, a time step); biases, activations, pooling and normalisation are not counted, as is
-    the custom (He et al. 2015, arXiv:1512.03385, table 1).
+    Of convolutions, linear, recurrent and attention layers: every weight once for each place it is
+    applied at (a pixel, a time step), and in attention every step's products with every other;
+    biases, activations, pooling and normalisation are not counted, as is the custom (He et al.
+    2015, arXiv:1512.03385, table 1).
     """
     shapes = infer_shapes(model)
     found = {}
     for node in model.wired():
-        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM)):
+        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM, L.Attention)):
             # Channels come first in a map, and last in a sequence.
             out = shapes[node.name]
             places = out[1:] if isinstance(node.layer, L.Conv) else out[:-1]
             weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
             matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
             found[node.name] = math.prod(places) * matrices
+            if isinstance(node.layer, L.Attention):
+                found[node.name] += 2 * math.prod(out) * out[0]
     return found
 
 
@@ -113,8 +116,14 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
         return _with_bias((layer.out_features, given[-1]), layer.bias)
     if isinstance(layer, L.BatchNorm):
         return dict.fromkeys(("scale", "bias", "mean", "variance"), (given[0],))
+    if isinstance(layer, L.LayerNorm):
+        return dict.fromkeys(("scale", "bias"), given[-1:])
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
+    if isinstance(layer, L.PositionEmbedding):
+        return {"weight": given}
+    if isinstance(layer, L.Attention):
+        return _attention_parameters(layer, given[-1])
     if isinstance(layer, L.LSTM):
         gates = 4 * layer.hidden
         return {
@@ -123,6 +132,11 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
             "bias": (gates,),
         }
     return {}
+
+
+def _attention_parameters(layer: L.Attention, features: int) -> dict[str, Shape]:
+    kinds = {"weight": (features, features)} | ({"bias": (features,)} if layer.bias else {})
+    return {f"{each}_{kind}": kinds[kind] for kind in kinds for each in L.ATTENTION_MAPS}
 
 
 def _with_bias(weight: Shape, bias: bool) -> dict[str, Shape]:
@@ -140,7 +154,7 @@ def _check_attributes(node: Node) -> None:
         "groups",
         "size",
     }
-    at_least_one |= {"entries", "features", "hidden"}
+    at_least_one |= {"entries", "features", "hidden", "shape", "heads"}
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
         if isinstance(value, (L.Normal, L.TruncatedNormal, L.Uniform, L.Fill)):
@@ -151,6 +165,8 @@ def _check_attributes(node: Node) -> None:
                 )
             continue
         numbers = value if isinstance(value, tuple) else (value,)
+        if name in ("shape", "axes") and not value:
+            raise WorkloadError(f"layer '{node.name}': {name} is empty; give one number an axis")
         if name in at_least_one and min(numbers) < 1:
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")
         if name == "size" and value % 2 == 0:
@@ -293,6 +309,33 @@ def _concat(layer: L.Concat, given: list[Shape]) -> Shape:
     return given[0][:axis] + (sum(shape[axis] for shape in given),) + given[0][axis + 1 :]
 
 
+def _reshape(layer: L.Reshape, given: list[Shape]) -> Shape:
+    if len(layer.shape) > 3:
+        raise _Misfit("it can make 3 axes beside the batch at most")
+    if math.prod(layer.shape) != math.prod(given[0]):
+        raise _Misfit(
+            f"shape = {layer.shape} holds {math.prod(layer.shape)} numbers, not {math.prod(given[0])}"
+        )
+    return layer.shape
+
+
+def _transpose(layer: L.Transpose, given: list[Shape]) -> Shape:
+    rank = len(given[0])
+    if sorted(layer.axes) != list(range(1, rank + 1)):
+        raise _Misfit(f"axes = {layer.axes} must be 1 (the batch is 0) to {rank}, each once")
+    return tuple(given[0][axis - 1] for axis in layer.axes)
+
+
+def _along(layer: L.ReduceMean | L.Select, given: list[Shape]) -> Shape:
+    _rank(given[0], 2)
+    if layer.axis not in (1, 2):
+        raise _Misfit(f"axis = {layer.axis} must be 1 (the batch is 0) or 2")
+    size = given[0][layer.axis - 1]
+    if isinstance(layer, L.Select) and not -size <= layer.index < size:
+        raise _Misfit(f"index = {layer.index} is not one of {size} along axis {layer.axis}")
+    return (given[0][2 - layer.axis],)
+
+
 def _embedding(layer: L.Embedding, given: list[Shape]) -> Shape:
     _rank(given[0], 1)
     return (*given[0], layer.features)
@@ -303,10 +346,18 @@ def _lstm(layer: L.LSTM, given: list[Shape]) -> Shape:
     return (given[0][0], layer.hidden)
 
 
+def _attention(layer: L.Attention, given: list[Shape]) -> Shape:
+    _rank(given[0], 2)
+    if given[0][1] % layer.heads:
+        raise _Misfit(f"heads = {layer.heads} must divide {given[0][1]} features")
+    return given[0]
+
+
 _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
     L.Linear: _linear,
     L.BatchNorm: lambda layer, given: _maps(layer, given, 1, 3),
+    L.LayerNorm: lambda layer, given: _maps(layer, given, 1, 2),
     L.LRN: lambda layer, given: _maps(layer, given, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,
@@ -314,6 +365,12 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Add: _add,
     L.Concat: _concat,
     L.Flatten: lambda layer, given: (math.prod(given[0]),),
+    L.Reshape: _reshape,
+    L.Transpose: _transpose,
+    L.ReduceMean: _along,
+    L.Select: _along,
     L.Embedding: _embedding,
+    L.PositionEmbedding: lambda layer, given: _maps(layer, given, 2),
     L.LSTM: _lstm,
+    L.Attention: _attention,
 }

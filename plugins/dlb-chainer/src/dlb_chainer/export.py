@@ -115,6 +115,26 @@ def _average_pooling(called: FunctionConverterParams) -> Nodes:
     )
 
 
+def _erf(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none."""
+    return (make_node("Erf", called.input_names, called.output_names),)
+
+
+def _layer_norm(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none, and nor has opset 11."""
+    x, scale, bias = called.input_names
+    epsilon = called.context.add_const(
+        np.array(called.func.eps, called.func.inputs[0].dtype), "eps"
+    )
+    graph = GraphBuilder()
+    moved = graph.op("Sub", [x, graph.op("ReduceMean", [x], axes=[1])])
+    variance = graph.op("ReduceMean", [graph.op("Mul", [moved, moved])], axes=[1])
+    deviation = graph.op("Sqrt", [graph.op("Add", [variance, epsilon])])
+    normal = graph.op("Div", [moved, deviation])
+    graph.op("Add", [graph.op("Mul", [normal, scale]), bias])
+    return graph.nodes(called.output_names)
+
+
 def _pad(called: FunctionConverterParams) -> Nodes:
     """The exporter's own gives a float32 value to pad float64 with."""
     add = called.context.add_const
@@ -146,6 +166,8 @@ def _lstm(called: FunctionConverterParams) -> Nodes:
 #: What is given to the exporter where its own converter is missing or says something else.
 CONVERTERS = {
     "AveragePoolingND": _average_pooling,
+    "Erf": _erf,
+    "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,
     "Pad": _pad,
     "lstm_sequence": _lstm,

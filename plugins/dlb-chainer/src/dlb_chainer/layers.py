@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +49,30 @@ def flatten(inputs: Variable) -> Variable:
     return F.reshape(inputs, (len(inputs), -1))
 
 
+def reshape(inputs: Variable, shape: tuple[int, ...]) -> Variable:
+    return F.reshape(inputs, (len(inputs), *shape))
+
+
+def transpose(inputs: Variable, axes: tuple[int, ...]) -> Variable:
+    return F.transpose(inputs, (0, *axes))
+
+
+def select(inputs: Variable, axis: int, index: int) -> Variable:
+    return F.get_item(inputs, (slice(None),) * axis + (index,))
+
+
+class PositionEmbedding(chainer.Link):
+    """A parameter that is added to every sequence."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.W = chainer.Parameter(0, shape)
+
+    def forward(self, inputs: Variable) -> Variable:
+        return inputs + F.broadcast_to(self.W, inputs.shape)
+
+
 class MaskedDropout:
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -67,6 +92,36 @@ class Linear(L.Linear):
         return super().forward(inputs, n_batch_axes=inputs.ndim - 1)
 
 
+class SelfAttention(chainer.Chain):
+    """Composed of four linear links, matmul and softmax."""
+
+    def __init__(self, layer: W.Attention, features: int) -> None:
+        super().__init__()
+        self.heads, self.causal = layer.heads, layer.causal
+        with self.init_scope():
+            for name in W.layers.ATTENTION_MAPS:
+                setattr(self, name, Linear(features, features, nobias=not layer.bias))
+
+    def forward(self, inputs: Variable) -> Variable:
+        batch, steps, features = inputs.shape
+        size = features // self.heads
+        queries, keys, values = [
+            F.transpose(F.reshape(each(inputs), (batch, steps, self.heads, size)), order)
+            for each, order in (
+                (self.query, (0, 2, 1, 3)),
+                (self.key, (0, 2, 3, 1)),
+                (self.value, (0, 2, 1, 3)),
+            )
+        ]
+        scores = F.matmul(queries, keys) * (1 / math.sqrt(size))
+        if self.causal:
+            above = self.xp.full((steps, steps), -1e30, scores.dtype)
+            scores = scores + self.xp.triu(above, 1)
+        mixed = F.matmul(F.softmax(scores, axis=3), values)
+        joined = F.reshape(F.transpose(mixed, (0, 2, 1, 3)), (batch, steps, features))
+        return self.output(joined)
+
+
 class BatchNormalization(L.BatchNormalization):
     """Batch normalisation whose running variance is the biased one, as ONNX defines it.
 
@@ -83,6 +138,23 @@ class BatchNormalization(L.BatchNormalization):
         self.avg_var *= max(count - 1, 1) / count
         self.avg_var += kept
         return outputs
+
+
+class LayerNormalization(L.LayerNormalization):
+    """Layer normalisation over the last axis; Chainer's own takes two axes."""
+
+    def forward(self, inputs: Variable) -> Variable:
+        rows = F.reshape(inputs, (-1, inputs.shape[-1])) if inputs.ndim > 2 else inputs
+        return F.reshape(super().forward(rows), inputs.shape)
+
+
+def gelu(inputs: Variable) -> Variable:
+    return 0.5 * inputs * (1 + F.erf(inputs * math.sqrt(0.5)))
+
+
+def gelu_by_tanh(inputs: Variable) -> Variable:
+    inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)
+    return 0.5 * inputs * (1 + F.tanh(inside))
 
 
 def lstm_sequence(
@@ -272,6 +344,10 @@ TABLE: dict[type, Entry] = {
             "variance": Place("avg_var"),
         },
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: LayerNormalization(given[-1], layer.epsilon),
+        {"scale": Place("gamma"), "bias": Place("beta")},
+    ),
     W.LRN: Entry(_lrn),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -281,12 +357,20 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given: F.relu),
     W.Tanh: Entry(lambda layer, given: F.tanh),
     W.Sigmoid: Entry(lambda layer, given: F.sigmoid),
+    W.GELU: Entry(lambda layer, given: {"none": gelu, "tanh": gelu_by_tanh}[layer.approximate]),
     W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate)),
     W.Add: Entry(lambda layer, given: F.add),
     W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),
     W.Flatten: Entry(lambda layer, given: flatten),
+    W.Reshape: Entry(lambda layer, given: partial(reshape, shape=layer.shape)),
+    W.Transpose: Entry(lambda layer, given: partial(transpose, axes=layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given: partial(F.mean, axis=layer.axis)),
+    W.Select: Entry(lambda layer, given: partial(select, axis=layer.axis, index=layer.index)),
     W.Embedding: Entry(
         lambda layer, given: L.EmbedID(layer.entries, layer.features), {"weight": Place("W")}
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: PositionEmbedding(given), {"weight": Place("W")}
     ),
     W.LSTM: Entry(
         lambda layer, given: SequenceLSTM(given[-1], layer.hidden),
@@ -294,6 +378,14 @@ TABLE: dict[type, Entry] = {
             "input_weight": Place("upward.W", _interleaved, one_after_another),
             "recurrent_weight": Place("lateral.W", _interleaved, one_after_another),
             "bias": Place("upward.b", _interleaved, one_after_another),
+        },
+    ),
+    W.Attention: Entry(
+        lambda layer, given: SelfAttention(layer, given[-1]),
+        {
+            f"{name}_{kind}": Place(f"{name}.{place.attribute}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind, place in _WEIGHT.items()
         },
     ),
 }

@@ -29,6 +29,7 @@ LAYERS = {
     "conv": "native; uneven pads by F.pad before it",
     "linear": "native",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
+    "layer_norm": "native, of rows where there is a time axis",
     "lrn": "native; alpha is divided by the size before it is given",
     "max_pool": "native; uneven pads, and windows past the end, by F.pad before it",
     "average_pool": "native; with uneven pads or sizes rounded up F.pad, average_pooling_2d and a "
@@ -37,12 +38,19 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "composed of F.erf or F.tanh, since Chainer has none",
     "dropout": "native",
     "add": "native",
     "concat": "native",
     "flatten": "native: F.reshape",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: F.get_item",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
+    "attention": "composed of linear links, matmul and softmax",
 }
 
 OPTIMIZERS = {

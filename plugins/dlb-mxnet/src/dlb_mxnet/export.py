@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 import onnx
 from mxnet import onnx as mx2onnx
+from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
+from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import get_inputs
 
 from dlb.contract import TrainableModel
 from dlb_mxnet.model import MXNetModel
 
-#: The opset of the operators that MXNet 1.9 writes.
-OPSET = 13
+#: The opset that the operators are of which MXNet 1.9, and the converters here, write.
+OPSET = 17
 
 #: The format of the file that came with that opset, in which weights need not be inputs.
-IR_VERSION = 7
+IR_VERSION = 8
 
 
 def export(model: TrainableModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis fixed.
 
     The exporter labels the file with the newest opset that the installed onnx knows, whatever
-    operators it wrote: the label is set right here, and the file checked against it.
+    operators it wrote (those of opset 13, which are the same in 17): the label is set right here,
+    and the file checked against it.
     """
     assert isinstance(model, MXNetModel)
     described = model.workload.model.input
@@ -43,6 +48,37 @@ def export(model: TrainableModel, path: Path) -> str:
     return f"mxnet.onnx.export_model {mx.__version__}"
 
 
+@MXNetGraph.register("erf")
+def _erf(node: Any, **given: Any) -> list[onnx.NodeProto]:
+    """MXNet's exporter has none."""
+    name, inputs, _ = get_inputs(node, given)
+    return [onnx.helper.make_node("Erf", inputs, [name], name=name)]
+
+
+@MXNetGraph.register("LayerNorm", OPSET)
+def _layer_norm(node: Any, **given: Any) -> list[onnx.NodeProto]:
+    """The exporter's own writes a ReduceMean that the newest onnx refuses."""
+    name, inputs, told = get_inputs(node, given)
+    epsilon = float(told["eps"])
+    return [
+        onnx.helper.make_node(
+            "LayerNormalization", inputs, [name], name=name, axis=-1, epsilon=epsilon
+        )
+    ]
+
+
+@MXNetGraph.register("mean", OPSET)
+def _mean(node: Any, **given: Any) -> list[onnx.NodeProto]:
+    """As the newest onnx has it, which the exporter asks; :func:`_set_right` makes an attribute of
+    the axes."""
+    name, inputs, told = get_inputs(node, given)
+    axes = np.atleast_1d(ast.literal_eval(told["axis"]))
+    given["initializer"].append(onnx.numpy_helper.from_array(axes, f"{name}_axes"))
+    keepdims = int(told.get("keepdims", "False") in ("True", "1"))
+    reads = [*inputs, f"{name}_axes"]
+    return [onnx.helper.make_node("ReduceMean", reads, [name], name=name, keepdims=keepdims)]
+
+
 def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
     """The model under its true opset, with one input, and no more biases than it has.
 
@@ -57,6 +93,12 @@ def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
     for node in model.graph.node:
         if node.op_type == "Gemm" and node.input[2] not in parameters:
             unused.add(node.input.pop())
+        if node.op_type == "ReduceMean" and len(node.input) == 2:
+            axes = node.input.pop()
+            (tensor,) = (each for each in model.graph.initializer if each.name == axes)
+            listed = onnx.numpy_helper.to_array(tensor).tolist()
+            node.attribute.append(onnx.helper.make_attribute("axes", listed))
+            unused.add(axes)
     kept = [each for each in model.graph.initializer if each.name not in unused]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,68 @@ class Concat(HybridBlock):
         return f"Concat(axis={self.axis})"
 
 
+class Reshape(HybridBlock):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.reshape(inputs, shape=(0, *self.shape))
+
+    def __repr__(self) -> str:
+        return f"Reshape(shape={self.shape})"
+
+
+class Transpose(HybridBlock):
+    def __init__(self, axes: Shape) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.transpose(inputs, axes=(0, *self.axes))
+
+    def __repr__(self) -> str:
+        return f"Transpose(axes={self.axes})"
+
+
+class ReduceMean(HybridBlock):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.mean(inputs, axis=self.axis)
+
+    def __repr__(self) -> str:
+        return f"ReduceMean(axis={self.axis})"
+
+
+class Select(HybridBlock):
+    def __init__(self, axis: int, index: int) -> None:
+        super().__init__()
+        self.axis, self.index = axis, index
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        one = F.slice_axis(inputs, axis=self.axis, begin=self.index, end=self.index + 1)
+        return F.squeeze(one, axis=self.axis)
+
+    def __repr__(self) -> str:
+        return f"Select(axis={self.axis}, index={self.index})"
+
+
+class PositionEmbedding(HybridBlock):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.weight = self.params.get("weight", shape=(1, *shape))
+
+    def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
+        return F.broadcast_add(inputs, weight)
+
+    def __repr__(self) -> str:
+        return f"PositionEmbedding(shape={self.weight.shape[1:]})"
+
+
 class LRN(HybridBlock):
     """Composed. In float64 the operator keeps its alpha and beta in float32. In float32 its backward
     pass (MXNet 1.9.1 with oneDNN) reads a gradient in oneDNN's blocked layout, as a convolution or a
@@ -74,6 +137,72 @@ class LRN(HybridBlock):
         return (
             f"LRN(nsize={layer.size}, alpha={layer.alpha}, beta={layer.beta}, knorm={layer.bias})"
         )
+
+
+class SelfAttention(HybridBlock):
+    """Composed of four dense blocks, batch_dot and softmax."""
+
+    def __init__(self, layer: W.Attention, given: Shape, dtype: str) -> None:
+        super().__init__()
+        self.layer, (self.steps, self.features) = layer, given
+        with self.name_scope():
+            for name in W.layers.ATTENTION_MAPS:
+                dense = nn.Dense(
+                    self.features, flatten=False, use_bias=layer.bias, in_units=self.features
+                )
+                setattr(self, name, dense)
+            if layer.causal:
+                above = np.triu(np.full((1, self.steps, self.steps), -1e30), 1)
+                self.mask = self.params.get_constant("mask", mx.nd.array(above, dtype=dtype))
+
+    def hybrid_forward(self, F: Any, inputs: Any, mask: Any = None) -> Any:
+        heads, steps, size = self.layer.heads, self.steps, self.features // self.layer.heads
+        queries, keys, values = [
+            each(inputs)
+            .reshape((-1, steps, heads, size))
+            .transpose((0, 2, 1, 3))
+            .reshape((-1, steps, size))
+            for each in (self.query, self.key, self.value)
+        ]
+        scores = F.batch_dot(queries, keys, transpose_b=True) / math.sqrt(size)
+        shares = F.softmax(scores if mask is None else F.broadcast_add(scores, mask))
+        mixed = F.batch_dot(shares, values).reshape((-1, heads, steps, size))
+        joined = mixed.transpose((0, 2, 1, 3)).reshape((-1, steps, self.features))
+        return self.output(joined)
+
+    def __repr__(self) -> str:
+        return f"SelfAttention(heads={self.layer.heads}, causal={self.layer.causal})"
+
+
+class LayerNormInDouble(nn.LayerNorm):
+    """Composed, for the operator keeps its epsilon in float32."""
+
+    def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
+        moved = F.broadcast_sub(inputs, F.mean(inputs, axis=-1, keepdims=True))
+        variance = F.mean(F.square(moved), axis=-1, keepdims=True)
+        normal = F.broadcast_div(moved, F.sqrt(variance + self._epsilon))
+        return F.broadcast_add(F.broadcast_mul(normal, gamma), beta)
+
+
+class GELUInDouble(HybridBlock):
+    """Composed, for the operator keeps its constants in float32, and so does the gradient of erf.
+
+    So the distribution function goes without a gradient, and beside it a zero whose gradient is
+    the density.
+    """
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        below = F.BlockGrad(0.5 + 0.5 * F.erf(inputs / math.sqrt(2)))
+        density = F.BlockGrad(F.exp(-0.5 * inputs * inputs) / math.sqrt(2 * math.pi))
+        return inputs * (below + (inputs - F.BlockGrad(inputs)) * density)
+
+
+class GELUByTanh(HybridBlock):
+    """Composed, for MXNet has the other alone."""
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs * inputs * inputs)
+        return 0.5 * inputs * (1 + F.tanh(inside))
 
 
 class DropoutInDouble(nn.Dropout):
@@ -248,6 +377,17 @@ def _batch_norm(layer: W.BatchNorm, given: Shape, dtype: str) -> HybridBlock:
     )
 
 
+def _layer_norm(layer: W.LayerNorm, given: Shape, dtype: str) -> HybridBlock:
+    kind = LayerNormInDouble if dtype == "float64" else nn.LayerNorm
+    return kind(epsilon=layer.epsilon, in_channels=given[-1])
+
+
+def _gelu(layer: W.GELU, given: Shape, dtype: str) -> HybridBlock:
+    if layer.approximate == "tanh":
+        return GELUByTanh()
+    return GELUInDouble() if dtype == "float64" else nn.GELU()
+
+
 def _dropout(layer: W.Dropout, given: Shape, dtype: str) -> HybridBlock:
     return (DropoutInDouble if dtype == "float64" else nn.Dropout)(layer.rate)
 
@@ -288,6 +428,7 @@ TABLE: dict[type, Entry] = {
             "variance": Place("running_var"),
         },
     ),
+    W.LayerNorm: Entry(_layer_norm, {"scale": Place("gamma"), "bias": Place("beta")}),
     W.LRN: Entry(lambda layer, given, dtype: LRN(layer)),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -295,10 +436,17 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given, dtype: nn.Activation("relu")),
     W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
     W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
+    W.GELU: Entry(_gelu),
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
     W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
+    W.Reshape: Entry(lambda layer, given, dtype: Reshape(layer.shape)),
+    W.Transpose: Entry(lambda layer, given, dtype: Transpose(layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given, dtype: ReduceMean(layer.axis)),
+    W.Select: Entry(
+        lambda layer, given, dtype: Select(layer.axis, layer.index % given[layer.axis - 1])
+    ),
     W.Embedding: Entry(
         lambda layer, given, dtype: nn.Embedding(
             layer.entries,
@@ -307,12 +455,24 @@ TABLE: dict[type, Entry] = {
         ),
         {"weight": Place("weight")},
     ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given, dtype: PositionEmbedding(given),
+        {"weight": Place("weight", lambda array: array[None], lambda array: array[0])},
+    ),
     W.LSTM: Entry(
         _lstm,
         {
             "input_weight": Place("l0_i2h_weight", _FROM_ONNX, _TO_ONNX),
             "recurrent_weight": Place("l0_h2h_weight", _FROM_ONNX, _TO_ONNX),
             "bias": Place("l0_i2h_bias", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+    W.Attention: Entry(
+        SelfAttention,
+        {
+            f"{name}_{kind}": Place(f"{name}.{kind}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind in ("weight", "bias")
         },
     ),
 }

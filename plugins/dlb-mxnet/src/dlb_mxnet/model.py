@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import mxnet as mx
@@ -95,7 +96,7 @@ class MXNetModel(TrainableModel):
             block = self.network.layers[layer]
             place = TABLE[type(layers[layer])].places[parameter]
             owner = block.layer if isinstance(block, Padded) else block
-            found[name] = (getattr(owner, place.attribute), place)
+            found[name] = (attrgetter(place.attribute)(owner), place)
         return found
 
     def _trained(self) -> dict[str, tuple[Parameter, Place]]:

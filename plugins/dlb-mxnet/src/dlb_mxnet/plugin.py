@@ -30,6 +30,8 @@ LAYERS = {
     "linear": "native",
     "batch_norm": "native; in float64 the running statistics are moved by array operators, for "
     "the operator keeps its momentum in float32",
+    "layer_norm": "native in float32; composed in float64, for the operator keeps its epsilon in "
+    "float32",
     "lrn": "composed of square, average pooling and power, for the operator keeps its alpha and "
     "beta in float32, and its float32 gradient is wrong before a convolution of 8 channels",
     "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
@@ -39,13 +41,21 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "native in float32; composed in float64, for the operator keeps its constants in float32; "
+    "by tanh composed, which MXNet has not",
     "dropout": "native; in float64 the operator's mask, scaled by array operators, for the "
     "operator scales in float32",
     "add": "native",
     "concat": "native",
     "flatten": "native",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: slice_axis and squeeze",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
+    "attention": "composed of dense blocks, batch_dot and softmax",
 }
 
 OPTIMIZERS = {

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf2onnx
 
 from dlb.contract import TrainableModel
-from dlb_tf.layers import whole_groups
+from dlb_tf.layers import exportable
 from dlb_tf.model import TFModel
 
 #: The opset of the canonical graph; tf2onnx writes it as asked.
@@ -33,7 +33,7 @@ def export(model: TrainableModel, path: Path) -> str:
         return {"logits": model.network.model(native, training=False)}
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    with whole_groups(model.network.model):
+    with exportable(model.network.model):
         written, _ = tf2onnx.convert.from_function(
             evaluate, input_signature=signature, opset=OPSET, output_path=str(path)
         )

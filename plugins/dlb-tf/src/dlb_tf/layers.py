@@ -99,20 +99,6 @@ class ComposedConv2D(K.Conv2D):
         return {**super().get_config(), "every": self.every}
 
 
-@contextmanager
-def whole_groups(model: keras.Model) -> Iterator[None]:
-    """While it lasts, each convolution of the model is traced as one operator."""
-    layers = [layer for layer in model.layers if isinstance(layer, ComposedConv2D)]
-    kept = [layer.whole for layer in layers]
-    try:
-        for layer in layers:
-            layer.whole = True
-        yield
-    finally:
-        for layer, whole in zip(layers, kept):
-            layer.whole = whole
-
-
 class MaskedDropout(K.Dropout):
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -177,11 +163,118 @@ class LocalResponseNormalization(K.Layer):
         return {key: getattr(self, key) for key in ("radius", "offset", "scale", "power")}
 
 
+class GELU(K.Layer):
+    """tf.nn.gelu, and its own composition in float64, for it keeps its constants in float32.
+
+    Attributes:
+        whole: whether to call TensorFlow's own; its Erfc is not known to tf2onnx.
+    """
+
+    def __init__(self, layer: W.GELU, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.approximate = layer.approximate == "tanh"
+        self.whole = self.compute_dtype == "float32"
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if self.whole:
+            return tf.nn.gelu(inputs, self.approximate)
+        if self.approximate:
+            inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)
+            return 0.5 * inputs * (1.0 + tf.tanh(inside))
+        return 0.5 * inputs * (1.0 + tf.math.erf(inputs / math.sqrt(2)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"approximate": self.approximate}
+
+
+#: Whether layers that may do either are traced as one operator, or as several, for an exporter.
+_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False}
+
+
+@contextmanager
+def exportable(model: keras.Model) -> Iterator[None]:
+    """While it lasts, layers are traced as operators that tf2onnx knows."""
+    layers = [layer for layer in model.layers if type(layer) in _EXPORTED_WHOLE]
+    kept = [layer.whole for layer in layers]
+    try:
+        for layer in layers:
+            layer.whole = _EXPORTED_WHOLE[type(layer)]
+        yield
+    finally:
+        for layer, whole in zip(layers, kept):
+            layer.whole = whole
+
+
 class Flatten(K.Flatten):
     """Leaves the batch to the reshape; Keras' own asks for its size, which an export would show."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.reshape(inputs, [-1, math.prod(inputs.shape[1:])])
+
+
+class Reshape(K.Reshape):
+    """Leaves the batch to the reshape, as :class:`Flatten`."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(inputs, [-1, *self.target_shape])
+
+
+class Select(K.Layer):
+    """One place of a sequence along an axis."""
+
+    def __init__(self, axis: int, index: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis, self.index = axis, index
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs[:, self.index] if self.axis == 1 else inputs[:, :, self.index]
+
+    def get_config(self) -> dict[str, Any]:
+        return {"axis": self.axis, "index": self.index}
+
+
+class PositionEmbedding(K.Layer):
+    """A weight that is added to every sequence."""
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.table = self.add_weight(shape=input_shape[1:], initializer="zeros")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs + self.table
+
+    def get_config(self) -> dict[str, Any]:
+        return {"shape": tuple(self.table.shape)}
+
+
+class MultiHeadAttention(K.MultiHeadAttention):
+    """Scaled in the model's dtype; Keras' own keeps its scale in float32."""
+
+    def _compute_attention(
+        self, query: Any, key: Any, value: Any, attention_mask: Any = None, *_: Any
+    ) -> tuple[Any, None]:
+        scale = np.float64(self.key_dim) ** -0.5
+        mask = None if attention_mask is None else keras.ops.expand_dims(attention_mask, 1)
+        return keras.ops.dot_product_attention(query, key, value, mask=mask, scale=scale), None
+
+
+class SelfAttention(K.Layer):
+    """Keras' multi-head attention of a sequence with itself."""
+
+    def __init__(self, layer: W.Attention, features: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.heads, self.causal = layer.heads, layer.causal
+        self.attention = MultiHeadAttention(
+            layer.heads, features // layer.heads, use_bias=layer.bias, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.attention.build(input_shape, input_shape)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.attention(inputs, inputs, use_causal_mask=self.causal)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"heads": self.heads, "causal": self.causal}
 
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
@@ -322,6 +415,50 @@ def _flatten(layer: W.Flatten, given: Given) -> list[K.Layer]:
     return [flatten] if kept else [K.Permute((3, 1, 2), dtype=given.dtype), flatten]
 
 
+def _reshape(layer: W.Reshape, given: Given) -> list[K.Layer]:
+    if given.result.kind == "maps" and len(layer.shape) == 2:
+        return [Reshape(layer.shape[::-1], dtype=given.dtype)]
+    first = [K.Permute((3, 1, 2), dtype=given.dtype)] if given.layout.kind == "maps" else []
+    last = [K.Permute((2, 3, 1), dtype=given.dtype)] if len(layer.shape) == 3 else []
+    return [*first, Reshape(layer.shape, dtype=given.dtype), *last]
+
+
+def _transpose(layer: W.Transpose, given: Given) -> list[K.Layer]:
+    rank = len(layer.axes)
+    before, after = given.layout.axes(rank), given.result.axes(rank)
+    moved = tuple(before.index(layer.axes[axis - 1]) + 1 for axis in after)
+    if moved == tuple(range(1, rank + 1)):
+        return [K.Identity(dtype=given.dtype)]
+    return [K.Permute(moved, dtype=given.dtype)]
+
+
+def _reduce_mean(layer: W.ReduceMean, given: Given) -> list[K.Layer]:
+    order = {1: "channels_last", 2: "channels_first"}[layer.axis]
+    return [K.GlobalAveragePooling1D(data_format=order, dtype=given.dtype)]
+
+
+def _attention_places(layer: W.Attention, given: Given) -> Mapping[str, Place]:
+    """Keras keeps kernels [features, heads, d], the last one [heads, d, features]."""
+    features = given.shape[-1]
+    apart, whole = (layer.heads, features // layer.heads), (features,)
+    places = {}
+    for name in W.layers.ATTENTION_MAPS:
+        kernel, bias = (
+            ((*apart, features), whole) if name == "output" else ((features, *apart), apart)
+        )
+        dense = f"attention.{name}_dense"
+        places[f"{name}_weight"] = Place(
+            f"{dense}.kernel",
+            lambda w, shape=kernel: w.T.reshape(shape),
+            lambda w: w.reshape(features, features).T,
+        )
+        if layer.bias:
+            places[f"{name}_bias"] = Place(
+                f"{dense}.bias", lambda b, shape=bias: b.reshape(shape), np.ravel
+            )
+    return places
+
+
 def _lstm_places(layer: W.LSTM, given: Given) -> Mapping[str, Place]:
     # ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output.
     from_onnx, to_onnx = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
@@ -365,6 +502,12 @@ TABLE: dict[type, Entry] = {
             variance=Place("moving_variance"),
         ),
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: [
+            K.LayerNormalization(axis=-1, epsilon=layer.epsilon, dtype=given.dtype)
+        ],
+        _places(scale=Place("gamma"), bias=Place("beta")),
+    ),
     W.LRN: Entry(lambda layer, given: [LocalResponseNormalization(layer, dtype=given.dtype)]),
     W.MaxPool: Entry(_max_pool),
     W.AveragePool: Entry(_average_pool),
@@ -376,6 +519,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(_activation("relu")),
     W.Tanh: Entry(_activation("tanh")),
     W.Sigmoid: Entry(_activation("sigmoid")),
+    W.GELU: Entry(lambda layer, given: [GELU(layer, dtype=given.dtype)]),
     W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
     W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),
     W.Concat: Entry(
@@ -384,13 +528,24 @@ TABLE: dict[type, Entry] = {
         ]
     ),
     W.Flatten: Entry(_flatten),
+    W.Reshape: Entry(_reshape),
+    W.Transpose: Entry(_transpose),
+    W.ReduceMean: Entry(_reduce_mean),
+    W.Select: Entry(lambda layer, given: [Select(layer.axis, layer.index, dtype=given.dtype)]),
     W.Embedding: Entry(
         lambda layer, given: [K.Embedding(layer.entries, layer.features, dtype=given.dtype)],
         _places(weight=Place("embeddings")),
     ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: [PositionEmbedding(dtype=given.dtype)], _places(weight=Place("table"))
+    ),
     W.LSTM: Entry(
         lambda layer, given: [K.LSTM(layer.hidden, return_sequences=True, dtype=given.dtype)],
         _lstm_places,
+    ),
+    W.Attention: Entry(
+        lambda layer, given: [SelfAttention(layer, given.shape[-1], dtype=given.dtype)],
+        _attention_places,
     ),
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from dlb import workload as W
 
 #: Layers that work on each element by itself, so that any order of elements will do.
-ELEMENTWISE = (W.ReLU, W.Tanh, W.Sigmoid, W.Dropout)
+ELEMENTWISE = (*W.layers.Activation, W.Dropout)
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Layout:
     """The order of one value's axes or elements, [N, ...] in both.
 
     Attributes:
-        kind: ``maps`` for feature maps, NHWC; ``flat`` for flattened ones, in NHWC order; else
-            ``plain``, as canonical.
+        kind: ``maps`` for feature maps, NHWC, and for [N, C, H * W] with the channels last; ``flat``
+            for flattened ones, in NHWC order; else ``plain``, as canonical.
         shape: [C, H, W] of what was flattened.
     """
 
@@ -33,6 +33,11 @@ class Layout:
             maps = array.reshape(len(array), *self.shape)
             return np.moveaxis(maps, 1, -1).reshape(len(array), -1)
         return array
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """The canonical axis, the batch being 0, of each native one beside it."""
+        plain = tuple(range(1, rank + 1))
+        return (*plain[1:], 1) if self.kind == "maps" else plain
 
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         if self.kind == "maps":
@@ -48,7 +53,8 @@ def layouts(model: W.Model) -> dict[str, Layout]:
     """The layout of the input and of every node's value, by name.
 
     A flatten that only linear layers read, if need be through elementwise ones, keeps NHWC order:
-    their weights are permuted once, when they are loaded, and no activation at any step.
+    their weights are permuted once, when they are loaded, and no activation at any step. Likewise
+    rows and columns that a reshape makes one, where only transposes read it, keep channels last.
     """
     shapes = W.infer_shapes(model)
     found = {model.input.name: Layout("maps" if len(model.input.shape) == 3 else "plain")}
@@ -59,6 +65,10 @@ def layouts(model: W.Model) -> dict[str, Layout]:
         elif isinstance(node.layer, W.Flatten) and source.kind == "maps":
             absorbed = _absorbed(node.name, model)
             found[node.name] = Layout("flat", shapes[node.inputs[0]]) if absorbed else Layout()
+        elif isinstance(node.layer, W.Reshape) and source.kind == "maps":
+            kept = shapes[node.name][0] == shapes[node.inputs[0]][0] and len(shapes[node.name]) == 2
+            turned = kept and _read_by(node.name, model, W.Transpose)
+            found[node.name] = Layout("maps") if turned else Layout()
         elif isinstance(node.layer, ELEMENTWISE):
             found[node.name] = source
         else:
@@ -69,6 +79,12 @@ def layouts(model: W.Model) -> dict[str, Layout]:
 def same_order(shape: tuple[int, ...]) -> bool:
     """Whether maps [C, H, W] flatten alike in NCHW and in NHWC."""
     return shape[0] == 1 or shape[1:] == (1, 1)
+
+
+def _read_by(name: str, model: W.Model, kind: type) -> bool:
+    """Whether layers of one kind alone read a value."""
+    readers = [node for node in model.wired() if name in node.inputs]
+    return bool(readers) and all(isinstance(reader.layer, kind) for reader in readers)
 
 
 def _absorbed(name: str, model: W.Model) -> bool:

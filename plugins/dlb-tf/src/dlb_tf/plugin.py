@@ -33,6 +33,7 @@ LAYERS = {
     "of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D of stride 1",
     "linear": "native; after a flatten its weights lie in NHWC order",
     "batch_norm": "native",
+    "layer_norm": "native",
     "lrn": "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
     "max_pool": "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it",
     "average_pool": "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it, "
@@ -41,12 +42,20 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
     "dropout": "native",
     "add": "native",
     "concat": "native",
     "flatten": "native, in NHWC order where linear layers follow; else after a permute to NCHW",
+    "reshape": "native; of feature maps after a permute to NCHW, but where channels stay and a "
+    "transpose follows",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native: a slice",
     "embedding": "native",
+    "position_embedding": "native: a weight that is added",
     "lstm": "native",
+    "attention": "native, with its scale in the dtype of the model, which Keras keeps in float32",
 }
 
 OPTIMIZERS = {

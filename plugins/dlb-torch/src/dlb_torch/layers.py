@@ -49,6 +49,66 @@ class Concat(nn.Module):
         return f"axis={self.axis}"
 
 
+class Reshape(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.reshape(-1, *self.shape)
+
+    def extra_repr(self) -> str:
+        return f"shape={self.shape}"
+
+
+class Transpose(nn.Module):
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.permute(0, *self.axes)
+
+    def extra_repr(self) -> str:
+        return f"axes={self.axes}"
+
+
+class ReduceMean(nn.Module):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.mean(self.axis)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class Select(nn.Module):
+    def __init__(self, axis: int, index: int) -> None:
+        super().__init__()
+        self.axis, self.index = axis, index
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.select(self.axis, self.index)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}, index={self.index}"
+
+
+class PositionEmbedding(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + self.weight
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.weight.shape)}"
+
+
 class MaskedDropout(nn.Dropout):
     """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
 
@@ -99,6 +159,27 @@ class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
 class LastAxisLSTM(nn.LSTM):
     def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
         return super().forward(inputs)[0]
+
+
+class SelfAttention(nn.Module):
+    """Four linear layers around scaled_dot_product_attention."""
+
+    def __init__(self, layer: W.Attention, features: int) -> None:
+        super().__init__()
+        self.heads, self.causal = layer.heads, layer.causal
+        for name in W.layers.ATTENTION_MAPS:
+            self.add_module(name, nn.Linear(features, features, layer.bias))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        heads = [
+            each(inputs).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for each in (self.query, self.key, self.value)
+        ]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=self.causal)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, causal={self.causal}"
 
 
 class Padded(nn.Module):
@@ -216,6 +297,10 @@ TABLE: dict[type, Entry] = {
             "variance": Place("running_var"),
         },
     ),
+    W.LayerNorm: Entry(
+        lambda layer, given: nn.LayerNorm(given[-1], layer.epsilon),
+        {"scale": Place("weight"), "bias": Place("bias")},
+    ),
     W.LRN: Entry(
         lambda layer, given: nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.bias)
     ),
@@ -225,13 +310,21 @@ TABLE: dict[type, Entry] = {
     W.ReLU: Entry(lambda layer, given: nn.ReLU()),
     W.Tanh: Entry(lambda layer, given: nn.Tanh()),
     W.Sigmoid: Entry(lambda layer, given: nn.Sigmoid()),
+    W.GELU: Entry(lambda layer, given: nn.GELU(layer.approximate)),
     W.Dropout: Entry(lambda layer, given: nn.Dropout(layer.rate)),
     W.Add: Entry(lambda layer, given: Sum()),
     W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given: nn.Flatten()),
+    W.Reshape: Entry(lambda layer, given: Reshape(layer.shape)),
+    W.Transpose: Entry(lambda layer, given: Transpose(layer.axes)),
+    W.ReduceMean: Entry(lambda layer, given: ReduceMean(layer.axis)),
+    W.Select: Entry(lambda layer, given: Select(layer.axis, layer.index)),
     W.Embedding: Entry(
         lambda layer, given: nn.Embedding(layer.entries, layer.features),
         {"weight": Place("weight")},
+    ),
+    W.PositionEmbedding: Entry(
+        lambda layer, given: PositionEmbedding(given), {"weight": Place("weight")}
     ),
     W.LSTM: Entry(
         _lstm,
@@ -239,6 +332,14 @@ TABLE: dict[type, Entry] = {
             "input_weight": Place("weight_ih_l0", _FROM_ONNX, _TO_ONNX),
             "recurrent_weight": Place("weight_hh_l0", _FROM_ONNX, _TO_ONNX),
             "bias": Place("bias_ih_l0", _FROM_ONNX, _TO_ONNX),
+        },
+    ),
+    W.Attention: Entry(
+        lambda layer, given: SelfAttention(layer, given[-1]),
+        {
+            f"{name}_{kind}": Place(f"{name}.{kind}")
+            for name in W.layers.ATTENTION_MAPS
+            for kind in ("weight", "bias")
         },
     ),
 }

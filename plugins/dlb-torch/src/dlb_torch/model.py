@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ class TorchModel(TrainableModel):
             module = self.network.layers[key(layer)]
             place = TABLE[type(layers[layer])].places[parameter]
             owner = module.layer if isinstance(module, Padded) else module
-            found[name] = (getattr(owner, place.attribute), place)
+            found[name] = (attrgetter(place.attribute)(owner), place)
         return found
 
     def weights(self) -> dict[str, np.ndarray]:

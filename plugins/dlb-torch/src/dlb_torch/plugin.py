@@ -29,6 +29,7 @@ LAYERS = {
     "conv": "native",
     "linear": "native",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
+    "layer_norm": "native",
     "lrn": "native",
     "max_pool": "native; uneven pads by a pad layer before it",
     "average_pool": "native; uneven pads by a pad layer before it where padding is counted",
@@ -36,12 +37,19 @@ LAYERS = {
     "relu": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "gelu": "native",
     "dropout": "native",
     "add": "native",
     "concat": "native",
     "flatten": "native",
+    "reshape": "native",
+    "transpose": "native",
+    "reduce_mean": "native",
+    "select": "native",
     "embedding": "native",
+    "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
+    "attention": "native: Linear, and scaled_dot_product_attention between",
 }
 
 #: The first of each is the default.

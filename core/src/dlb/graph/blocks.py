@@ -1,0 +1,276 @@
+"""Layers that exporters write out as several operators, told by the numbers that these give.
+
+There are many ways to write a normalisation, and each version of an exporter has its own. Which
+one was taken does not matter: the operators between two values are run on random numbers, and what
+comes out is held against the layer's formula. They are analytic, so that they agree everywhere if
+they agree there (:mod:`dlb.proof.files.analytic`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.evaluate import Evaluator
+from dlb.graph.layout import LAYOUT
+from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.reader import Reader
+from dlb.graph.trace import Trace
+
+__all__ = ["Block", "attention", "gelu", "layer_normalization"]
+
+Array = npt.NDArray[Any]
+
+_ELEMENTWISE = {"Add", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Sub", "Sum"}
+_OF_GELU = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
+_MEANS = ("ReduceMean", "GlobalAveragePool")
+_OF_NORM = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
+_OF_ATTENTION = LAYOUT | _ELEMENTWISE | {
+    "Einsum", "Expand", "IsNaN", "MatMul", "Max", "Reciprocal", "ReduceMax", "ReduceSum", "Softmax",
+    "Where",
+}  # fmt: skip
+#: Operators of the longest block that is looked for.
+_LONGEST = 30
+#: Relative L2 distance within which a block is a formula: its constants may be float32. The two
+#: kinds of GELU are 1e-4 apart.
+_NEAR = 1e-6
+
+
+@dataclass(frozen=True)
+class Block:
+    """Operators that together are a layer.
+
+    Attributes:
+        kind, attributes, parameters: of the operation that they are.
+        starts: names of the values that they read.
+    """
+
+    kind: str
+    attributes: dict[str, Any]
+    starts: tuple[str, ...]
+    parameters: int = 0
+
+
+def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
+    """The GELU that ends in a node, or None."""
+    kinds = {"none": _exact_gelu, "tanh": _gelu_by_tanh}
+    for start, nodes in _blocks(trace, end, _OF_GELU, ("Erf", "Tanh")):
+        x = 2 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
+        found = _run(trace, nodes, {start: x}, end.output[0])
+        for approximate, formula in kinds.items():
+            if _near(found.ravel(), formula(x.ravel())):
+                return Block("Gelu", {"approximate": approximate}, (start,))
+    return None
+
+
+def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
+    """The normalisation over the last axis, scaled and moved, that ends in a node, or None.
+
+    Epsilon is one of the numbers that its operators read; scale and bias follow from what they
+    give, for each feature from many rows.
+    """
+    random = np.random.default_rng(0)
+    for start, nodes in _blocks(trace, end, _OF_NORM, _MEANS):
+        shape = trace.values[start].shape
+        constants = _constants(trace, nodes)
+        numbers = {decimal(float(each.ravel()[0])) for each in constants if each.size == 1}
+        # Rows of many sizes, so that epsilon counts in some and not in others.
+        rows = [
+            random.standard_normal(shape) * 10.0 ** random.uniform(-4, 1, (*shape[:-1], 1))
+            for _ in range(4)
+        ]
+        found = np.concatenate(
+            [_run(trace, nodes, {start: x}, end.output[0]).reshape(-1, shape[-1]) for x in rows]
+        )
+        x = np.concatenate([each.reshape(-1, shape[-1]) for each in rows])
+        for epsilon in sorted(number for number in numbers if 0 < number < 1):
+            deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
+            normal = (x - x.mean(axis=1, keepdims=True)) / deviation
+            if _near(found, _moved(normal, found)):
+                parameters = sum(each.size for each in constants if each.size == shape[-1])
+                attributes = {"features": shape[-1], "epsilon": six_digits(epsilon)}
+                return Block("LayerNormalization", attributes, (start,), parameters)
+    return None
+
+
+def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
+    """The attention whose last product, of shares and values, is a node, or None.
+
+    It reads queries, keys and values as linear maps, or whatever else, give them: in either order
+    of theirs the numbers tell which is which. What comes after it only arranges numbers.
+    """
+    trace = reader.trace
+    if len(reader.live_inputs(end)) != 2 or len(end.input) != 2:
+        return None
+    nodes = _between_maps(reader, end)
+    inside = {name for node in nodes for name in node.output}
+    starts = sorted({name for node in nodes for name in reader.live_inputs(node)} - inside)
+    if not any(node.op_type in ("Softmax", "Exp") for node in nodes) or len(starts) > 3:
+        return None
+    random = np.random.default_rng(0)
+    given = {name: random.standard_normal(trace.values[name].shape) for name in starts}
+    found = _run(trace, nodes, given, end.output[0])
+    width = _width(reader, starts[0])
+    steps = found.size // trace.batch // width
+    if trace.batch * steps * width != found.size or {x.size for x in given.values()} != {
+        found.size
+    }:
+        return None
+    shaped = {name: x.reshape(trace.batch, steps, width) for name, x in given.items()}
+    of_scores = {trace.values[name].size for name in end.input}
+    heads = [n for n in range(1, width + 1) if trace.batch * n * steps * steps in of_scores]
+    orders = permutations(starts) if len(starts) == 3 else product(starts, repeat=3)
+    for names, count, causal in product(orders, heads, (False, True)):
+        if width % count == 0:
+            queries, keys, values = (shaped[name] for name in names)
+            true = _attended(queries, keys, values, count, causal)
+            if any(_near(found.ravel(), each.ravel()) for each in _arranged(true)):
+                return Block("Attention", {"heads": count, "causal": causal}, names)
+    return None
+
+
+def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes behind a node, as far as linear maps; what only arranges their outputs included."""
+    trace = reader.trace
+    names, waiting = set(end.output), [end]
+    while waiting:
+        for name in reader.live_inputs(waiting.pop()):
+            node = trace.producers.get(name)
+            if node is None or node.op_type not in _OF_ATTENTION or name in names:
+                continue
+            source = reader.source[name]
+            linear = source >= 0 and reader.found[source].kind == "Linear"
+            if node.op_type in LAYOUT or not linear:
+                names.add(name)
+                waiting.append(node)
+        if len(names) > _LONGEST:
+            return []
+    return [node for node in trace.nodes if not names.isdisjoint(node.output)]
+
+
+def _width(reader: Reader, name: str) -> int:
+    """Features of a value [N, T, features], in whatever shape a linear map gives it."""
+    source = reader.source[name]
+    if source >= 0 and reader.found[source].kind == "Linear":
+        return int(reader.found[source].attributes["weight"][0])
+    return int(reader.trace.values[name].shape[-1])
+
+
+def _attended(queries: Array, keys: Array, values: Array, heads: int, causal: bool) -> Array:
+    """softmax(Q K^T / sqrt(d)) V of each head, [N, heads, T, d], from three [N, T, features]."""
+    batch, steps, width = queries.shape
+    q, k, v = (
+        each.reshape(batch, steps, heads, -1).swapaxes(1, 2) for each in (queries, keys, values)
+    )
+    scores = q @ k.swapaxes(2, 3) / math.sqrt(width // heads)
+    if causal:
+        scores = scores + np.triu(np.full((steps, steps), -np.inf), 1)
+    shares = np.exp(scores - scores.max(axis=3, keepdims=True))
+    attended: Array = shares / shares.sum(axis=3, keepdims=True) @ v
+    return attended
+
+
+def _arranged(heads: Array) -> tuple[Array, ...]:
+    """[N, heads, T, d] in the orders in which it may come."""
+    return heads, heads.swapaxes(2, 3), heads.swapaxes(1, 2), heads.transpose(0, 3, 1, 2)
+
+
+def _exact_gelu(x: Array) -> Array:
+    found: Array = 0.5 * x * (1 + np.array([math.erf(each / math.sqrt(2)) for each in x]))
+    return found
+
+
+def _gelu_by_tanh(x: Array) -> Array:
+    found: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return found
+
+
+def _moved(normal: Array, found: Array) -> Array:
+    """``normal`` [rows, features] scaled and moved, each feature so as to come nearest ``found``."""
+    middle, centre = normal.mean(axis=0), found.mean(axis=0)
+    scale = ((normal - middle) * (found - centre)).sum(axis=0) / ((normal - middle) ** 2).sum(
+        axis=0
+    )
+    moved: Array = scale * (normal - middle) + centre
+    return moved
+
+
+def _near(found: Array, true: Array) -> bool:
+    return bool(np.linalg.norm(found - true) <= _NEAR * np.linalg.norm(true))
+
+
+def _blocks(
+    trace: Trace, end: onnx.NodeProto, operators: set[str], needed: tuple[str, ...]
+) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
+    """Values from which alone a node's output is computed by these operators, and the nodes.
+
+    The needed operators are among them, one at least.
+    """
+    seen: set[str] = set()
+    waiting = [end.output[0]]
+    while waiting and len(seen) <= _LONGEST:
+        node = trace.producers.get(waiting.pop(0))
+        if node is None or node.op_type not in operators:
+            continue
+        new = [name for name in node.input if name in trace.live and name not in seen]
+        seen.update(new)
+        waiting += new
+    if not any(
+        name in trace.producers and trace.producers[name].op_type in needed for name in seen
+    ):
+        return
+    size = trace.values[end.output[0]].size
+    for start in sorted(name for name in seen if trace.values[name].size == size):
+        nodes = _between(trace, start, end, operators)
+        if any(node.op_type in needed for node in nodes):
+            yield start, nodes
+
+
+def _between(
+    trace: Trace, start: str, end: onnx.NodeProto, operators: set[str]
+) -> list[onnx.NodeProto]:
+    """The nodes that compute a node's output from one value; none if they read another."""
+    names, waiting = set(end.output), [end]
+    while waiting:
+        node = waiting.pop()
+        if node.op_type not in operators or len(names) > _LONGEST:
+            return []
+        for name in node.input:
+            if name in trace.live and name != start and name not in names:
+                if name not in trace.producers:
+                    return []
+                names.add(name)
+                waiting.append(trace.producers[name])
+    return [node for node in trace.nodes if not names.isdisjoint(node.output)]
+
+
+def _constants(trace: Trace, nodes: list[onnx.NodeProto]) -> list[Array]:
+    """Real numbers that nodes read and that do not depend on the input, each once."""
+    names = {name for node in nodes for name in node.input if name and name not in trace.live}
+    return [trace.values[name] for name in names if trace.values[name].dtype.kind == "f"]
+
+
+def _run(trace: Trace, nodes: list[onnx.NodeProto], given: Mapping[str, Array], end: str) -> Array:
+    """What nodes make of values, in float64."""
+    inside = {name for node in nodes for name in node.output}
+    names = {name for node in nodes for name in node.input if name} - inside - set(given)
+    element = helper.np_dtype_to_tensor_dtype(trace.values[end].dtype)
+    graph = helper.make_graph(
+        nodes,
+        "block",
+        [helper.make_tensor_value_info(name, element, x.shape) for name, x in given.items()],
+        [helper.make_tensor_value_info(end, element, None)],
+        [numpy_helper.from_array(np.asarray(trace.values[name]), name) for name in sorted(names)],
+    )
+    model = helper.make_model(graph, opset_imports=trace.opsets)
+    wide = in_precision(model, TensorProto.DOUBLE) if element in REAL_TYPES else model
+    return Evaluator(wide).run(given, [end])[end]

@@ -1,0 +1,314 @@
+"""Layers written out as operators: any way of writing them is read as the layer, nothing else is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.operations import operations
+from dlb.graph.structure import compare_structure
+from dlb.workload import (
+    GELU,
+    Attention,
+    Input,
+    LayerNorm,
+    Model,
+    Node,
+    PositionEmbedding,
+    ReduceMean,
+    Select,
+)
+from dlb.workload.initial import initial_weights
+
+FEATURES = 6
+
+
+class Writer:
+    """Nodes of a graph of one input "x" [N, 4, 6], of float32."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.held: list[onnx.TensorProto] = []
+
+    def __call__(self, operator: str, *inputs: str | float | np.ndarray, **attributes) -> str:
+        names = [each if isinstance(each, str) else self._hold(each) for each in inputs]
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, names, [name], name=name, **attributes))
+        return name
+
+    def _hold(self, number: float | np.ndarray) -> str:
+        name = f"c{len(self.held)}"
+        array = np.asarray(number)
+        kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
+        self.held.append(numpy_helper.from_array(array.astype(kind), name))
+        return name
+
+    def model(self) -> onnx.ModelProto:
+        value = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            self.nodes,
+            "written",
+            [value("x", TensorProto.FLOAT, ["N", 4, FEATURES])],
+            [value(self.nodes[-1].output[0], TensorProto.FLOAT, None)],
+            self.held,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def canonical(layer) -> onnx.ModelProto:
+    model = Model(input=Input(shape=(4, FEATURES)), nodes=(Node(name="it", layer=layer),))
+    return canonical_graph(model, initial_weights(model, 0))
+
+
+SCALE, BIAS = np.linspace(0.5, 2, FEATURES), np.linspace(-1, 1, FEATURES)
+HALF, ROOT = 0.5, math.sqrt(2)
+
+
+def norm_by_root(w: Writer, epsilon: float = 1e-3) -> None:
+    moved = w("Sub", "x", w("ReduceMean", "x", axes=[-1]))
+    variance = w("ReduceMean", w("Pow", moved, 2.0), axes=[-1])
+    normal = w("Div", moved, w("Sqrt", w("Add", variance, epsilon)))
+    w("Add", w("Mul", normal, SCALE), BIAS)
+
+
+def norm_by_reciprocal(w: Writer, epsilon: float = 1e-3) -> None:
+    """Scaled before it is moved, as Keras does."""
+    mean = w("ReduceMean", "x", axes=[2])
+    moved = w("Sub", "x", mean)
+    variance = w("ReduceMean", w("Mul", moved, moved), axes=[2])
+    inverse = w("Reciprocal", w("Sqrt", w("Add", epsilon, variance)))
+    scale = w("Mul", inverse, SCALE)
+    rest = w("Add", w("Mul", w("Neg", mean), scale), BIAS)
+    w("Add", w("Mul", "x", scale), rest)
+
+
+def norm_of_squares(w: Writer, epsilon: float = 1e-3) -> None:
+    """The variance as the mean of squares less the square of the mean."""
+    mean = w("ReduceMean", "x", axes=[2])
+    squares = w("ReduceMean", w("Mul", "x", "x"), axes=[2])
+    variance = w("Sub", squares, w("Mul", mean, mean))
+    deviation = w("Sqrt", w("Add", variance, epsilon))
+    w("Add", w("Mul", w("Div", w("Sub", "x", mean), deviation), SCALE), BIAS)
+
+
+def norm_over_time(w: Writer, epsilon: float = 1e-3) -> None:
+    """Of the wrong axis."""
+    moved = w("Sub", "x", w("ReduceMean", "x", axes=[1]))
+    variance = w("ReduceMean", w("Mul", moved, moved), axes=[1])
+    normal = w("Div", moved, w("Sqrt", w("Add", variance, epsilon)))
+    w("Add", w("Mul", normal, SCALE), BIAS)
+
+
+def norm_with_epsilon_outside(w: Writer, epsilon: float = 1e-3) -> None:
+    moved = w("Sub", "x", w("ReduceMean", "x", axes=[2]))
+    variance = w("ReduceMean", w("Mul", moved, moved), axes=[2])
+    normal = w("Div", moved, w("Add", w("Sqrt", variance), epsilon))
+    w("Add", w("Mul", normal, SCALE), BIAS)
+
+
+def norm_of_the_root_mean_square(w: Writer, epsilon: float = 1e-3) -> None:
+    squares = w("ReduceMean", w("Mul", "x", "x"), axes=[2])
+    w("Mul", w("Div", "x", w("Sqrt", w("Add", squares, epsilon))), SCALE)
+
+
+def norm_and_its_input(w: Writer) -> None:
+    norm_by_root(w)
+    w("Add", w.nodes[-1].output[0], "x")
+
+
+def gelu(w: Writer) -> None:
+    w("Mul", w("Mul", "x", HALF), w("Add", w("Erf", w("Div", "x", ROOT)), 1.0))
+
+
+def gelu_halved_last(w: Writer) -> None:
+    w("Mul", w("Mul", "x", w("Add", w("Erf", w("Mul", "x", 1 / ROOT)), 1.0)), HALF)
+
+
+def gelu_reshaped(w: Writer) -> None:
+    flat = w("Flatten", "x")
+    w("Mul", w("Mul", flat, HALF), w("Add", w("Erf", w("Div", flat, ROOT)), 1.0))
+
+
+def gelu_by_tanh(w: Writer) -> None:
+    cube = w("Pow", "x", 3.0)
+    inside = w("Mul", w("Add", "x", w("Mul", cube, 0.044715)), math.sqrt(2 / math.pi))
+    w("Mul", w("Mul", HALF, "x"), w("Add", 1.0, w("Tanh", inside)))
+
+
+def gelu_of_another_scale(w: Writer) -> None:
+    w("Mul", w("Mul", "x", HALF), w("Add", w("Erf", w("Div", "x", 1.414)), 1.0))
+
+
+def gelu_by_another_cube(w: Writer) -> None:
+    cube = w("Pow", "x", 3.0)
+    inside = w("Mul", w("Add", "x", w("Mul", cube, 0.0447)), math.sqrt(2 / math.pi))
+    w("Mul", w("Mul", HALF, "x"), w("Add", 1.0, w("Tanh", inside)))
+
+
+def mean_of_a_sum(w: Writer) -> None:
+    w("Mul", w("ReduceSum", "x", np.array([1]), keepdims=0), 0.25)
+
+
+def mean_of_transposed(w: Writer) -> None:
+    w("GlobalAveragePool", w("Transpose", "x", perm=[0, 2, 1]))
+
+
+def sum_divided_by_another(w: Writer) -> None:
+    w("Div", w("ReduceSum", "x", np.array([1]), keepdims=0), 6.0)
+
+
+def last_by_slice(w: Writer) -> None:
+    one = w("Slice", "x", np.array([-1]), np.array([100]), np.array([1]))
+    w("Squeeze", one, np.array([1]))
+
+
+def last_of_many_axes(w: Writer) -> None:
+    whole = np.iinfo(np.int64).max
+    one = w("Slice", "x", np.array([0, 3, 0]), np.array([whole, 4, whole]), np.array([0, 1, 2]))
+    w("Squeeze", one, np.array([1]))
+
+
+def last_feature(w: Writer) -> None:
+    w("Gather", "x", np.array(-1), axis=2)
+
+
+def first(w: Writer) -> None:
+    w("Gather", "x", np.array(0), axis=1)
+
+
+def table(w: Writer) -> None:
+    w("Add", np.arange(24.0).reshape(1, 4, FEATURES), "x")
+
+
+def row(w: Writer) -> None:
+    w("Add", "x", np.arange(6.0))
+
+
+def attention(w: Writer, *, scale: float, causal: bool = False) -> None:
+    """Three heads of 2; the scale in two parts, the mask a choice."""
+    random = np.random.default_rng(0)
+
+    def linear(x: str) -> str:
+        return w("Add", w("MatMul", x, random.random((FEATURES, FEATURES))), BIAS)
+
+    def heads(x: str, perm: tuple[int, ...]) -> str:
+        return w("Transpose", w("Reshape", x, np.array([0, 4, 3, 2])), perm=perm)
+
+    queries = w("Mul", heads(linear("x"), (0, 2, 1, 3)), math.sqrt(scale))
+    keys = w("Mul", heads(linear("x"), (0, 2, 3, 1)), math.sqrt(scale))
+    scores = w("MatMul", queries, keys)
+    if causal:
+        scores = w("Where", np.tri(4, dtype=bool), scores, -1e9)
+    mixed = w("MatMul", w("Softmax", scores, axis=-1), heads(linear("x"), (0, 2, 1, 3)))
+    joined = w("Reshape", w("Transpose", mixed, perm=(0, 2, 1, 3)), np.array([0, 4, FEATURES]))
+    linear(joined)
+
+
+def attention_to_the_past(w: Writer) -> None:
+    attention(w, scale=1 / math.sqrt(2), causal=True)
+
+
+def attention_to_all(w: Writer) -> None:
+    attention(w, scale=1 / math.sqrt(2))
+
+
+def attention_that_is_not_scaled(w: Writer) -> None:
+    attention(w, scale=1.0)
+
+
+def attention_scaled_by_the_size(w: Writer) -> None:
+    attention(w, scale=0.5)
+
+
+def attention_of_features_that_lie_otherwise(w: Writer) -> None:
+    """Queries are divided into heads as if the step came last."""
+    random = np.random.default_rng(0)
+    maps = [w("Add", w("MatMul", "x", random.random((6, 6))), BIAS) for _ in range(3)]
+    parts = [
+        w("Transpose", w("Reshape", each, np.array([0, 4, 3, 2])), perm=(0, 2, 1, 3))
+        for each in maps
+    ]
+    odd = w("Transpose", w("Reshape", maps[0], np.array([0, 4, 2, 3])), perm=(0, 3, 1, 2))
+    scores = w("MatMul", odd, w("Transpose", parts[1], perm=(0, 1, 3, 2)))
+    shares = w("Softmax", w("Mul", scores, 1 / math.sqrt(2)), axis=-1)
+    joined = w(
+        "Reshape",
+        w("Transpose", w("MatMul", shares, parts[2]), perm=(0, 2, 1, 3)),
+        np.array([0, 4, 6]),
+    )
+    w("Add", w("MatMul", joined, random.random((6, 6))), BIAS)
+
+
+SEES_ALL, SEES_THE_PAST = Attention(heads=3), Attention(heads=3, causal=True)
+NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
+
+
+@pytest.mark.parametrize(
+    ("write", "layer"),
+    [
+        (norm_by_root, NORM),
+        (norm_by_reciprocal, NORM),
+        (norm_of_squares, NORM),
+        (gelu, ERF),
+        (gelu_halved_last, ERF),
+        (gelu_reshaped, ERF),
+        (gelu_by_tanh, TANH),
+        (mean_of_a_sum, ReduceMean()),
+        (mean_of_transposed, ReduceMean()),
+        (last_by_slice, Select(index=-1)),
+        (last_of_many_axes, Select(index=-1)),
+        (table, PositionEmbedding()),
+        (attention_to_all, SEES_ALL),
+        (attention_to_the_past, SEES_THE_PAST),
+    ],
+)
+def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None:
+    writer = Writer()
+    write(writer)
+    found = compare_structure(canonical(layer), writer.model())
+    assert found.equal, [str(each) for each in found.differences]
+    assert len(operations(writer.model())) == (5 if isinstance(layer, Attention) else 1)
+
+
+@pytest.mark.parametrize(
+    ("write", "layer"),
+    [
+        (norm_over_time, NORM),
+        (norm_with_epsilon_outside, NORM),
+        (norm_of_the_root_mean_square, NORM),
+        (norm_and_its_input, NORM),
+        (gelu_of_another_scale, ERF),
+        (gelu_by_another_cube, TANH),
+        (gelu_by_tanh, ERF),
+        (gelu, TANH),
+        (sum_divided_by_another, ReduceMean()),
+        (mean_of_a_sum, ReduceMean(axis=2)),
+        (last_feature, Select(index=-1)),
+        (first, Select(index=-1)),
+        (row, PositionEmbedding()),
+        (attention_to_all, SEES_THE_PAST),
+        (attention_to_all, Attention(heads=2)),
+        (attention_to_the_past, SEES_ALL),
+        (attention_that_is_not_scaled, SEES_ALL),
+        (attention_scaled_by_the_size, SEES_ALL),
+        (attention_of_features_that_lie_otherwise, SEES_ALL),
+    ],
+)
+def test_something_else_is_not(write: Callable[[Writer], None], layer) -> None:
+    writer = Writer()
+    write(writer)
+    assert not compare_structure(canonical(layer), writer.model()).equal
+
+
+@pytest.mark.parametrize("write", [norm_by_root, norm_by_reciprocal, norm_of_squares])
+def test_another_epsilon_is_named(write: Callable[[Writer, float], None]) -> None:
+    writer = Writer()
+    write(writer, 1e-5)
+    (found,) = compare_structure(canonical(NORM), writer.model()).differences
+    assert str(found).startswith("layer 'it': epsilon: expected 0.001, found 1e-05")
