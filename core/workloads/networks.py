@@ -677,11 +677,11 @@ WORKLOADS = (
     W.Workload(
         name="ptb-lstm",
         title="Zaremba's small language model on Penn Treebank",
-        source="Jäger et al., Parallelized Training of Deep NN (DIDL 2018); Zaremba et al., arXiv:1409.2329: 2 layers of 200 units, 20 steps, learning rate 1 halved after each epoch from the fifth on. Gradients are not clipped here",
+        source="Jäger et al., Parallelized Training of Deep NN (DIDL 2018); Zaremba et al., arXiv:1409.2329: 2 layers of 200 units, 20 steps, learning rate 1 halved after each epoch from the fifth on, gradients clipped to a norm of 5",
         batch_size=20,
         epochs=13,
         data=TREEBANK,
-        optimizer=_sgd(1.0),
+        optimizer=W.SGD(learning_rate=1.0, clip_norm=5.0),
         schedule=W.Decay(start=9292, every=2323, gamma=0.5),
         model=_language_model(20, 200, W.Uniform(limit=0.1)),
     ),

@@ -67,6 +67,19 @@ def same(path: Path, model: W.Model, weights: dict[str, np.ndarray]) -> None:
         assert np.array_equal(found.weights[name], array), name
 
 
+#: Layers that are read by structure and written as several operators, but not read out of files.
+NOT_READ = {
+    "attention",
+    "gelu",
+    "layer_norm",
+    "position_embedding",
+    "reduce_mean",
+    "reshape",
+    "select",
+    "transpose",
+}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
     weights = proof_weights(initial_weights(MODELS[name], 3), 3)
@@ -74,7 +87,7 @@ def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(model=models(frozenset(W.layer_types())))
+@given(model=models(frozenset(W.layer_types()) - NOT_READ))
 def test_any_canonical_graph_is_read(
     model: W.Model, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
