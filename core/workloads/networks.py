@@ -451,6 +451,58 @@ def _mobilenet() -> W.Model:
     return net.model
 
 
+def _blocks(net: Net, count: int, features: int, heads: int, *, causal: bool, gelu: str) -> None:
+    """Pre-norm transformer blocks (Xiong et al., arXiv:2002.04745), and the norm after the last."""
+    small = {"init": W.Normal(std=0.02)}
+    for _ in range(count):
+        before = net.last
+        net.add(W.LayerNorm(epsilon=1e-6))
+        net.add(W.Attention(heads=heads, causal=causal, **small))
+        net.dropout(0.1)
+        before = net.add(W.Add(), net.last, before)
+        net.add(W.LayerNorm(epsilon=1e-6))
+        net.linear(4 * features, **small)
+        net.add(W.GELU(approximate=gelu))
+        net.linear(features, **small)
+        net.dropout(0.1)
+        net.add(W.Add(), net.last, before)
+    net.add(W.LayerNorm(epsilon=1e-6))
+
+
+def _words(steps: int, features: int) -> Net:
+    net = Net(steps, kind="index")
+    net.add(W.Embedding(entries=10000, features=features, init=W.Normal(std=0.02)))
+    net.add(W.PositionEmbedding(init=W.Normal(std=0.02)))
+    return net
+
+
+def _transformer() -> W.Model:
+    net = _words(64, 128)
+    _blocks(net, 4, 128, 4, causal=False, gelu="none")
+    net.add(W.ReduceMean(axis=1))
+    net.linear(10000, init=W.Normal(std=0.02))
+    return net.model
+
+
+def _gpt() -> W.Model:
+    net = _words(64, 128)
+    _blocks(net, 4, 128, 4, causal=True, gelu="tanh")
+    net.linear(10000, bias=False, init=W.Normal(std=0.02))
+    return net.model
+
+
+def _vit_tiny() -> W.Model:
+    net = Net(3, 224, 224)
+    net.conv(192, 16, 16, init="lecun_normal")
+    net.add(W.Reshape(shape=(192, 196)))
+    net.add(W.Transpose(axes=(2, 1)))
+    net.add(W.PositionEmbedding(init=W.Normal(std=0.02)))
+    _blocks(net, 12, 192, 3, causal=False, gelu="none")
+    net.add(W.ReduceMean(axis=1))
+    net.linear(1000, init=W.Normal(std=0.02))
+    return net.model
+
+
 def _sgd(rate: float, momentum: float = 0.0, decay: float = 0.0) -> W.SGD:
     return W.SGD(learning_rate=rate, momentum=momentum, weight_decay=decay)
 
@@ -695,5 +747,38 @@ WORKLOADS = (
         optimizer=_sgd(0.05, 0.9, 4e-5),
         schedule=W.WarmupCosine(warmup=1000, steps=4000000),
         model=_mobilenet(),
+    ),
+    W.Workload(
+        name="transformer",
+        title="A pre-norm transformer encoder that classifies 64 words by the word that follows",
+        source="Vaswani et al., arXiv:1706.03762; Xiong et al., arXiv:2002.04745: 4 blocks of 128 features and 4 heads",
+        batch_size=32,
+        epochs=10,
+        data=TREEBANK,
+        optimizer=W.Adam(learning_rate=3e-4, clip_norm=1.0),
+        schedule=W.WarmupCosine(warmup=200, steps=4530, end=0.1),
+        model=_transformer(),
+    ),
+    W.Workload(
+        name="gpt-small",
+        title="A small decoder in the style of GPT on Penn Treebank",
+        source="Radford et al., Language Models are Unsupervised Multitask Learners (2019): 4 blocks of 128 features and 4 heads, 64 words; the last layer has weights of its own",
+        batch_size=32,
+        epochs=10,
+        data=TREEBANK,
+        optimizer=W.Adam(learning_rate=3e-4, beta2=0.95, clip_norm=1.0),
+        schedule=W.WarmupCosine(warmup=200, steps=4530, end=0.1),
+        model=_gpt(),
+    ),
+    W.Workload(
+        name="vit-tiny",
+        title="ViT-Tiny with the mean of all patches",
+        source="Dosovitskiy et al., arXiv:2010.11929; Touvron et al., arXiv:2012.12877, table 1 (DeiT-Ti): 12 blocks of 192 features and 3 heads, without a class token, as Zhai et al., arXiv:2106.04560",
+        batch_size=32,
+        epochs=300,
+        data=IMAGENET,
+        optimizer=W.Adam(learning_rate=1e-3, clip_norm=1.0),
+        schedule=W.WarmupCosine(warmup=10000, steps=12000000),
+        model=_vit_tiny(),
     ),
 )
