@@ -68,9 +68,13 @@ def _verify(name: str, path: Path, batch_size: int, seconds: float) -> bool:
     words = [str(Path(sys.executable).parent / "dlb"), "verify", name, "--certificate", str(path)]
     words += ["--batch-size", str(batch_size), "--set", "data.name=synthetic"]
     try:
-        subprocess.run(words, stdout=subprocess.DEVNULL, timeout=seconds)
+        status = subprocess.run(words, stdout=subprocess.DEVNULL, timeout=seconds).returncode
     except subprocess.TimeoutExpired:
         print(f"{name}: not done after {seconds:.0f} s", file=sys.stderr)
+        return False
+    if status not in (0, 1):
+        # Interrupted, or refused: what is there is not the whole.
+        path.unlink(missing_ok=True)
     return path.exists()
 
 
