@@ -20,6 +20,7 @@ NETWORKS = {
     "average pooling and concatenation": str(WORKLOADS / "inception.toml"),
     "LSTM language model": str(WORKLOADS / "lstm.toml"),
     "embedding": str(WORKLOADS / "embedding.toml"),
+    "transformer": str(WORKLOADS / "transformer.toml"),
 }
 STEPS = 100
 #: Rungs in float64, by what they tell.
