@@ -154,6 +154,10 @@ class Adapter:
             pytest.skip(f"adapter '{self.name}' describes no dtype {dtype}")
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:
             pytest.skip(f"adapter '{self.name}' describes no optimizer {W.type_name(optimizer)}")
+        if optimizer and optimizer.clip_norm and tuple(self.described.contract) < (1, 3):
+            pytest.skip(
+                f"adapter '{self.name}' is made for a contract before 1.3, without clipping"
+            )
 
 
 def find(name: str, module: str = "") -> Adapter:

@@ -127,8 +127,12 @@ class ExampleModel(TrainableModel):
         loss, found = self.step_gradients(inputs, labels)
         sgd = self.workload.optimizer
         assert isinstance(sgd, W.SGD)
+        scale = 1.0
+        if sgd.clip_norm:
+            norm = np.sqrt(sum(np.sum(found[name] ** 2) for name in self.values))
+            scale = sgd.clip_norm / max(norm, sgd.clip_norm)
         for name, weight in self.values.items():
-            gradient = found[name] + sgd.weight_decay * weight
+            gradient = scale * found[name] + sgd.weight_decay * weight
             if sgd.momentum:
                 before = self.velocity.get(name, np.zeros_like(weight))
                 velocity = self.velocity[name] = sgd.momentum * before + gradient
