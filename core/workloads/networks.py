@@ -19,9 +19,9 @@ SYNTHETIC = W.Data(name="synthetic")
 TREEBANK = W.Data(name="penn-treebank")
 
 
-def _fully_connected(inputs: int, hidden: tuple[int, ...], classes: int, **shape: int) -> W.Model:
-    net = Net(inputs) if not shape else Net(1, 28, 28)
-    if shape:
+def _fully_connected(shape: tuple[int, ...], hidden: tuple[int, ...], classes: int) -> W.Model:
+    net = Net(*shape)
+    if len(shape) > 1:
         net.flatten()
     for features in hidden:
         net.linear(features)
@@ -507,12 +507,6 @@ def _sgd(rate: float, momentum: float = 0.0, decay: float = 0.0) -> W.SGD:
     return W.SGD(learning_rate=rate, momentum=momentum, weight_decay=decay)
 
 
-_CAFFE = {
-    "optimizer": _sgd(0.01, 0.9, 5e-4),
-    "schedule": W.Inverse(gamma=1e-4, power=0.75),
-    "batch_size": 64,
-}
-
 WORKLOADS = (
     W.Workload(
         name="fcn-s",
@@ -521,7 +515,7 @@ WORKLOADS = (
         batch_size=64,
         data=SYNTHETIC,
         optimizer=_sgd(0.05),
-        model=_fully_connected(26752, (2048,) * 4, 26752),
+        model=_fully_connected((26752,), (2048,) * 4, 26752),
     ),
     W.Workload(
         name="fcn-r",
@@ -531,7 +525,7 @@ WORKLOADS = (
         epochs=40,
         data=MNIST,
         optimizer=_sgd(0.05),
-        model=_fully_connected(784, (2048, 4096, 1024), 10, image=1),
+        model=_fully_connected((1, 28, 28), (2048, 4096, 1024), 10),
     ),
     W.Workload(
         name="alexnet-s",
@@ -652,7 +646,9 @@ WORKLOADS = (
         epochs=11,
         data=MNIST,
         model=_caffe_lenet(),
-        **_CAFFE,
+        batch_size=64,
+        optimizer=_sgd(0.01, 0.9, 5e-4),
+        schedule=W.Inverse(gamma=1e-4, power=0.75),
     ),
     W.Workload(
         name="torch-mnist",

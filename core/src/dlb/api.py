@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -48,12 +49,14 @@ def verify(
     from dlb.provenance import available_cores
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
     from dlb.run import run
+    from dlb.samples import with_data_here
     from dlb.variants import choose
 
     unknown = set(levels) - set(LEVELS)
     if unknown or not levels:
         raise RequestError(f"levels {sorted(unknown)}: choose from {', '.join(LEVELS)}")
     read, imported = load_with_file(str(workload))
+    read = with_data_here(read, warnings.warn)
     homes = find_adapters(on)
     at_once, each = share_cores(available_cores(), len(homes), threads, device=device)
     request = Request(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from dlb.catalogue import data_set
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
-from dlb.data.local import LOCAL, open_local
+from dlb.data.local import LOCAL, find_own, open_local
+from dlb.data.locate import find_described
 from dlb.data.npz import Pieces, write_pieces
 from dlb.data.source import Source, Wanted, of_arrays
 from dlb.data.text import described_words
 from dlb.errors import RequestError
-from dlb.workload import Embedding, Model, Workload, infer_shapes
+from dlb.workload import Data, Embedding, Model, Workload, infer_shapes
 
 __all__ = [
     "SYNTHETIC",
@@ -32,6 +33,7 @@ __all__ = [
     "read_samples",
     "wanted",
     "with_data",
+    "with_data_here",
     "write_samples",
 ]
 
@@ -80,6 +82,23 @@ def with_data(workload: Workload, named: str) -> Workload:
     name, _, path = named.partition(":")
     data = msgspec.structs.replace(workload.data, name=name, path=path, labels="")
     return msgspec.structs.replace(workload, data=data)
+
+
+def with_data_here(workload: Workload, report: Callable[[str], None]) -> Workload:
+    """A workload to be proven: itself, or on made-up samples where its data set is not on this
+    machine, which ``report`` is told. What is proven of a model holds for any.
+
+    Raises:
+        UnknownNameError: there is no such data set.
+    """
+    name = workload.data.name
+    if name == SYNTHETIC or workload.data.path:
+        return workload
+    found = find_own(name) if name in LOCAL else find_described(data_set(name))
+    if found is not None:
+        return workload
+    report(f"data set '{name}' is not on this machine: proving on made-up samples")
+    return msgspec.structs.replace(workload, data=Data(name=SYNTHETIC))
 
 
 def open_split(workload: Workload, split: str) -> Source:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings, set_option
 from dlb.cli.verify_models import model_options, verify_models
 from dlb.proof.certificate import LEVELS
-
-if TYPE_CHECKING:
-    from dlb.workload import Workload
 
 __all__ = ["run_command", "verify_command"]
 
@@ -230,24 +226,6 @@ def verify_command(
     )
 
 
-def with_data_that_is_here(read: Workload) -> Workload:
-    """The workload itself, or one on made-up samples where its data set is not on this machine:
-    what is proven of a model holds for any."""
-    from dlb.catalogue import data_set
-    from dlb.data.local import LOCAL, find_own
-    from dlb.data.locate import find_described
-    from dlb.samples import SYNTHETIC
-    from dlb.workload import Data
-
-    name, path = read.data.name, read.data.path
-    if name == SYNTHETIC or path or (name in LOCAL and find_own(name) is not None):
-        return read
-    if name not in LOCAL and find_described(data_set(name)) is not None:
-        return read
-    note(f"data set '{name}' is not on this machine: proving on made-up samples")
-    return msgspec.structs.replace(read, data=Data(name=SYNTHETIC))
-
-
 def execute(
     command: str,
     steps: int | None,
@@ -277,7 +255,7 @@ def execute(
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
     from dlb.run import run
-    from dlb.samples import count_samples, with_data
+    from dlb.samples import count_samples, with_data, with_data_here
     from dlb.tables import outcome_document, print_outcome
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
@@ -288,7 +266,7 @@ def execute(
     if data is not None:
         read = with_data(read, data)
     if command == "verify":
-        read = with_data_that_is_here(read)
+        read = with_data_here(read, note)
     size = read.batch_size if batch_size is None else batch_size
     samples = count_samples(read)
     if epochs is not None and epochs < 1:

@@ -1,0 +1,43 @@
+"""What is proven where a workload's data set is not on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlb.errors import UnknownNameError
+from dlb.samples import SYNTHETIC, with_data, with_data_here
+from dlb.workload import files, workload_hash
+
+LENET = files.load("lenet5")
+
+
+@pytest.fixture(autouse=True)
+def nothing_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLB_HOME", str(tmp_path))
+    monkeypatch.delenv("DLB_DATA_DIR", raising=False)
+
+
+@pytest.mark.parametrize("named", ["fashion-mnist-subset", SYNTHETIC, "npz:elsewhere.npz"])
+def test_data_that_are_here_or_have_a_path_are_kept(named: str) -> None:
+    told: list[str] = []
+    workload = with_data(LENET, named)
+    assert with_data_here(workload, told.append) is workload
+    assert not told
+
+
+@pytest.mark.parametrize("name", ["cifar-10", "penn-treebank", "imagenet"])
+def test_others_are_made_up_and_it_is_said(name: str) -> None:
+    told: list[str] = []
+    workload = with_data(LENET, name)
+    found = with_data_here(workload, told.append)
+    assert found.data.name == SYNTHETIC and found.model == workload.model
+    assert workload_hash(found) != workload_hash(workload)
+    (line,) = told
+    assert name in line and "made-up" in line
+
+
+def test_a_name_that_nothing_has_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="cifar-11"):
+        with_data_here(with_data(LENET, "cifar-11"), print)
