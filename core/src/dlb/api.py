@@ -25,7 +25,7 @@ def verify(
     """Prove that adapters build the same workload, as ``dlb verify`` does.
 
     Args:
-        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file Where its data set is not on
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file. Where its data set is not on
             this machine, the proof is on made-up samples, and a warning says so.
         on: adapters; every one found when empty.
         levels: what of the ladder to climb.
