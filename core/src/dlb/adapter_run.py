@@ -21,11 +21,12 @@ from dlb.adapters import Home
 from dlb.data.npz import read_or_map
 from dlb.errors import DlbError, RecordError
 from dlb.proof import divergence, rungs
-from dlb.proof.certificate import Divergence, Rung
+from dlb.proof.certificate import Divergence, Figure, Rung
 from dlb.proof.ladder import (
     FEW_SAMPLES,
     as_dtype,
-    batch_gradients,
+    changes_beside,
+    gradient_errors,
     prove_dropout,
     prove_export,
     prove_float32,
@@ -49,6 +50,8 @@ TIMED_LEVELS = {"weights", "float32", "structure", "export"}
 MASKED_LEVELS = {"forward", "layers", "gradients", "update", "trajectory", "float32", "distributed"}
 #: The contract that has masks.
 MASKS_CONTRACT = (1, 2)
+#: Times that the weights are rounded by chance, for what that makes of the gradients.
+NUDGES = 2
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.
@@ -65,9 +68,12 @@ class AdapterRun:
         rungs: what it was held against.
         gradients, changes: its float64 gradients, and what its float64 steps changed, to be
             compared across adapters.
+        grown: how far from ``changes`` the same steps get when they are a little longer, of the
+            first adapter.
         masked: whether its dropouts were given masks, where the workload has any; if not, only
             another such adapter can be compared with it.
-        exact, rounded: its gradients of a few batches, in float64 and in float32.
+        rounded: errors of its float32 gradients of a few batches.
+        nudged: errors of float64 gradients that rounding the weights makes, of the first adapter.
         divergence: how far its float32 steps stray.
         failure: what ended it early, one line.
     """
@@ -80,8 +86,9 @@ class AdapterRun:
     masked: bool = True
     gradients: dict[str, Array] = field(default_factory=dict)
     changes: dict[str, Array] = field(default_factory=dict)
-    exact: list[dict[str, Array]] = field(default_factory=list)
-    rounded: list[dict[str, Array]] = field(default_factory=list)
+    grown: float = 0.0
+    rounded: list[tuple[Figure, ...]] = field(default_factory=list)
+    nudged: list[tuple[Figure, ...]] = field(default_factory=list)
     divergence: Divergence | None = None
     timing: Timing | None = None
     quality: Quality | None = None
@@ -259,12 +266,23 @@ class _Climb:
         dtype: str,
         batch_size: int,
         weights: Mapping[str, Array] | None = None,
+        longer: float = 0.0,
     ) -> RemoteModel:
-        """Build a model whose dropouts are given masks, from weights of which none is constant."""
-        reference = self.reference
+        """Build a model whose dropouts are given masks, from weights of which none is constant.
+
+        Args:
+            longer: by what share its steps are to be longer than the workload's.
+        """
+        reference, replace = self.reference, msgspec.structs.replace
+        optimizer = self.request.workload.optimizer
+        rate = optimizer.learning_rate * (1.0 + longer)
         return RemoteModel(
             group,
-            msgspec.structs.replace(self.request.workload, model=reference.model),
+            replace(
+                self.request.workload,
+                model=reference.model,
+                optimizer=replace(optimizer, learning_rate=rate),
+            ),
             reference.weights if weights is None else weights,
             dtype=dtype,
             batch_size=batch_size,
@@ -305,12 +323,39 @@ class _Climb:
                 keep=self.keep,
             )
             model.drop()
+            if self.is_first and ran.changes and len(prepared.practice.order) > 1:
+                ran.grown = self.growth(group)
         if request.dtype == "float32" and "float32" in request.levels:
-            for dtype, found in (("float64", ran.exact), ("float32", ran.rounded)):
-                model = self.build_for_proof(group, dtype, FEW_SAMPLES)
-                found += batch_gradients(model, self.reference)
-                model.drop()
+            exact = self.build_for_proof(group, "float64", FEW_SAMPLES)
+            ran.rounded = self.errors(exact, "float32", self.reference.weights)
+            if self.is_first:
+                for seed in range(request.seed, request.seed + NUDGES):
+                    weights = divergence.nudged(self.reference.weights, seed)
+                    ran.nudged += self.errors(exact, "float64", weights)
+            exact.drop()
             self.follow_float32(group)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is this adapter that shows what rounding alone may do."""
+        return self.home == self.request.homes[0]
+
+    def growth(self, group: Group) -> float:
+        """How far from what all steps changed slightly longer steps get."""
+        model = self.build_for_proof(group, "float64", PRACTICE_BATCH, longer=rungs.BESIDE)
+        practice, changes = self.prepared.practice, self.ran.changes
+        beside = changes_beside(model, self.reference, practice, changes)
+        model.drop()
+        return rungs.growth(changes, beside)
+
+    def errors(
+        self, exact: RemoteModel, dtype: str, weights: Mapping[str, Array]
+    ) -> list[tuple[Figure, ...]]:
+        """Errors of gradients to those of a model that is there."""
+        model = self.build_for_proof(exact.group, dtype, FEW_SAMPLES, weights)
+        found = gradient_errors(model, exact, self.reference)
+        model.drop()
+        return found
 
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
@@ -320,7 +365,7 @@ class _Climb:
         exact = self.follow(group, "float64", weights)
         rounded = self.follow(group, "float32", weights)
         perturbed = []
-        if self.home == self.request.homes[0]:
+        if self.is_first:
             for seed in range(self.request.seed, self.request.seed + divergence.PERTURBATIONS):
                 beside = self.follow(group, "float32", divergence.nudged(weights, seed))
                 perturbed.append(divergence.strays(beside, rounded, exact, start))

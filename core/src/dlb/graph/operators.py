@@ -48,8 +48,6 @@ Array = npt.NDArray[Any]
 #: Elements of the columns that Conv makes at once; more would not fit a cache or a small memory.
 _COLUMN_ELEMENTS = 1 << 24
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
 
 class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
     """An operator that reads its attributes from its node: how OpRun passes them has changed."""
@@ -105,8 +103,7 @@ class MaxPool(_Operator):
             raise NotImplementedError("MaxPool with its second output, the indices")
         window = self.window(x, tuple(self.given("kernel_shape", ())))
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        taps = windows(padded(x, window, least), window)
-        return (taps.max(axis=tuple(range(-len(window.kernel), 0))),)
+        return (_over_taps(np.maximum, padded(x, window, least), window),)
 
 
 class AveragePool(_Operator):
@@ -114,14 +111,24 @@ class AveragePool(_Operator):
 
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
         window = self.window(x, tuple(self.given("kernel_shape", ())))
-        axes = tuple(range(-len(window.kernel), 0))
         inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
         counted = padded(inside, window, 0.0)
         if self.given("count_include_pad", 0):
             within = (slice(None), slice(None), *window.declared)
             counted[within] = 1.0
-        total = windows(padded(x, window, 0.0), window).sum(axis=axes)
-        return ((total / windows(counted, window).sum(axis=axes)).astype(x.dtype),)
+        total = _over_taps(np.add, padded(x, window, 0.0), window)
+        return ((total / _over_taps(np.add, counted, window)).astype(x.dtype),)
+
+
+def _over_taps(combine: np.ufunc, x: Array, window: Window) -> Array:
+    """Every window of padded x combined to one number, one place of the kernel after the other:
+    to reduce over the view of all windows takes several times longer."""
+    taps = windows(x, window)
+    first, *others = ((Ellipsis, *place) for place in np.ndindex(*window.kernel))
+    y: Array = taps[first].copy()
+    for place in others:
+        combine(y, taps[place], out=y)
+    return y
 
 
 class LRN(_Operator):
@@ -156,9 +163,11 @@ class BatchNormalization(_Operator):
             )
             mean, variance = batch
         deviation = np.sqrt(variance + self.given("epsilon", 1e-5)).reshape(shape)
-        normal = (x - mean.reshape(shape)) / deviation
-        y = (normal * scale.reshape(shape) + bias.reshape(shape)).astype(x.dtype)
-        return (y, *running)[: len(self.onnx_node.output)]
+        y = x - mean.reshape(shape)
+        y /= deviation
+        y *= scale.reshape(shape)
+        y += bias.reshape(shape)
+        return (y.astype(x.dtype, copy=False), *running)[: len(self.onnx_node.output)]
 
 
 class LayerNormalization(_Operator):
@@ -183,7 +192,8 @@ class Sigmoid(_Operator):
 
 class Erf(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        return (_erf(x).astype(x.dtype),)
+        found = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+        return (found.reshape(x.shape).astype(x.dtype, copy=False),)
 
 
 class ReduceMean(_Operator):

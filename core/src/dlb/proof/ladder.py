@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
-from dlb.proof.certificate import Level, Rung
+from dlb.proof.certificate import Figure, Level, Rung
 from dlb.proof.dropout import dropout_rung
 from dlb.proof.reference import Reference
 from dlb.proof.updates import Updates
@@ -34,7 +34,8 @@ from dlb.workload.shapes import trained_names
 __all__ = [
     "FEW_SAMPLES",
     "Practice",
-    "batch_gradients",
+    "changes_beside",
+    "gradient_errors",
     "prove_dropout",
     "prove_export",
     "prove_float32",
@@ -152,15 +153,31 @@ def prove_dropout(
     keep(timed(draw))
 
 
-def batch_gradients(model: RemoteModel, reference: Reference) -> list[dict[str, Array]]:
-    """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
-    found = []
-    inputs = as_dtype(reference.inputs, model.dtype)
+def gradient_errors(
+    model: RemoteModel, exact: RemoteModel, reference: Reference
+) -> list[tuple[Figure, ...]]:
+    """How far a model's loss and gradients are from those of ``exact``, of a few batches of a few
+    samples."""
+    errors = []
     for start in range(0, FEW_BATCHES * FEW_SAMPLES, FEW_SAMPLES):
         few = slice(start, start + FEW_SAMPLES)
-        found.append(model.gradients(inputs[few], reference.labels[few]))
-        check_gradients(found[-1], reference.model)
-    return found
+        found, truth = (
+            one.gradients(as_dtype(reference.inputs[few], one.dtype), reference.labels[few])
+            for one in (model, exact)
+        )
+        check_gradients(found, reference.model)
+        check_gradients(truth, reference.model)
+        errors.append(rungs.gradient_errors(found, truth))
+    return errors
+
+
+def changes_beside(
+    model: RemoteModel, reference: Reference, practice: Practice, names: Collection[str]
+) -> dict[str, Array]:
+    """What the steps of :func:`prove_updates` change in a model whose steps are another size."""
+    model.train(practice.path(model.dtype), practice.order, via="memory")
+    after = model.weights()[0]
+    return {name: after[name] - reference.weights[name] for name in names}
 
 
 def _prove_layers(

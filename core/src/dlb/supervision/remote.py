@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dlb.data.npz import read_or_map
 from dlb.errors import RequestError, WorkerError
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload
@@ -219,13 +221,15 @@ def scratch_file(group: Group, suffix: str = ".npz") -> Path:
 def read_arrays(group: Group, path: Path) -> dict[str, Array]:
     """Read, and remove, an .npz file that a worker of the group wrote.
 
+    A large one is read where it is looked at, so that gradients of large models need not all be
+    in memory; it goes from the disk with the last array of it.
+
     Raises:
         WorkerError: it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError) as error:
+        arrays = read_or_map(path)
+    except (OSError, ValueError, BadZipFile) as error:
         raise WorkerError(
             f"{group.launch.adapter}: what its worker wrote cannot be read: {error}"
         ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
 __all__ = ["initial_weights", "proof_masks", "proof_weights"]
 
+#: Numbers drawn at a time: few enough to stay in a cache.
+AT_ONCE = 1 << 15
 #: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
 #: LeCun et al. 1998.
 _VARIANCE: dict[str, Callable[[int, int], float]] = {
@@ -125,11 +127,12 @@ def _values(
 
 def _normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
     """Box and Muller 1958; 1 - u keeps the logarithm finite."""
-    first, second = np.split(_uniform(name, 2 * count, seed), 2)
-    normal: npt.NDArray[np.float64] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(
-        2.0 * np.pi * second
-    )
-    return normal
+    found = np.empty(count)
+    # The first half of the stream beside its second half.
+    streams = _stream(name, count, seed), _stream(name, count, seed, skip=count)
+    for (some, first), (_, second) in zip(*streams):
+        found[some] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
+    return found
 
 
 def _truncated_normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
@@ -141,12 +144,25 @@ def _truncated_normal(name: str, count: int, seed: int) -> npt.NDArray[np.float6
 
 
 def _uniform(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
-    """``count`` numbers in [0, 1) from raw PCG64 output.
+    """``count`` numbers in [0, 1)."""
+    found = np.empty(count)
+    for some, numbers in _stream(name, count, seed):
+        found[some] = numbers
+    return found
+
+
+def _stream(
+    name: str, count: int, seed: int, *, skip: int = 0
+) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    """``count`` numbers in [0, 1) from raw PCG64 output after the first ``skip``, some at a time.
 
     NumPy promises the raw stream of a bit generator for ever, and the streams of
     ``Generator``'s methods for no longer than a version.
     """
     key = hashlib.sha256(f"dlb weights {seed} {name}".encode()).digest()
-    raw = np.random.PCG64(int.from_bytes(key, "big")).random_raw(count)
-    uniform: npt.NDArray[np.float64] = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return uniform
+    generator = np.random.PCG64(int.from_bytes(key, "big"))
+    generator.advance(skip)
+    for start in range(0, count, AT_ONCE):
+        some = slice(start, min(start + AT_ONCE, count))
+        raw = generator.random_raw(some.stop - start)
+        yield some, (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
