@@ -25,8 +25,8 @@ from dlb.proof.certificate import Divergence, Figure, Rung
 from dlb.proof.ladder import (
     FEW_SAMPLES,
     as_dtype,
+    batch_gradients,
     changes_beside,
-    gradient_errors,
     prove_dropout,
     prove_export,
     prove_float32,
@@ -36,7 +36,7 @@ from dlb.proof.ladder import (
 )
 from dlb.proof.reference import Reference
 from dlb.record import Exported, Quality, Timing
-from dlb.request import PRACTICE_BATCH, PROOF_BATCH, Prepared, Reporter, Request
+from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 from dlb.workload.shapes import trained_names
@@ -326,13 +326,7 @@ class _Climb:
             if self.is_first and ran.changes and len(prepared.practice.order) > 1:
                 ran.grown = self.growth(group)
         if request.dtype == "float32" and "float32" in request.levels:
-            exact = self.build_for_proof(group, "float64", FEW_SAMPLES)
-            ran.rounded = self.errors(exact, "float32", self.reference.weights)
-            if self.is_first:
-                for seed in range(request.seed, request.seed + NUDGES):
-                    weights = divergence.nudged(self.reference.weights, seed)
-                    ran.nudged += self.errors(exact, "float64", weights)
-            exact.drop()
+            self.round_gradients(group)
             self.follow_float32(group)
 
     @property
@@ -348,14 +342,18 @@ class _Climb:
         model.drop()
         return rungs.growth(changes, beside)
 
-    def errors(
-        self, exact: RemoteModel, dtype: str, weights: Mapping[str, Array]
-    ) -> list[tuple[Figure, ...]]:
-        """Errors of gradients to those of a model that is there."""
-        model = self.build_for_proof(exact.group, dtype, FEW_SAMPLES, weights)
-        found = gradient_errors(model, exact, self.reference)
+    def round_gradients(self, group: Group) -> None:
+        """What float32 does to gradients; of the first adapter, what rounding the weights does."""
+        weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
+        model = self.build_for_proof(group, "float64", FEW_SAMPLES)
+        exact = list(batch_gradients(model, practice))
         model.drop()
-        return found
+        seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
+        nudged = (("float64", divergence.nudged(weights, seed), ran.nudged) for seed in seeds)
+        for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
+            model = self.build_for_proof(group, dtype, FEW_SAMPLES, given)
+            errors += map(rungs.gradient_errors, batch_gradients(model, practice), exact)
+            model.drop()
 
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
@@ -395,7 +393,7 @@ class _Climb:
             request.workload,
             weights,
             dtype="float64",
-            batch_size=PROOF_BATCH,
+            batch_size=len(self.reference.inputs),
             variant=request.variant(self.home.adapter),
         )
         prove_dropout(model, request.workload.model, self.ran.adapter, request.seed, self.keep)

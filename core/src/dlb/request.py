@@ -19,18 +19,28 @@ from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
 from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Workload
+from dlb.workload import Model, Workload, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 if TYPE_CHECKING:
     from dlb.imported import Imported
 
-__all__ = ["VERIFY_STEPS", "Prepared", "Reporter", "Request", "check", "prepare", "share_cores"]
+__all__ = [
+    "VERIFY_STEPS",
+    "Prepared",
+    "Reporter",
+    "Request",
+    "check",
+    "prepare",
+    "proof_batch",
+    "share_cores",
+]
 
 Array = npt.NDArray[Any]
-#: Samples that the forward and gradient rungs are run on. With a variant as many as a step of one
-#: worker has, if those are more: compilers compile for a size, and can be wrong at one size alone.
-PROOF_BATCH = 16
+#: Samples that the forward and gradient rungs are run on, and of networks that take more than so many
+#: multiply-adds for one. With a variant as many as a step of one worker has, if those are more:
+#: compilers compile for a size, and can be wrong at one size alone.
+PROOF_BATCH, LARGE_PROOF_BATCH, LARGE = 16, 4, 250_000_000
 #: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
 #: since every step costs a backward pass in float64 more.
 PRACTICE_BATCH, PRACTICE_SAMPLES = 4, 32
@@ -187,6 +197,11 @@ def share_cores(
     return at_once, max(1, cores // (workers * at_once)) if threads is None else threads
 
 
+def proof_batch(model: Model) -> int:
+    """Samples that the forward and gradient rungs are run on."""
+    return LARGE_PROOF_BATCH if sum(multiply_adds(model).values()) > LARGE else PROOF_BATCH
+
+
 def prepare(request: Request, scratch: Path) -> Prepared:
     """Data, order, weights and truth.
 
@@ -203,8 +218,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
     share = request.batch_size // request.workers if request.variants else 0
-    inputs = noise(workload.model, request.seed, max(PROOF_BATCH, share))
-    labels = random_labels(workload.model, request.seed, max(PROOF_BATCH, share))
+    batch = max(share, proof_batch(workload.model))
+    inputs = noise(workload.model, request.seed, batch)
+    labels = random_labels(workload.model, request.seed, batch)
     practice = Practice(
         folder=scratch,
         inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
@@ -221,7 +237,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         write_arrays(practice.path(dtype), arrays)
     proven = proof_weights(weights, request.seed)
     # Only with a strategy are whole batches of the run given to a model that is built for proofs.
-    rows = max(len(inputs), request.batch_size if request.strategy else 0)
+    rows = max(len(inputs), PRACTICE_BATCH, request.batch_size if request.strategy else 0)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,
