@@ -1,37 +1,27 @@
-"""A network that makes rounding grow is not reported different, nor passed where nothing can be told."""
+"""A network that makes rounding grow is not reported different."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
 
 from conftest import ADAPTERS, Dlb
-from dlb.proof.rungs import CHAOTIC, FLOAT64_GATE
 
 DEEP = Path(__file__).parent / "workloads" / "deep.toml"
 
 
-def trajectories(document: dict[str, Any]) -> list[dict[str, Any]]:
-    return [rung for rung in document["certificate"]["rungs"] if rung["name"] == "trajectories"]
-
-
-def test_what_rounding_grows_to_is_no_difference(dlb: Dlb) -> None:
+def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:
     done = dlb("verify", str(DEEP), "--level", "trajectory", "--level", "float32", "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    found = trajectories(json.loads(done.stdout))
-    assert {rung["adapter"] for rung in found} == set(ADAPTERS)
-    for rung in found:
-        assert rung["verdict"] == "passed"
-        # The measure is needed, and still is one.
-        assert FLOAT64_GATE < rung["figures"][0]["relative_l2"] <= rung["gate"] <= CHAOTIC
-        assert "steps 1e-12 longer" in rung["detail"]
-
-
-def test_where_rounding_grows_too_much_the_rung_is_not_run(dlb: Dlb) -> None:
-    words = ("--on", "chainer", "--on", "torch", "--level", "trajectory", "--steps", "60")
-    done = dlb("verify", str(DEEP), *words, "--json")
-    assert done.returncode == 1
-    for rung in trajectories(json.loads(done.stdout)):
-        assert rung["verdict"] == "not run"
-        assert "fewer --steps" in rung["detail"]
+    rungs = json.loads(done.stdout)["certificate"]["rungs"]
+    across = [rung for rung in rungs if rung["name"] == "trajectories"]
+    assert {rung["adapter"] for rung in across} == set(ADAPTERS)
+    for rung in across:
+        # Over all 20 steps it would fail, though every adapter is right.
+        told = re.fullmatch(
+            r"(\d+) steps?; in 20 steps that are 1e-12 longer become (\S+) apart", rung["detail"]
+        )
+        assert told and int(told[1]) < 20 and float(told[2]) > rung["gate"] == 1e-10
+    alone = [rung for rung in rungs if rung["name"] == "trajectory"]
+    assert [rung["detail"] for rung in alone] == ["20 steps"] * len(ADAPTERS)

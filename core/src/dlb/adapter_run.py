@@ -26,7 +26,6 @@ from dlb.proof.ladder import (
     FEW_SAMPLES,
     as_dtype,
     batch_gradients,
-    changes_beside,
     prove_dropout,
     prove_export,
     prove_float32,
@@ -66,10 +65,10 @@ class AdapterRun:
         facts: what the framework and its worker say of themselves.
         version: framework and version; deviations: what the adapter declares.
         rungs: what it was held against.
-        gradients, changes: its float64 gradients, and what its float64 steps changed, to be
-            compared across adapters.
-        grown: how far from ``changes`` the same steps get when they are a little longer, of the
-            first adapter.
+        gradients: in float64, to be compared across adapters.
+        changes: what so many float64 steps changed, .npz files, likewise.
+        growths: how far from that the same steps get when they are a little longer, of the first
+            adapter.
         masked: whether its dropouts were given masks, where the workload has any; if not, only
             another such adapter can be compared with it.
         rounded: errors of its float32 gradients of a few batches.
@@ -85,8 +84,8 @@ class AdapterRun:
     rungs: list[Rung] = field(default_factory=list)
     masked: bool = True
     gradients: dict[str, Array] = field(default_factory=dict)
-    changes: dict[str, Array] = field(default_factory=dict)
-    grown: float = 0.0
+    changes: dict[int, Path] = field(default_factory=dict)
+    growths: dict[int, float] = field(default_factory=dict)
     rounded: list[tuple[Figure, ...]] = field(default_factory=list)
     nudged: list[tuple[Figure, ...]] = field(default_factory=list)
     divergence: Divergence | None = None
@@ -321,10 +320,11 @@ class _Climb:
                 via=request.via,
                 levels=request.levels,
                 keep=self.keep,
+                folder=scratch_file(group, ""),
             )
             model.drop()
-            if self.is_first and ran.changes and len(prepared.practice.order) > 1:
-                ran.grown = self.growth(group)
+            if self.is_first and len(ran.changes) > 1:
+                ran.growths = self.grow(group)
         if request.dtype == "float32" and "float32" in request.levels:
             self.round_gradients(group)
             self.follow_float32(group)
@@ -334,13 +334,18 @@ class _Climb:
         """Whether it is this adapter that shows what rounding alone may do."""
         return self.home == self.request.homes[0]
 
-    def growth(self, group: Group) -> float:
-        """How far from what all steps changed slightly longer steps get."""
-        model = self.build_for_proof(group, "float64", PRACTICE_BATCH, longer=rungs.BESIDE)
-        practice, changes = self.prepared.practice, self.ran.changes
-        beside = changes_beside(model, self.reference, practice, changes)
+    def grow(self, group: Group) -> dict[int, float]:
+        """How far from what so many steps changed slightly longer steps get."""
+        practice, start = self.prepared.practice, self.reference.weights
+        model = self.build_for_proof(group, "float64", PRACTICE_BATCH, longer=rungs.LONGER)
+        folder = scratch_file(group, "")
+        kept = divergence.follow(model, practice.path("float64"), practice.order, folder)
         model.drop()
-        return rungs.growth(changes, beside)
+        found = {}
+        for (step, changes), path in zip(self.ran.changes.items(), kept, strict=True):
+            beside = {name: after - start[name] for name, after in read_or_map(path).items()}
+            found[step] = rungs.growth(read_or_map(changes), beside)
+        return found
 
     def round_gradients(self, group: Group) -> None:
         """What float32 does to gradients; of the first adapter, what rounding the weights does."""

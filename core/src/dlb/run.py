@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from dlb import __version__, interrupts, record
 from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.adapters import Home
+from dlb.data.npz import read_or_map
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import available_cores, git_state, machine_facts
@@ -153,20 +154,21 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     """What takes several adapters, or the best of them, to judge."""
     found: list[Rung] = []
     gradients = {one.adapter: one.gradients for one in runs if one.gradients}
-    changes = {one.adapter: one.changes for one in runs if one.changes}
+    looked = {one.adapter: one.changes for one in runs if one.changes}
     rounded = {one.adapter: one.rounded for one in runs if one.rounded}
     sound = _sound(runs)
     # One whose own steps are not right is no measure of what rounding may do to them.
-    grown = max((one.grown for one in runs if one.adapter in sound), default=0.0)
+    growths = next((one.growths for one in runs if one.growths and one.adapter in sound), {})
     for masked in (True, False):
         # One with dropout and one without are not the same model.
         alike = [one.adapter for one in runs if one.masked == masked]
         some = {name: gradients[name] for name in alike if name in gradients}
         if "gradients" in levels:
             found += rungs.agreement_rungs("gradients", "gradients", some, sound)
-        some = {name: changes[name] for name in alike if name in changes}
-        if "trajectory" in levels:
-            found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, grown)
+        if "trajectory" in levels and looked:
+            steps, detail = rungs.comparable(next(iter(looked.values())), growths)
+            some = {name: read_or_map(looked[name][steps]) for name in alike if name in looked}
+            found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, detail)
     if len(rounded) > 1:
         nudged = [batch for one in runs if one.adapter in sound for batch in one.nudged]
         found += rungs.float32_rungs(rounded, nudged)

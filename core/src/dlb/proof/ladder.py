@@ -16,11 +16,12 @@ import numpy.typing as npt
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
 from dlb.proof.certificate import Level, Rung
+from dlb.proof.divergence import looked_at
 from dlb.proof.dropout import dropout_rung
 from dlb.proof.reference import Reference
 from dlb.proof.updates import Updates
 from dlb.samples import noise
-from dlb.supervision.remote import RemoteModel
+from dlb.supervision.remote import RemoteModel, write_arrays
 from dlb.workload import (
     Dropout,
     Model,
@@ -35,7 +36,6 @@ __all__ = [
     "FEW_SAMPLES",
     "Practice",
     "batch_gradients",
-    "changes_beside",
     "prove_dropout",
     "prove_export",
     "prove_float32",
@@ -163,15 +163,6 @@ def batch_gradients(model: RemoteModel, practice: Practice) -> Iterator[dict[str
         yield found
 
 
-def changes_beside(
-    model: RemoteModel, reference: Reference, practice: Practice, names: Collection[str]
-) -> dict[str, Array]:
-    """What the steps of :func:`prove_updates` change in a model whose steps are another size."""
-    model.train(practice.path(model.dtype), practice.order, via="memory")
-    after = model.weights()[0]
-    return {name: after[name] - reference.weights[name] for name in names}
-
-
 def _prove_layers(
     model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
 ) -> None:
@@ -214,21 +205,27 @@ def prove_updates(
     via: str,
     levels: Collection[Level],
     keep: Keep,
-) -> dict[str, Array]:
+    folder: Path,
+) -> dict[int, Path]:
     """What the first step changes, and what all do, in a model built in float64 that has not trained.
 
     Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
 
+    Args:
+        folder: to make.
+
     Returns:
-        what all steps changed, but of parameters that rounding alone moved, for the comparison
-        with other adapters; nothing where only the first was asked for.
+        what so many steps changed, but of parameters that rounding alone moved, as .npz files, for
+        the comparison with other adapters; nothing where only the first was asked for.
     """
     workload = model.workload
     last = len(practice.order) - 1 if "trajectory" in levels else 0
+    looks = looked_at(last + 1) if "trajectory" in levels else ()
+    changes: dict[int, Path] = {}
+    folder.mkdir()
     trained, states = trained_names(reference.model), state_names(reference.model)
     start = {name: array.astype(np.float64) for name, array in reference.weights.items()}
     updates = Updates(workload.optimizer, {name: start[name] for name in trained})
-    after: dict[str, Array] = {}
     moved: set[str] = set()
     began = time.perf_counter()
     for step, rows in enumerate(practice.order[: last + 1]):
@@ -250,22 +247,29 @@ def prove_updates(
         # comes from memory.
         source = via if judged else "memory"
         model.train(practice.path(model.dtype), rows[None], via=source, first_step=step)
+        if not judged and step + 1 not in looks:
+            continue
+        after = model.weights()[0]
+        if step + 1 in looks:
+            changes[step + 1] = folder / f"{step + 1}.npz"
+            write_arrays(
+                changes[step + 1],
+                {
+                    name: after[name] - start[name]
+                    for name in trained
+                    if name in moved and name in after and after[name].shape == start[name].shape
+                },
+            )
         if not judged:
             continue
-        after = model.weights()[0] | model.optimizer_state()
+        after |= model.optimizer_state()
         truth = {**updates.weights, **running, **updates.state}
         for at, judge in ((0, rungs.update_rung), (last, rungs.trajectory_rung)):
             if step == at:
                 took = time.perf_counter() - began
                 rung = judge(adapter, step + 1, start, after, truth)
                 keep(msgspec.structs.replace(rung, seconds=took))
-    if "trajectory" not in levels:
-        return {}
-    return {
-        name: after[name] - start[name]
-        for name in trained
-        if name in moved and name in after and after[name].shape == start[name].shape
-    }
+    return changes
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:

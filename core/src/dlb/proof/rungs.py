@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALONE",
-    "BESIDE",
     "FLOAT64_GATE",
+    "LONGER",
     "agreement_rungs",
     "alone_rung",
+    "comparable",
     "culprit",
     "distributed_rung",
     "export_rung",
@@ -55,6 +56,8 @@ ALONE = "canonical layer in float64, given the adapter's own inputs to it"
 FLOAT64_GATE = 1e-10
 #: A float32 result may be this many times as far from the truth as the nearest one is.
 FLOAT32_MULTIPLE = 20.0
+#: The same of the error that rounding the weights alone makes; a layer rounds more than once.
+NUDGE_MULTIPLE = 5.0
 #: Rounding of float32 itself; no result is asked to be nearer than some of it.
 FLOAT32_LEAST = 1e-6
 #: An exported model and the object it was exported from compute the same sums in another order.
@@ -72,11 +75,9 @@ SMALL = 1e-3
 FLOAT32_SMALL = 0.25
 #: A gradient this small beside the whole one in float64 is what rounding left of zero.
 ROUNDED = 1e-12
-#: How much longer a step may be without another trajectory for it: gradients that agree this well are
-#: the same. What it makes of a trajectory is what rounding may make of it.
-BESIDE = 1e-12
-#: Where trajectories may be further apart than this, comparing them says little.
-CHAOTIC = 1e-3
+#: How much longer steps are taken to see what rounding may make of a trajectory: gradients that agree
+#: so well are the same.
+LONGER = 1e-12
 #: A change this small beside the weight it changes is rounded to fewer digits than the gate asks for.
 CHANGE_LEAST = 1e-5
 
@@ -323,10 +324,32 @@ def _change_rung(
 
 
 def growth(found: Tensors, beside: Tensors) -> float:
-    """The largest distance between what two trajectories of one adapter changed, as
-    :func:`agreement_rungs` measures it between adapters."""
+    """The largest distance of any tensor between what two trajectories of one adapter changed, as
+    :func:`agreement_rungs` measures it between adapters.
+
+    Args:
+        beside: all of ``found``, or more.
+    """
     least = floor(found, SMALL)
     return max((relative_l2(beside[name], found[name], least) for name in found), default=0.0)
+
+
+def comparable(steps: Collection[int], growths: Mapping[int, float]) -> tuple[int, str]:
+    """After how many steps trajectories can be compared, and the rung's detail.
+
+    Args:
+        steps: after which they were looked at.
+        growths: what steps that are :data:`LONGER` grow to after each; none where it is unknown.
+    """
+    asked = max(steps)
+    near = [step for step in steps if growths.get(step, 0.0) <= FLOAT64_GATE]
+    chosen = max(near, default=min(steps))
+    detail = f"{chosen} step{'s' if chosen > 1 else ''}"
+    if chosen < asked:
+        detail += (
+            f"; in {asked} steps that are {LONGER:.0e} longer become {growths[asked]:.0e} apart"
+        )
+    return chosen, detail
 
 
 def agreement_rungs(
@@ -334,7 +357,7 @@ def agreement_rungs(
     level: Level,
     found: Mapping[str, Tensors],
     sound: Collection[str],
-    grown: float = 0.0,
+    detail: str = "",
 ) -> list[Rung]:
     """Tensors of every adapter against the other adapters', in float64.
 
@@ -346,12 +369,8 @@ def agreement_rungs(
         found: ``loss``, ``input`` and parameter gradients, by adapter.
         sound: adapters that the others are held against: what already differs from the neutral
             truth is no witness.
-        grown: what one adapter makes of steps that are :data:`BESIDE` longer, which no two
-            adapters can be asked to be nearer than.
     """
     rungs = []
-    gate = max(FLOAT64_GATE, grown)
-    detail = f"steps {BESIDE:.0e} longer make {grown:.1e} of it" if gate > FLOAT64_GATE else ""
     for adapter, own in found.items():
         others = {
             other: tensors
@@ -359,11 +378,6 @@ def agreement_rungs(
             if other != adapter and other in sound
         }
         if not others:
-            continue
-        against = f"{', '.join(others)} in float64"
-        if not gate <= CHAOTIC:
-            reason = f"rounding grows too much to tell: {detail}; ask for fewer --steps"
-            rungs.append(not_run(name, level, adapter, against, reason))
             continue
         collected: list[Figure] = []
         for tensor, array in own.items():
@@ -385,9 +399,9 @@ def agreement_rungs(
                 name=name,
                 level=level,
                 adapter=adapter,
-                against=against,
-                verdict=verdict(passes(ordered, gate)),
-                gate=gate,
+                against=f"{', '.join(others)} in float64",
+                verdict=verdict(passes(ordered, FLOAT64_GATE)),
+                gate=FLOAT64_GATE,
                 figures=ordered,
                 detail=detail,
             )
@@ -421,7 +435,7 @@ def float32_rungs(
             error = np.inf if one.relative_l2 is None else one.relative_l2
             best[one.tensor] = min(best.get(one.tensor, np.inf), error)
     allowed = {
-        name: max(error, FLOAT32_LEAST, known.get(name, 0.0) / FLOAT32_MULTIPLE)
+        name: max(error, FLOAT32_LEAST, known.get(name, 0.0) * NUDGE_MULTIPLE / FLOAT32_MULTIPLE)
         for name, error in best.items()
     }
     rungs = []
@@ -441,7 +455,7 @@ def float32_rungs(
                 gate=FLOAT32_MULTIPLE * allowed[some[worst].tensor],
                 figures=some,
                 detail=f"{multiples[worst]:.1f} times the best error in {some[worst].tensor}, or a "
-                f"20th of what rounding the weights makes; allowed {FLOAT32_MULTIPLE:.0f}",
+                f"quarter of what rounding the weights makes; allowed {FLOAT32_MULTIPLE:.0f}",
             )
         )
     return rungs
