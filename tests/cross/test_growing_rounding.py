@@ -20,7 +20,7 @@ def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:
     for rung in across:
         # Over all 20 steps it would fail, though every adapter is right.
         told = re.fullmatch(
-            r"(\d+) steps?; in 20 steps that are 1e-12 longer become (\S+) apart", rung["detail"]
+            r"after (\d+) of 20 steps: in 20, steps 1e-12 longer end (\S+) apart", rung["detail"]
         )
         assert told and int(told[1]) < 20 and float(told[2]) > rung["gate"] == 1e-10
     alone = [rung for rung in rungs if rung["name"] == "trajectory"]

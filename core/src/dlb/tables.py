@@ -107,9 +107,19 @@ def print_certificate(certificate: Certificate) -> None:
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
     columns = ["rung", "gate", *map(certificate.title, adapters)]
     print_table(columns, rows, title, right=["gate"])
-    told = {rung.detail for rung in certificate.rungs if rung.level == "file" and rung.detail}
-    for detail in sorted(told):
-        click.echo(f"file: {detail}")
+    told = {
+        f"{rung.name}: {rung.detail}"
+        for rung in certificate.rungs
+        # After how many steps trajectories were compared, where that is not all of them.
+        if (rung.name == "file" and rung.detail)
+        or (
+            rung.name == "trajectories"
+            and rung.verdict == "passed"
+            and rung.detail.startswith("after")
+        )
+    }
+    for line in sorted(told):
+        click.echo(line)
     for rung in certificate.rungs:
         if rung.verdict != "passed":
             worst = (

@@ -344,12 +344,10 @@ def comparable(steps: Collection[int], growths: Mapping[int, float]) -> tuple[in
     asked = max(steps)
     near = [step for step in steps if growths.get(step, 0.0) <= FLOAT64_GATE]
     chosen = max(near, default=min(steps))
-    detail = f"{chosen} step{'s' if chosen > 1 else ''}"
-    if chosen < asked:
-        detail += (
-            f"; in {asked} steps that are {LONGER:.0e} longer become {growths[asked]:.0e} apart"
-        )
-    return chosen, detail
+    if chosen == asked:
+        return chosen, f"{asked} step{'s' if asked > 1 else ''}"
+    grown = f"in {asked}, steps {LONGER:.0e} longer end {growths[asked]:.0e} apart"
+    return chosen, f"after {chosen} of {asked} steps: {grown}"
 
 
 def agreement_rungs(
