@@ -1,6 +1,7 @@
 """Every workload on every adapter, and how it did on every rung: the table of docs/matrix.md.
 
-    python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--batch-size N] [--time-out SECONDS]
+    python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--steps N] [--batch-size N]
+                                [--time-out SECONDS]
 
 ``dlb verify`` is run as a user runs it, one workload after the other, on every adapter that dlb
 finds, and its certificate is kept in FOLDER; a workload whose certificate is there is not run again,
@@ -28,7 +29,7 @@ COLUMNS = {
     "differences": ("gradients by differences",),
     "gradients": ("gradients",),
     "update": ("update",),
-    "20 steps": ("trajectory", "trajectories"),
+    "steps": ("trajectory", "trajectories"),
     "float32": ("forward float32",),
     "float32 gradients": ("gradients float32",),
     "export": ("export",),
@@ -41,36 +42,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("workloads", nargs="*", default=files.shipped_names())
+    parser.add_argument("--steps", type=int, default=20, help="of the trajectory")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--time-out", type=float, default=3600.0)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    print(f"| workload | adapter | {' | '.join(COLUMNS)} | proof |")
-    print("|---|---|" + "---|" * (len(COLUMNS) + 1))
+    print(f"| workload | adapter | {' | '.join(COLUMNS)} | trajectories | proof |")
+    print("|---|---|" + "---|" * (len(COLUMNS) + 2))
     proven = True
     for name in asked.workloads:
         path = asked.folder / f"{name}.json"
-        if not path.exists() and not _verify(name, path, asked.batch_size, asked.time_out):
-            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | not run |", flush=True)
+        if not path.exists() and not _verify(name, path, asked):
+            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | | not run |", flush=True)
             proven = False
             continue
         found = certificate.read(path)
         for adapter in found.judged:
-            cells = [_cell(found.of(adapter), names) for names in COLUMNS.values()]
-            proven &= found.word(adapter) == "proven"
-            cells.append(found.word(adapter))
+            rungs, word = found.of(adapter), found.word(adapter)
+            cells = [_cell(rungs, names) for names in COLUMNS.values()]
+            details = {rung.detail for rung in rungs if rung.name == "trajectories"}
+            cells += [", ".join(details).partition(":")[0], word]
+            proven &= word == "proven"
             print(f"| `{name}` | {adapter} | {' | '.join(cells)} |", flush=True)
     return 0 if proven else 1
 
 
-def _verify(name: str, path: Path, batch_size: int, seconds: float) -> bool:
+def _verify(name: str, path: Path, asked: argparse.Namespace) -> bool:
     """Whether there is a certificate now."""
     words = [str(Path(sys.executable).parent / "dlb"), "verify", name, "--certificate", str(path)]
-    words += ["--batch-size", str(batch_size), "--set", "data.name=synthetic"]
+    words += ["--batch-size", str(asked.batch_size), "--steps", str(asked.steps)]
+    words += ["--set", "data.name=synthetic"]
     try:
-        status = subprocess.run(words, stdout=subprocess.DEVNULL, timeout=seconds).returncode
+        status = subprocess.run(words, stdout=subprocess.DEVNULL, timeout=asked.time_out).returncode
     except subprocess.TimeoutExpired:
-        print(f"{name}: not done after {seconds:.0f} s", file=sys.stderr)
+        print(f"{name}: not done after {asked.time_out:.0f} s", file=sys.stderr)
         return False
     if status not in (0, 1):
         # Interrupted, or refused: what is there is not the whole.
