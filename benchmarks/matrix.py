@@ -60,8 +60,9 @@ def main() -> int:
         for adapter in found.judged:
             rungs, word = found.of(adapter), found.word(adapter)
             cells = [_cell(rungs, names) for names in COLUMNS.values()]
-            details = {rung.detail for rung in rungs if rung.name == "trajectories"}
-            cells += [", ".join(details).partition(":")[0], word]
+            # Of one adapter alone there are only its own.
+            details = {rung.name: rung.detail.partition(":")[0] for rung in rungs}
+            cells += [details.get("trajectories") or details.get("trajectory", ""), word]
             proven &= word == "proven"
             print(f"| `{name}` | {adapter} | {' | '.join(cells)} |", flush=True)
     return 0 if proven else 1

@@ -42,6 +42,7 @@ def verify(
 
     Raises:
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
+        KeyboardInterrupt: it was interrupted; every worker has been ended.
     """
     from dlb.adapters import find_adapters
     from dlb.catalogue import load_with_file
@@ -77,7 +78,10 @@ def verify(
         variants=choose(variants, homes),
         imported=imported,
     )
-    return run(request, Silent()).certificate
+    outcome = run(request, Silent())
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome.certificate
 
 
 def assert_proven(

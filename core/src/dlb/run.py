@@ -95,6 +95,10 @@ def _run_all(
                 _write(records[-1], request)
     except KeyboardInterrupt:
         interrupted = True
+    done = {one.adapter for one in runs}
+    missing = [one.adapter for one in request.homes if one.adapter not in done]
+    # None but where it was interrupted; a certificate without them would look whole.
+    runs += [AdapterRun(adapter, failure="interrupted before it was done") for adapter in missing]
     certificate = _certify(request, runs, across=True)
     final = [
         msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))

@@ -44,6 +44,8 @@ def test_in_the_middle_of_the_second_adapter(dlb: Dlb, end: Ending) -> None:
     assert ended.status == 130
     assert "interrupted" in ended.complaint
     assert ended.document["interrupted"] is True
+    failures = ended.document["certificate"]["failures"]
+    assert failures == {"faulty": "interrupted before it was done"}
     records = dlb.records()
     assert list(records) == ["example"] and records["example"]["timing"]
 

@@ -186,6 +186,19 @@ def test_as_an_assertion(dlb: Dlb) -> None:
     assert dlb.left() == []
 
 
+def test_an_interrupted_assertion_has_not_held(dlb: Dlb) -> None:
+    code = (
+        "import signal, threading\n"
+        "main = threading.main_thread().ident\n"
+        "threading.Timer(3.0, signal.pthread_kill, (main, signal.SIGINT)).start()\n"
+        "dlb.assert_proven(WHAT, ['faulty'], steps=10_000)\n"
+        "print('held')\n"
+    )
+    done = python(dlb, code, fault="slow@train")
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt") and "held" not in done.stdout
+    assert dlb.left() == []
+
+
 def test_an_assertion_about_levels_that_are_none(dlb: Dlb) -> None:
     done = python(dlb, "dlb.assert_proven(WHAT, ['example'], levels=['sideways'])\n")
     assert "RequestError: levels ['sideways']: choose from weights, forward" in done.stderr
