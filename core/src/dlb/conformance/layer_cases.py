@@ -62,31 +62,6 @@ _LINEAR = {
     "linear-without-bias": chain((6,), W.Linear(out_features=CLASSES, bias=False)),
     "linear-of-a-sequence": chain((4, 6), W.Linear(out_features=CLASSES)),
     "linear-of-a-sequence-without-bias": chain((4, 6), W.Linear(out_features=CLASSES, bias=False)),
-    "linear-tied-to-an-embedding": graph(
-        (4,),
-        ("table", W.Embedding(entries=9, features=6), ("input",)),
-        ("tanh", W.Tanh(), ("table",)),
-        ("logits", W.Linear(out_features=9, tied_to="table", bias=False), ("tanh",)),
-        kind="index",
-    ),
-    "linear-of-features-tied-with-a-bias": graph(
-        (4,),
-        ("table", W.Embedding(entries=9, features=6), ("input",)),
-        ("tanh", W.Tanh(), ("table",)),
-        ("last", W.Select(index=-1), ("tanh",)),
-        ("logits", W.Linear(out_features=9, tied_to="table"), ("last",)),
-        kind="index",
-    ),
-    "linear-tied-after-a-flatten": graph(
-        (3,),
-        ("table", W.Embedding(entries=9, features=8), ("input",)),
-        ("maps", W.Reshape(shape=(2, 3, 4)), ("table",)),
-        ("conv", W.Conv(out_channels=2, kernel=(2, 1)), ("maps",)),
-        ("part", W.Slice(starts=(0, 0, 1), ends=(2, 2, 3)), ("conv",)),
-        ("flat", W.Flatten(), ("part",)),
-        ("logits", W.Linear(out_features=9, tied_to="table"), ("flat",)),
-        kind="index",
-    ),
 }
 
 
@@ -366,6 +341,31 @@ _EMBEDDING = {
     ),
     "embedding-of-many-entries-most-of-them-unread": chain(
         (4,), W.Embedding(entries=50, features=3), W.Linear(out_features=CLASSES), kind="index"
+    ),
+    "embedding-tied": graph(
+        (4,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("tanh", W.Tanh(), ("table",)),
+        ("logits", W.Linear(out_features=9, tied_to="table", bias=False), ("tanh",)),
+        kind="index",
+    ),
+    "embedding-tied-with-a-bias": graph(
+        (4,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("tanh", W.Tanh(), ("table",)),
+        ("last", W.Select(index=-1), ("tanh",)),
+        ("logits", W.Linear(out_features=9, tied_to="table"), ("last",)),
+        kind="index",
+    ),
+    "embedding-tied-after-a-flatten": graph(
+        (3,),
+        ("table", W.Embedding(entries=9, features=8), ("input",)),
+        ("maps", W.Reshape(shape=(2, 3, 4)), ("table",)),
+        ("conv", W.Conv(out_channels=2, kernel=(2, 1)), ("maps",)),
+        ("part", W.Slice(starts=(0, 0, 1), ends=(2, 2, 3)), ("conv",)),
+        ("flat", W.Flatten(), ("part",)),
+        ("logits", W.Linear(out_features=9, tied_to="table"), ("flat",)),
+        kind="index",
     ),
 }
 

@@ -170,7 +170,7 @@ MODELS: dict[str, W.Model] = {
         ("half", W.Slice(starts=(0,), ends=(50,), steps=(3,)), ("flat",)),
         ("logits", W.Linear(out_features=CLASSES), ("half",)),
     ),
-    "features-of-a-tied-table": CASES["linear-of-features-tied-with-a-bias"],
+    "features-of-a-tied-table": CASES["embedding-tied-with-a-bias"],
     "features": EVERY_LAYER["features"],
     "sequence": chain((4, 3), W.LSTM(hidden=6), W.Linear(out_features=CLASSES)),
     "language-model": chain(
