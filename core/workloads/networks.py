@@ -487,7 +487,7 @@ def _transformer() -> W.Model:
 def _gpt() -> W.Model:
     net = _words(64, 128)
     _blocks(net, 4, 128, 4, causal=True, gelu="tanh")
-    net.linear(10000, bias=False, init=W.Normal(std=0.02))
+    net.linear(10000, bias=False, tied_to=net.nodes[0].name)
     return net.model
 
 
@@ -758,7 +758,7 @@ WORKLOADS = (
     W.Workload(
         name="gpt-small",
         title="A small decoder in the style of GPT on Penn Treebank",
-        source="Radford et al., Language Models are Unsupervised Multitask Learners (2019): 4 blocks of 128 features and 4 heads, 64 words; the last layer has weights of its own",
+        source="Radford et al., Language Models are Unsupervised Multitask Learners (2019): 4 blocks of 128 features and 4 heads, 64 words; the last layer is tied to the embedding",
         batch_size=32,
         epochs=10,
         data=TREEBANK,

@@ -21,6 +21,7 @@ NETWORKS = {
     "LSTM language model": str(WORKLOADS / "lstm.toml"),
     "embedding": str(WORKLOADS / "embedding.toml"),
     "transformer": str(WORKLOADS / "transformer.toml"),
+    "parts of sequences, a tied embedding": str(WORKLOADS / "tied.toml"),
 }
 STEPS = 100
 #: Rungs in float64, by what they tell.

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (1, 3)
+CONTRACT = (1, 4)
 
 DType = Literal["float32", "float64"]
 Device = Literal["cpu", "cuda"]

@@ -8,6 +8,18 @@ import pytest
 from dlb_process import TESTS, Dlb
 
 DROPOUT = TESTS / "workloads" / "dropout.toml"
+TIED = """
+name = "tied"
+batch_size = 4
+data = { name = "synthetic" }
+optimizer = { type = "sgd", learning_rate = 0.1 }
+[model]
+input = { shape = [3], kind = "index" }
+nodes = [
+  { name = "table", layer = { type = "embedding", entries = 9, features = 4 } },
+  { name = "logits", layer = { type = "linear", out_features = 9, tied_to = "table" } },
+]
+"""
 FEW = ("forward", "layers", "gradients", "update")
 
 
@@ -72,6 +84,14 @@ def test_an_older_adapter_runs_and_says_what_was_not_compared(dlb: Dlb) -> None:
     assert {rung["verdict"] for rung in found.values()} == {"passed"}
     assert "dropout" in found and "gradients" not in found
     assert "gradients" not in rungs(ended.document, "example")
+
+
+def test_an_older_adapter_is_not_given_tied_weights(dlb: Dlb) -> None:
+    path = dlb.folder / "tied.toml"
+    path.write_text(TIED)
+    ended = dlb("verify", path, "--on", "faulty", "--json", fault="older-contract")
+    assert ended.status == 1, ended.out
+    assert "before 1.4, which does not tie weights: layer 'logits' is tied to 'table'" in ended.err
 
 
 def test_an_older_adapter_is_proven_where_there_is_no_dropout(dlb: Dlb) -> None:

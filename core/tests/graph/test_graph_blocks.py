@@ -20,9 +20,11 @@ from dlb.workload import (
     LayerNorm,
     Model,
     Node,
+    Pad,
     PositionEmbedding,
     ReduceMean,
     Select,
+    Slice,
 )
 from dlb.workload.initial import initial_weights
 
@@ -174,6 +176,51 @@ def last_of_many_axes(w: Writer) -> None:
     w("Squeeze", one, np.array([1]))
 
 
+def part_by_one_slice(w: Writer) -> None:
+    """Of both axes, the last one first, counted from the end."""
+    w("Slice", "x", np.array([-5, 1]), np.array([-1, 4]), np.array([2, 1]), np.array([2, 1]))
+
+
+def part_by_a_slice_and_a_gather(w: Writer) -> None:
+    w(
+        "Gather",
+        w("Slice", "x", np.array([1]), np.array([4]), np.array([1])),
+        np.array([1, 3]),
+        axis=2,
+    )
+
+
+def part_of_the_transposed(w: Writer) -> None:
+    turned = w("Transpose", w("Gather", "x", np.array([1, 2, 3]), axis=1), perm=[0, 2, 1])
+    w("Slice", turned, np.array([1]), np.array([4]), np.array([1]), np.array([2]))
+
+
+def part_by_other_places(w: Writer) -> None:
+    w(
+        "Gather",
+        w("Slice", "x", np.array([1]), np.array([4]), np.array([1])),
+        np.array([1, 2]),
+        axis=2,
+    )
+
+
+def padded(w: Writer) -> None:
+    w("Pad", "x", np.array([0, 1, 0, 0, 0, 2]), 0.5)
+
+
+def padded_and_turned(w: Writer) -> None:
+    turned = w("Transpose", "x", perm=[0, 2, 1])
+    w("Transpose", w("Pad", turned, np.array([0, 0, 1, 0, 2, 0]), 0.5), perm=[0, 2, 1])
+
+
+def padded_with_another(w: Writer) -> None:
+    w("Pad", "x", np.array([0, 1, 0, 0, 0, 2]), 0.25)
+
+
+def padded_on_the_other_side(w: Writer) -> None:
+    w("Pad", "x", np.array([0, 1, 2, 0, 0, 0]), 0.5)
+
+
 def last_feature(w: Writer) -> None:
     w("Gather", "x", np.array(-1), axis=2)
 
@@ -246,6 +293,8 @@ def attention_of_features_that_lie_otherwise(w: Writer) -> None:
 
 
 SEES_ALL, SEES_THE_PAST = Attention(heads=3), Attention(heads=3, causal=True)
+PART = Slice(starts=(1, 1), ends=(4, 5), steps=(1, 2))
+PAD = Pad(pads=(1, 0, 0, 2), value=0.5)
 NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
 
 
@@ -263,6 +312,11 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (mean_of_transposed, ReduceMean()),
         (last_by_slice, Select(index=-1)),
         (last_of_many_axes, Select(index=-1)),
+        (part_by_one_slice, PART),
+        (part_by_a_slice_and_a_gather, PART),
+        (part_of_the_transposed, PART),
+        (padded, PAD),
+        (padded_and_turned, PAD),
         (table, PositionEmbedding()),
         (attention_to_all, SEES_ALL),
         (attention_to_the_past, SEES_THE_PAST),
@@ -287,6 +341,9 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
         (gelu_by_another_cube, TANH),
         (gelu_by_tanh, ERF),
         (gelu, TANH),
+        (part_by_other_places, PART),
+        (padded_with_another, PAD),
+        (padded_on_the_other_side, PAD),
         (sum_divided_by_another, ReduceMean()),
         (mean_of_a_sum, ReduceMean(axis=2)),
         (last_feature, Select(index=-1)),

@@ -16,17 +16,21 @@ from dlb.workload import (
     GELU,
     Attention,
     BatchNorm,
+    Embedding,
     Flatten,
+    Gather,
     Input,
     LayerNorm,
     Linear,
     Model,
     Node,
+    Pad,
     PositionEmbedding,
     ReduceMean,
     Reshape,
     Select,
     Sigmoid,
+    Slice,
     Transpose,
     infer_shapes,
     layer_types,
@@ -57,7 +61,17 @@ PATCHES = Model(
         Node(name="last", layer=Select(index=-1), inputs=("placed",)),
     ),
 )
-ALL = {**MODELS, "extra": EXTRA, "patches": PATCHES}
+TIED = Model(
+    input=Input(shape=(5,), kind="index"),
+    nodes=(
+        Node(name="table", layer=Embedding(entries=50, features=4)),
+        Node(name="padded", layer=Pad(pads=(1, 0, 2, 1), value=0.5)),
+        Node(name="part", layer=Slice(starts=(0, -4), ends=(8, 5), steps=(2, 1))),
+        Node(name="again", layer=Gather(indices=(2, 0, -1, 2))),
+        Node(name="logits", layer=Linear(out_features=50, tied_to="table")),
+    ),
+)
+ALL = {**MODELS, "extra": EXTRA, "patches": PATCHES, "tied": TIED}
 
 
 def given(model: Model, batch: int = 3):
@@ -168,8 +182,9 @@ def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():
         ("tokens", "lstm.bias"),
         ("tokens", "fc.weight"),
         ("lenet", "fc1.bias"),
+        ("tied", "table.weight"),
     ):
-        model = MODELS[name]
+        model = ALL[name]
         weights = initial_weights(model, 0)
         moved = {**weights, parameter: weights[parameter] + 0.25}
         runner = Evaluator(canonical_graph(model, weights, dtype="float64"))
@@ -178,6 +193,19 @@ def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():
         last = model.nodes[-1].name
         assert np.array_equal(found[last], expected[last])
         assert not np.array_equal(runner.run(given(model))[last], expected[last])
+
+
+def test_padded_cut_and_gathered_in_numpys_words():
+    weights = initial_weights(TIED, 0)
+    graph = canonical_graph(TIED, weights, dtype="float64", outputs="layers")
+    found = evaluate(graph, given(TIED))
+    around = ((0, 0), (1, 2), (0, 1))
+    padded = np.pad(found["table"], around, constant_values=0.5)
+    assert np.array_equal(found["padded"], padded)
+    assert np.array_equal(found["part"], padded[:, 0:8:2, -4:5])
+    assert np.array_equal(found["again"], found["part"][:, [2, 0, -1, 2]])
+    table = weights["table.weight"].astype(np.float64)
+    assert np.allclose(found["logits"], found["again"] @ table.T + weights["logits.bias"])
 
 
 def test_real_attributes_are_the_decimals_that_were_written():

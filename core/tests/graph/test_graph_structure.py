@@ -20,8 +20,10 @@ from dlb.workload import (
     AveragePool,
     BatchNorm,
     Conv,
+    Embedding,
     GlobalAveragePool,
     Input,
+    Linear,
     MaxPool,
     Model,
     Node,
@@ -462,3 +464,53 @@ def test_a_label_that_its_operators_belie_is_found():
     assert not facts.consistent and "axes" in facts.complaint
     assert facts.newest_consistent == 17
     assert check_exported(model).operators[0] == ("Add", 1)
+
+
+def words(tied: str) -> Model:
+    return Model(
+        input=Input(shape=(4,), kind="index"),
+        nodes=(
+            Node(name="table", layer=Embedding(entries=7, features=5)),
+            Node(name="tanh", layer=Tanh()),
+            Node(name="logits", layer=Linear(out_features=7, tied_to=tied)),
+        ),
+    )
+
+
+def written_twice(table: np.ndarray, matrix: np.ndarray) -> onnx.ModelProto:
+    """A language model with an initialiser for each of its two matrices, as exporters fold them."""
+    make = helper.make_node
+    nodes = [
+        make("Gather", ["table", "x"], ["rows"]),
+        make("Tanh", ["rows"], ["bent"]),
+        make("MatMul", ["bent", "matrix"], ["product"]),
+        make("Add", ["product", "bias"], ["y"]),
+    ]
+    held = {"table": table, "matrix": matrix.T, "bias": np.arange(7.0)}
+    tensors = [onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in held.items()]
+    x = helper.make_tensor_value_info("x", TensorProto.INT64, ["N", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 7])
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_a_tied_weight_is_one_however_often_it_is_written():
+    table = np.random.default_rng(0).standard_normal((7, 5))
+    found = compare_structure(graph_of(words("table")), written_twice(table, table))
+    assert found.equal, found.differences
+    assert found.canonical_parameters == found.exported_parameters == 7 * 5 + 7
+    assert compare_structure(graph_of(words("table")), graph_of(words("table"))).equal
+
+
+def test_two_weights_are_not_one_that_is_tied():
+    first, second = np.random.default_rng(0).standard_normal((2, 7, 5))
+    found = compare_structure(graph_of(words("table")), written_twice(first, second))
+    (told,) = found.differences
+    assert (told.layer, told.what) == ("logits", "weight of an embedding")
+    assert (told.expected, told.found) == ("True", "None")
+
+
+def test_equal_weights_are_two_where_nothing_is_tied():
+    table = np.random.default_rng(0).standard_normal((7, 5))
+    found = compare_structure(graph_of(words("")), written_twice(table, table))
+    assert found.equal and found.exported_parameters == 2 * 7 * 5 + 7

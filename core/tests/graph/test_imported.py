@@ -70,12 +70,15 @@ def same(path: Path, model: W.Model, weights: dict[str, np.ndarray]) -> None:
 #: Layers that are read by structure and written as several operators, but not read out of files.
 NOT_READ = {
     "attention",
+    "gather",  # one that takes places in order is a slice
     "gelu",
     "layer_norm",
+    "pad",  # a convolution's or a pooling's own where that reads it
     "position_embedding",
     "reduce_mean",
     "reshape",
     "select",
+    "slice",  # those of one place of a sequence are selects
     "transpose",
 }
 

@@ -17,6 +17,7 @@ from dlb.conformance import random_models
 from dlb.errors import ShapeError, WorkloadError
 from dlb.graph.canonical import canonical_graph
 from dlb.workload.initial import initial_weights
+from dlb.workload.model import without_defaults
 from dlb.workload.shapes import multiply_adds, trained_names, window_sizes
 
 Shape = tuple[int, ...]
@@ -66,6 +67,10 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
     (W.Tanh(), (3,), (3,), {}),
     (W.Sigmoid(), (3,), (3,), {}),
     (W.Dropout(rate=0.5), (3,), (3,), {}),
+    (W.Pad(pads=(0, 1, 2, 3, 0, 4), value=-1.5), (2, 3, 4), (5, 4, 10), {}),
+    (W.Slice(starts=(1, -3), ends=(6, -1), steps=(2, 1)), (6, 4), (3, 2), {}),
+    (W.Slice(starts=(0,), ends=(3,)), (3,), (3,), {}),
+    (W.Gather(axis=2, indices=(2, 0, -1, 2)), (5, 3), (5, 4), {}),
     (
         W.LSTM(hidden=6),
         (9, 4),
@@ -95,6 +100,43 @@ def test_embedding() -> None:
     single = model(W.Embedding(entries=100, features=8), (20,), "index")
     assert W.infer_shapes(single)["one"] == (20, 8)
     assert W.parameter_shapes(single) == {"one.weight": (100, 8)}
+
+
+def tied(out_features: int, features: int = 8, to: str = "table") -> W.Model:
+    """A language model of 100 words, whose last layer is tied."""
+    return W.Model(
+        input=W.Input(shape=(20,), kind="index"),
+        nodes=(
+            W.Node(name="table", layer=W.Embedding(entries=100, features=8)),
+            W.Node(name="hidden", layer=W.Linear(out_features=features)),
+            W.Node(name="one", layer=W.Linear(out_features=out_features, tied_to=to)),
+        ),
+    )
+
+
+def test_a_tied_weight_is_there_once() -> None:
+    shapes = W.parameter_shapes(tied(100))
+    assert [name for name in shapes if not name.startswith("hidden")] == [
+        "table.weight",
+        "one.bias",
+    ]
+    assert multiply_adds(tied(100)) == {"hidden": 20 * 8 * 8, "one": 20 * 100 * 8}
+    assert initial_weights(tied(100), 0).keys() == shapes.keys()
+
+
+def test_a_layer_is_tied_to_an_embedding_of_its_own_shape() -> None:
+    with pytest.raises(ShapeError, match=re.escape("'one' (linear) needs a weight [99, 8], and")):
+        W.infer_shapes(tied(99))
+    with pytest.raises(ShapeError, match=re.escape("that of 'table', to which it is tied, is")):
+        W.infer_shapes(tied(100, features=7))
+    for name in ("elsewhere", "hidden", "one"):
+        with pytest.raises(WorkloadError, match=f"'one': tied_to = '{name}' is no embedding"):
+            W.infer_shapes(tied(100, to=name))
+
+
+def test_a_field_of_1_4_leaves_hashes_as_they_were() -> None:
+    written = without_defaults(W.Linear(out_features=3))
+    assert written == {"type": "linear", "out_features": 3}
 
 
 def test_states_are_not_trained() -> None:
@@ -133,6 +175,19 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.Select(index=3), (3, 4), "index = 3 is not one of 3 along axis 1"),
     (W.Select(axis=2, index=-5), (3, 4), "index = -5 is not one of 4 along axis 2"),
     (W.PositionEmbedding(), (3,), "needs 2 axes"),
+    (W.Pad(pads=(1, 1)), (3, 4), "needs 4 numbers: before each of 2 axes, then after each"),
+    (W.Slice(starts=(0,), ends=(3, 4)), (3, 4), "starts = (0,) needs 2 numbers, one an axis"),
+    (W.Slice(starts=(0,), ends=(3,), steps=(1, 1)), (3,), "steps = (1, 1) needs 1 numbers"),
+    (W.Slice(starts=(2,), ends=(2,)), (3,), "from 2 to 2 is no part of the 3 places of axis 1"),
+    (
+        W.Slice(starts=(0, 1), ends=(3, 5)),
+        (3, 4),
+        "from 1 to 5 is no part of the 4 places of axis 2",
+    ),
+    (W.Slice(starts=(-4,), ends=(3,)), (3,), "from -4 to 3 is no part of the 3 places"),
+    (W.Gather(axis=3, indices=(0,)), (3, 4), "axis = 3 must be from 1 (the batch is 0) to 2"),
+    (W.Gather(indices=(0, 3)), (3, 4), "index 3 is not one of 3 along axis 1"),
+    (W.Gather(axis=2, indices=(-5,)), (3, 4), "index -5 is not one of 4 along axis 2"),
     (W.Attention(heads=4), (3, 6), "heads = 4 must divide 6 features"),
     (W.Attention(heads=2), (6,), "needs 2 axes"),
     (W.LSTM(hidden=4), (10,), "needs 2 axes"),
@@ -162,6 +217,12 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
     (W.Reshape(shape=()), "shape is empty"),
     (W.Reshape(shape=(64, 0)), "must be at least 1"),
     (W.Transpose(axes=()), "axes is empty"),
+    (W.Pad(pads=()), "pads is empty"),
+    (W.Pad(pads=(0, -1)), "pads = (0, -1) must not be negative"),
+    (W.Pad(pads=(0, 1), value=float("inf")), "value = inf must be finite"),
+    (W.Slice(starts=(), ends=()), "starts is empty"),
+    (W.Slice(starts=(3,), ends=(0,), steps=(-1,)), "steps = (-1,) must be at least 1"),
+    (W.Gather(indices=()), "indices is empty"),
     (W.Attention(heads=0), "heads = 0 must be at least 1"),
     (W.LRN(size=4), "size = 4 must be odd"),
     (W.Dropout(rate=1.0), "rate = 1.0 must be in [0, 1)"),

@@ -262,6 +262,68 @@ _SELECT = {
     "select-the-only": classifier((1, 6), W.Tanh(), W.Select(index=0)),
 }
 
+_PAD = {
+    "pad-features": chain((6,), W.Pad(pads=(2, 1), value=0.5), W.Linear(out_features=CLASSES)),
+    "pad-a-sequence": classifier((4, 6), W.Tanh(), W.Pad(pads=(1, 0, 0, 2))),
+    "pad-maps": classifier((2, 4, 3), W.Tanh(), W.Pad(pads=(0, 1, 0, 0, 2, 3), value=-0.25)),
+    "pad-channels": classifier(
+        (2, 4, 3), W.Pad(pads=(1, 0, 0, 2, 0, 0)), W.Conv(out_channels=3, kernel=(2, 2))
+    ),
+    "pad-nothing": classifier((2, 4, 3), W.Pad(pads=(0, 0, 0, 0, 0, 0), value=1.0)),
+    "pad-before-a-conv-that-pads": classifier(
+        (2, 5, 4),
+        W.Pad(pads=(0, 1, 0, 0, 0, 2)),
+        W.Conv(out_channels=3, kernel=(3, 3), pads=(1, 1, 1, 0)),
+    ),
+    "pad-before-poolings": graph(
+        (2, 4, 3),
+        ("relu", W.ReLU(), ("input",)),
+        ("padded", W.Pad(pads=(0, 1, 1, 0, 0, 1)), ("relu",)),
+        ("max", W.MaxPool(kernel=(2, 2), stride=(2, 2), pads=(0, 1, 1, 0)), ("padded",)),
+        ("mean", W.AveragePool(kernel=(2, 2), stride=(1, 1)), ("padded",)),
+        ("left", W.Flatten(), ("max",)),
+        ("right", W.Flatten(), ("mean",)),
+        ("both", W.Concat(axis=1), ("left", "right")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+}
+
+_SLICE = {
+    "slice-features": chain(
+        (7,), W.Slice(starts=(1,), ends=(6,), steps=(2,)), W.Linear(out_features=CLASSES)
+    ),
+    "slice-a-sequence": classifier((5, 6), W.Tanh(), W.Slice(starts=(-4, 2), ends=(-1, 6))),
+    "slice-maps": classifier(
+        (4, 6, 5),
+        W.Conv(out_channels=4, kernel=(2, 2)),
+        W.Slice(starts=(1, 0, 1), ends=(3, 5, 4), steps=(1, 2, 1)),
+    ),
+    "slice-one-of-each": classifier((2, 4, 3), W.Slice(starts=(1, 2, 0), ends=(2, 3, 1))),
+    "slice-the-whole": classifier((4, 6), W.Slice(starts=(0, 0), ends=(4, 6))),
+    "slice-and-its-other-half": graph(
+        (4, 6),
+        ("hidden", W.Linear(out_features=6), ("input",)),
+        ("left", W.Slice(starts=(0, 0), ends=(4, 3)), ("hidden",)),
+        ("right", W.Slice(starts=(0, 3), ends=(4, 6)), ("hidden",)),
+        ("sum", W.Add(), ("left", "right")),
+        ("logits", W.Linear(out_features=CLASSES), ("sum",)),
+    ),
+}
+
+_GATHER = {
+    "gather-features": chain((6,), W.Gather(indices=(4, 0, 1)), W.Linear(out_features=CLASSES)),
+    "gather-twice-the-same": chain(
+        (6,), W.Tanh(), W.Gather(indices=(4, -2, 1, 4)), W.Linear(out_features=CLASSES)
+    ),
+    "gather-steps": classifier((5, 6), W.Tanh(), W.Gather(indices=(-1, 3, 2, 1, 0))),
+    "gather-features-of-a-sequence": classifier((5, 6), W.Gather(axis=2, indices=(5, 0, 0))),
+    "gather-channels": classifier(
+        (4, 5, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Gather(indices=(2, 0, 3, 1, 2))
+    ),
+    "gather-columns": classifier((2, 4, 3), W.Tanh(), W.Gather(axis=3, indices=(2, -2, 2))),
+    "gather-one": classifier((2, 4, 3), W.Gather(axis=2, indices=(1,))),
+}
+
 _POSITION_EMBEDDING = {
     "position_embedding": classifier((4, 6), W.PositionEmbedding()),
     "position_embedding-of-tokens": chain(
@@ -279,6 +341,31 @@ _EMBEDDING = {
     ),
     "embedding-of-many-entries-most-of-them-unread": chain(
         (4,), W.Embedding(entries=50, features=3), W.Linear(out_features=CLASSES), kind="index"
+    ),
+    "embedding-tied": graph(
+        (4,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("tanh", W.Tanh(), ("table",)),
+        ("logits", W.Linear(out_features=9, tied_to="table", bias=False), ("tanh",)),
+        kind="index",
+    ),
+    "embedding-tied-with-a-bias": graph(
+        (4,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("tanh", W.Tanh(), ("table",)),
+        ("last", W.Select(index=-1), ("tanh",)),
+        ("logits", W.Linear(out_features=9, tied_to="table"), ("last",)),
+        kind="index",
+    ),
+    "embedding-tied-after-a-flatten": graph(
+        (3,),
+        ("table", W.Embedding(entries=9, features=8), ("input",)),
+        ("maps", W.Reshape(shape=(2, 3, 4)), ("table",)),
+        ("conv", W.Conv(out_channels=2, kernel=(2, 1)), ("maps",)),
+        ("part", W.Slice(starts=(0, 0, 1), ends=(2, 2, 3)), ("conv",)),
+        ("flat", W.Flatten(), ("part",)),
+        ("logits", W.Linear(out_features=9, tied_to="table"), ("flat",)),
+        kind="index",
     ),
 }
 
@@ -339,6 +426,9 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "transpose": _TRANSPOSE,
     "reduce_mean": _REDUCE_MEAN,
     "select": _SELECT,
+    "pad": _PAD,
+    "slice": _SLICE,
+    "gather": _GATHER,
     "concat": _CONCAT,
     "add": _ADD,
     "embedding": _EMBEDDING,
@@ -390,6 +480,15 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("last", W.Select(index=-1), ("sum",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+    "parts": graph(
+        (5,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("padded", W.Pad(pads=(1, 0, 2, 0), value=0.5), ("table",)),
+        ("part", W.Slice(starts=(0, 0), ends=(8, 6), steps=(2, 1)), ("padded",)),
+        ("again", W.Gather(axis=1, indices=(2, 0, -1, 2)), ("part",)),
+        ("logits", W.Linear(out_features=9, tied_to="table"), ("again",)),
+        kind="index",
     ),
     "features": graph(
         (6,),

@@ -33,10 +33,12 @@ def classifier(shape: Shape, *layers: W.Layer, kind: str = "real") -> W.Model:
     return chain(shape, *layers, *head, kind=kind)
 
 
-def graph(shape: Shape, *nodes: tuple[str, W.Layer, tuple[str, ...]]) -> W.Model:
+def graph(
+    shape: Shape, *nodes: tuple[str, W.Layer, tuple[str, ...]], kind: str = "real"
+) -> W.Model:
     """Layers by name, with the names that each reads."""
     return W.Model(
-        input=W.Input(shape=shape),
+        input=W.Input(shape=shape, kind=kind),  # type: ignore[arg-type]
         nodes=tuple(W.Node(name=name, layer=layer, inputs=reads) for name, layer, reads in nodes),
     )
 

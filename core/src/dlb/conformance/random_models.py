@@ -118,11 +118,42 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
             return W.Node(
                 name=name, layer=layer, inputs=tuple(draw(st.permutations([newest, older])))
             )
-    reshapes = st.builds(W.Reshape, shape=st.sampled_from(_split(shapes[newest])))
-    layer = draw(st.one_of(*_LAYERS[rank], *_ANYWHERE, reshapes))
+    layer = draw(st.one_of(*_LAYERS[rank], *_ANYWHERE, *_of(shapes[newest])))
     if W.type_name(layer) not in types:
         layer = W.ReLU()
     return W.Node(name=name, layer=layer, inputs=(newest,))
+
+
+def _of(shape: Shape) -> list[st.SearchStrategy[W.Layer]]:
+    """Layers whose attributes are as many as the axes of a shape, or of its sizes."""
+    bounds = [
+        st.tuples(st.integers(-size, size - 1), st.integers(1, size), st.integers(1, 2))
+        for size in shape
+    ]
+    places = [(axis, st.integers(-size, size - 1)) for axis, size in enumerate(shape, start=1)]
+    return [
+        st.builds(W.Reshape, shape=st.sampled_from(_split(shape))),
+        st.builds(
+            W.Pad,
+            pads=st.tuples(*[st.integers(0, 2)] * (2 * len(shape))),
+            value=st.sampled_from([0.0, 0.0, 0.5]),
+        ),
+        st.tuples(*bounds).map(
+            lambda drawn: W.Slice(
+                starts=tuple(start for start, _, _ in drawn),
+                ends=tuple(end for _, end, _ in drawn),
+                steps=tuple(step for _, _, step in drawn),
+            )
+        ),
+        *(
+            st.builds(
+                W.Gather,
+                axis=st.just(axis),
+                indices=st.lists(place, min_size=1, max_size=4).map(tuple),
+            )
+            for axis, place in places
+        ),
+    ]
 
 
 def _split(shape: Shape) -> list[Shape]:

@@ -25,6 +25,7 @@ from dlb.contract import (
 )
 from dlb.errors import PluginError
 from dlb.plugins import check_description, check_hooks, load_plugins
+from dlb.workload.shapes import tied_to
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -150,6 +151,10 @@ class Adapter:
             kind = W.type_name(node.layer)
             if kind not in self.described.layers:
                 pytest.skip(f"adapter '{self.name}' describes no layer {kind}")
+            if tied_to(node) and tuple(self.described.contract) < (1, 4):
+                pytest.skip(
+                    f"adapter '{self.name}' is made for a contract before 1.4, without tied weights"
+                )
         if dtype and dtype not in self.described.dtypes:
             pytest.skip(f"adapter '{self.name}' describes no dtype {dtype}")
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:

@@ -165,6 +165,12 @@ APART: dict[str, tuple[W.Layer, ...]] = {
         W.Attention(heads=5, causal=True),
     ),
     "reshape": (W.Reshape(shape=(4, 3, 5)), W.Reshape(shape=(2, 5, 6))),
+    "pad": (W.Pad(pads=(0, 1, 0, 0, 0, 1)), W.Pad(pads=(0, 1, 0, 0, 1, 0))),
+    "slice": (
+        W.Slice(starts=(0, 0, 0), ends=(2, 4, 5)),
+        W.Slice(starts=(0, 1, 0), ends=(2, 5, 5)),
+    ),
+    "gather": (W.Gather(indices=(1, 0)), W.Gather(indices=(1, 1))),
     "transpose": (W.Transpose(axes=(1, 3, 2)), W.Transpose(axes=(2, 1, 3))),
     "dropout": (W.Dropout(rate=0.2), W.Dropout(rate=0.3)),
 }

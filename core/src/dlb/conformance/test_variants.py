@@ -9,6 +9,7 @@ from dlb import workload as W
 from . import truth
 from .closeness import FLOAT64, UPDATE, assert_near
 from .gradient_checks import assert_gradients
+from .layer_cases import EVERY_LAYER
 from .models import CLASSES, chain, classifier, random_batch, random_weights
 from .optimizer_formulas import Formula
 from .subject import BATCH, Adapter
@@ -34,6 +35,7 @@ MODELS = {
         W.Linear(out_features=CLASSES),
         kind="index",
     ),
+    "parts": EVERY_LAYER["parts"],
 }
 
 

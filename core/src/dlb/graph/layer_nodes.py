@@ -15,7 +15,7 @@ from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
 from dlb.workload import layers as L
 from dlb.workload.model import Node
-from dlb.workload.shapes import Shape
+from dlb.workload.shapes import Shape, places_along
 
 __all__ = ["Pieces", "add_layer"]
 
@@ -98,7 +98,7 @@ def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: li
 def _linear(
     pieces: Pieces, name: str, layer: L.Linear, inputs: list[str], given: list[Shape]
 ) -> None:
-    weight, bias = f"{name}.weight", f"{name}.bias"
+    weight, bias = f"{layer.tied_to or name}.weight", f"{name}.bias"
     if len(given[0]) == 1:
         pieces.node("Gemm", [*inputs, weight] + ([bias] if layer.bias else []), name, transB=1)
         return
@@ -230,6 +230,35 @@ def _select(
     pieces.node("Gather", [*inputs, index], name, axis=layer.axis)
 
 
+def _pad(pieces: Pieces, name: str, layer: L.Pad, inputs: list[str], given: list[Shape]) -> None:
+    rank = len(given[0])
+    numbers = np.array([0, *layer.pads[:rank], 0, *layer.pads[rank:]])
+    pads = pieces.initializer(f"{name}/pads", numbers)
+    value = pieces.initializer(f"{name}/value", np.array(float(layer.value)))
+    pieces.node("Pad", [*inputs, pads, value], name, mode="constant")
+
+
+def _slice(
+    pieces: Pieces, name: str, layer: L.Slice, inputs: list[str], given: list[Shape]
+) -> None:
+    places = places_along(layer, given[0])
+    numbers = {
+        "starts": [each.start for each in places],
+        "ends": [each.stop for each in places],
+        "axes": range(1, len(places) + 1),
+        "steps": [each.step for each in places],
+    }
+    held = [pieces.initializer(f"{name}/{key}", np.array(each)) for key, each in numbers.items()]
+    pieces.node("Slice", [*inputs, *held], name)
+
+
+def _gather(
+    pieces: Pieces, name: str, layer: L.Gather, inputs: list[str], given: list[Shape]
+) -> None:
+    indices = pieces.initializer(f"{name}/indices", np.array(layer.indices))
+    pieces.node("Gather", [*inputs, indices], name, axis=layer.axis)
+
+
 def _position_embedding(
     pieces: Pieces, name: str, layer: L.PositionEmbedding, inputs: list[str], given: list[Shape]
 ) -> None:
@@ -337,6 +366,9 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Transpose: _transpose,
     L.ReduceMean: _reduce_mean,
     L.Select: _select,
+    L.Pad: _pad,
+    L.Slice: _slice,
+    L.Gather: _gather,
     L.Embedding: _embedding,
     L.PositionEmbedding: _position_embedding,
     L.LSTM: _lstm,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["LAYOUT", "Padding", "padding_before"]
+__all__ = ["LAYOUT", "Padding", "padding_before", "padding_of", "places_taken"]
 
 #: They neither compute nor leave out a number.
 LAYOUT = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
@@ -48,20 +50,60 @@ def padding_before(trace: Trace, name: str) -> Padding:
         if moved is None:
             return Padding(name)
         axes, value = [moved[axis] for axis in axes], first
-    given = attributes_of(node)
-    rank = len(axes)
-    pads = np.asarray(given.get("pads", trace.constant(node, 1)))
-    constant = trace.constant(node, 2)
-    if constant is not None and constant.size != 1:
+    numbers = padding_of(trace, node)
+    if numbers is None or len(numbers[0]) != 2 * len(axes):
         return Padding(name)
-    number = float(given.get("value", 0.0) if constant is None else constant.ravel()[0])
-    if given.get("mode", "constant") != "constant" or pads.size != 2 * rank or pads.min() < 0:
-        return Padding(name)
-    before = tuple(int(pads[axis]) for axis in axes)
-    after = tuple(int(pads[rank + axis]) for axis in axes)
+    pads, number = numbers
+    before = tuple(pads[axis] for axis in axes)
+    after = tuple(pads[len(axes) + axis] for axis in axes)
     if any(before[:2] + after[:2]):
         return Padding(name)
     return Padding(first, before[2:], after[2:], number)
+
+
+def padding_of(trace: Trace, node: onnx.NodeProto) -> tuple[tuple[int, ...], float] | None:
+    """What a Pad puts before each axis of a value, and then after each, and with which number.
+
+    None for pads of other modes, those that crop, and those that depend on the input.
+    """
+    given, rank = attributes_of(node), trace.values[node.input[0]].ndim
+    told, constant = given.get("pads", trace.constant(node, 1)), trace.constant(node, 2)
+    axes = trace.constant(node, 3)
+    unknown = [name for name in node.input[1:] if name in trace.live]
+    if told is None or unknown or given.get("mode", "constant") != "constant":
+        return None
+    pads = np.zeros((2, rank), int)
+    named = range(rank) if axes is None else axes.ravel()
+    pads[:, [int(axis) % rank for axis in named]] = np.reshape(told, (2, -1))
+    if pads.min() < 0 or (constant is not None and constant.size != 1):
+        return None
+    number = given.get("value", 0.0) if constant is None else constant.ravel()[0]
+    return tuple(pads.ravel().tolist()), float(number)
+
+
+def places_taken(trace: Trace, node: onnx.NodeProto) -> dict[int, Sequence[int]] | None:
+    """Which places a Slice or a Gather takes along the axes of a value, by axis, counted from 0.
+
+    Axes that stay whole may be among them. None where it depends on the input.
+    """
+    given, shape = attributes_of(node), trace.values[node.input[0]].shape
+    if any(name in trace.live for name in node.input[1:]):
+        return None
+    if node.op_type == "Gather":
+        axis = given.get("axis", 0) % len(shape)
+        indices = np.ravel(trace.values[node.input[1]])
+        return {axis: [int(index) % shape[axis] for index in indices]}
+    told: dict[str, list[int]] = {}
+    for place, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
+        numbers = given.get(name, trace.constant(node, place))
+        if numbers is not None:
+            told[name] = np.ravel(numbers).tolist()
+    axes = told.get("axes", list(range(len(told["starts"]))))
+    steps = told.get("steps", [1] * len(axes))
+    return {
+        axis % len(shape): range(*slice(start, end, step).indices(shape[axis]))
+        for axis, start, end, step in zip(axes, told["starts"], told["ends"], steps)
+    }
 
 
 def _moved(trace: Trace, name: str) -> list[int] | None:

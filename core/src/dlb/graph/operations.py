@@ -11,6 +11,7 @@ import onnx
 from dlb.graph.blocks import attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
+from dlb.graph.layout import padding_of, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, trace
 from dlb.graph.window_rules import conv, pool, rescaled_pool
@@ -137,7 +138,9 @@ def _linear(
     shape = weight.shape if given.get("transB", 0) else weight.shape[::-1]
     parameters = weight.size + (0 if bias is None else bias.size)
     attributes = {"weight": shape, "bias": bias is not None}
-    return reader.make(node, "Linear", attributes, parameters=parameters)
+    made = reader.make(node, "Linear", attributes, parameters=parameters)
+    matrix = weight if given.get("transB", 0) else weight.T
+    return replace(made, matrix=matrix, matrix_name=reader.initializer(node.input[1]))
 
 
 def _concat(
@@ -151,27 +154,53 @@ def _concat(
     return reader.make(node, "Concat", {"sizes": tuple(sizes)})
 
 
-def _select(
+def _part(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """One place of a value along an axis, by Gather or by Slice."""
+    """Places of a value along its axes, by Gather or by Slice, by one or by several after another.
+
+    Which axis it is depends on the layout; how many places it has, and which are taken, does not.
+    """
     shape = reader.trace.values[node.input[0]].shape
-    if node.op_type == "Gather":
-        axis, index = given.get("axis", 0) % len(shape), reader.trace.constant(node, 1)
-    else:
-        cut = [k for k, size in enumerate(shape) if size != reader.trace.values[output].shape[k]]
-        starts, axes = reader.trace.constant(node, 1), reader.trace.constant(node, 3)
-        listed = range(len(shape)) if axes is None else [int(k) % len(shape) for k in axes.ravel()]
-        if starts is None or len(cut) != 1 or reader.trace.values[output].shape[cut[0]] != 1:
-            return other(reader, node, given, place, output)
-        (axis,) = cut
-        index = starts.ravel()[list(listed).index(axis)]
-    if index is None or np.size(index) != 1 or axis == 0:
+    taken = places_taken(reader.trace, node)
+    if taken is None:
         return other(reader, node, given, place, output)
-    if shape[axis] == 1:
-        return reader.source[node.input[0]]
-    place_along = int(np.ravel(index)[0]) % shape[axis]
-    return reader.make(node, "Select", {"of": shape[axis], "index": place_along}, node.input[:1])
+    parts = {
+        axis: tuple(places)
+        for axis, places in taken.items()
+        if list(places) != list(range(shape[axis]))
+    }
+    if 0 in parts:
+        return other(reader, node, given, place, output)
+    cuts = [(shape[axis], places) for axis, places in parts.items()]
+    source = reader.source[node.input[0]]
+    if not cuts:
+        return source
+    inputs: tuple[int, ...] = (source,)
+    if source >= 0 and reader.found[source].kind == "Slice":
+        before = reader.found[source]
+        cuts, inputs = [*before.attributes["places"], *cuts], before.inputs
+    made = reader.make(node, "Slice", {"places": sorted(cuts)}, node.input[:1])
+    return replace(made, inputs=inputs)
+
+
+def _pad(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """A constant put around a value, whatever the order of its axes."""
+    before, after = (reader.trace.values[name].shape for name in (node.input[0], output))
+    numbers = padding_of(reader.trace, node)
+    if numbers is None:
+        return other(reader, node, given, place, output)
+    pads, value = numbers
+    rank = len(before)
+    around = [
+        (size, pads[axis], pads[rank + axis])
+        for axis, size in enumerate(before)
+        if size != after[axis]
+    ]
+    attributes = {"pads": sorted(around), "value": six_digits(value)}
+    return reader.make(node, "Pad", attributes, node.input[:1])
 
 
 def _position_table(reader: Reader, name: str, constant: np.ndarray) -> tuple[int, ...] | None:
@@ -189,10 +218,11 @@ def _embedding(
 ) -> Operation | int:
     table = reader.trace.constant(node, 0)
     if table is None:
-        return _select(reader, node, given, place, output)
-    if table is None or table.ndim != 2 or given.get("axis", 0):
+        return _part(reader, node, given, place, output)
+    if table.ndim != 2 or given.get("axis", 0):
         return other(reader, node, given, place, output)
-    return reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
+    made = reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
+    return replace(made, matrix=table, matrix_name=reader.initializer(node.input[0]))
 
 
 def _lstm(
@@ -254,9 +284,10 @@ def _arithmetic(
     pooling = reader.trace.producers[live[0]]
     if scales and pooling.op_type == "AveragePool":
         scale = constant if node.op_type == "Mul" else 1 / constant
-        meaning = rescaled_pool(reader, pooling, scale)
-        if meaning is not None:
-            return replace(before, attributes=meaning)
+        found_pool = rescaled_pool(reader, pooling, scale)
+        if found_pool is not None:
+            meaning, value = found_pool
+            return replace(before, attributes=meaning, inputs=(reader.source[value],))
     if scales and before.kind == "ReduceSum" and constant.size == 1:
         number = float(constant.ravel()[0])
         if math.isclose(number if node.op_type == "Div" else 1 / number, before.attributes["of"]):
@@ -297,7 +328,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": _concat,
     "Gather": _embedding,
-    "Slice": _select,
+    "Slice": _part,
+    "Pad": _pad,
     "LSTM": _lstm,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),
 }

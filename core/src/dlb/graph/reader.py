@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dlb.graph.decimals import six_digits
@@ -16,6 +17,7 @@ from dlb.graph.trace import Trace, attributes_of
 __all__ = ["Attributes", "Operation", "Reader", "Rule", "other"]
 
 Attributes = dict[str, Any]
+Array = npt.NDArray[Any]
 
 #: Operators that may leave their first input as it was.
 _MAY_COPY = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
@@ -32,6 +34,8 @@ class Operation:
         inputs: positions of what it reads in the list of operations; -1, -2, ... are the graph's
             inputs.
         parameters: how many real numbers of the model it holds.
+        matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in.
+        matrix_name: of the initialiser that the matrix is.
     """
 
     name: str
@@ -39,6 +43,8 @@ class Operation:
     attributes: Attributes
     inputs: tuple[int, ...]
     parameters: int = 0
+    matrix: Array | None = field(default=None, compare=False, repr=False)
+    matrix_name: str = field(default="", compare=False)
 
 
 class Reader:
@@ -100,6 +106,12 @@ class Reader:
 
     def live_inputs(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in node.input if name in self.trace.live]
+
+    def initializer(self, name: str) -> str:
+        """The initialiser that a constant is, seen through layout operators."""
+        while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
+            name = self.trace.producers[name].input[0]
+        return name
 
     def make(
         self,

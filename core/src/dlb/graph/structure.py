@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx
 
 from dlb.graph.alignment import Difference, differences
@@ -51,7 +52,7 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
     Raises:
         UnsupportedError: a graph cannot be run, which its reading needs.
     """
-    wanted, found = operations(canonical), operations(exported)
+    wanted, found = _tied(operations(canonical), operations(exported))
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
     pairs = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
@@ -60,6 +61,39 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
         pairs += [(_without_epsilon(a), _without_epsilon(b)) for a, b in list(pairs)]
     compared = [_compare(a, b, wanted) for a, b in pairs]
     return min(compared, key=lambda each: (not each.equal, len(each.differences)))
+
+
+def _tied(
+    wanted: list[Operation], found: list[Operation]
+) -> tuple[list[Operation], list[Operation]]:
+    """Both graphs with each matrix that the canonical one shares with an embedding counted once.
+
+    An exporter may write it twice: in the exported graph one is shared that holds the same numbers.
+    Where the canonical graph shares none, matrices of the same numbers are as many as there are.
+    """
+    tables = {each.matrix_name for each in wanted if each.kind == "Embedding"}
+    if not any(each.kind == "Linear" and each.matrix_name in tables for each in wanted):
+        return wanted, found
+    held = [each.matrix for each in found if each.kind == "Embedding" and each.matrix is not None]
+    return (
+        [_shared(each) if each.matrix_name in tables else each for each in wanted],
+        [
+            _shared(each)
+            if each.matrix is not None and any(np.array_equal(each.matrix, one) for one in held)
+            else each
+            for each in found
+        ],
+    )
+
+
+def _shared(operation: Operation) -> Operation:
+    if operation.kind != "Linear" or operation.matrix is None:
+        return operation
+    return replace(
+        operation,
+        attributes={**operation.attributes, "weight of an embedding": True},
+        parameters=operation.parameters - operation.matrix.size,
+    )
 
 
 def _compare(

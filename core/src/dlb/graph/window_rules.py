@@ -33,30 +33,41 @@ def _effective(window: Window) -> Attributes:
 
 
 def _padded(reader: Reader, node: onnx.NodeProto, given: Attributes) -> tuple[Window, Padding]:
-    """The windows of a node, with what was padded before it taken in."""
+    """The windows of a node, with all that was padded before it taken in."""
+    return _paddings(reader, node, given)[-1]
+
+
+def _paddings(
+    reader: Reader, node: onnx.NodeProto, given: Attributes
+) -> list[tuple[Window, Padding]]:
+    """The windows of a node as they are, and with each padding before them taken in, one more each."""
     weight = reader.trace.constant(node, 1)
     kernel = tuple(given["kernel_shape"]) if weight is None else weight.shape[2:]
     size = reader.trace.values[node.input[0]].shape[2:]
     window = window_of(lambda name, default: given.get(name, default), size, kernel)
-    found = padding_before(reader.trace, node.input[0])
     own = any(window.before) or any(window.after)
-    zero_is_least = reader.source[found.value] >= 0 and reader.found[
-        reader.source[found.value]
-    ].kind in ("Relu", "Sigmoid")
-    fitting = {
-        "Conv": found.number == 0,
-        "AveragePool": found.number == 0 and (given.get("count_include_pad", 0) or not own),
-        "MaxPool": found.number < -3e38 or (found.number == 0 and zero_is_least),
-    }
-    if not found.before or not fitting[node.op_type]:
-        return window, Padding(node.input[0])
-    inside = tuple(n - b - a for n, b, a in zip(size, found.before, found.after))
-    return replace(
-        window,
-        size=inside,
-        before=tuple(x + y for x, y in zip(window.before, found.before)),
-        after=tuple(x + y for x, y in zip(window.after, found.after)),
-    ), found
+    taken = [(window, Padding(node.input[0]))]
+    while True:
+        found = padding_before(reader.trace, taken[-1][1].value)
+        zero_is_least = reader.source[found.value] >= 0 and reader.found[
+            reader.source[found.value]
+        ].kind in ("Relu", "Sigmoid")
+        fitting = {
+            "Conv": found.number == 0,
+            "AveragePool": found.number == 0 and (given.get("count_include_pad", 0) or not own),
+            "MaxPool": found.number < -3e38 or (found.number == 0 and zero_is_least),
+        }
+        if not found.before or not fitting[node.op_type]:
+            return taken
+        window = taken[-1][0]
+        inside = tuple(n - b - a for n, b, a in zip(window.size, found.before, found.after))
+        whole = replace(
+            window,
+            size=inside,
+            before=tuple(x + y for x, y in zip(window.before, found.before)),
+            after=tuple(x + y for x, y in zip(window.after, found.after)),
+        )
+        taken.append((whole, found))
 
 
 def conv(
@@ -90,14 +101,24 @@ def pool(
 
 def rescaled_pool(
     reader: Reader, node: onnx.NodeProto, scale: npt.NDArray[np.floating]
-) -> Attributes | None:
-    """What an AveragePool node means whose output is multiplied by ``scale``, or None.
+) -> tuple[Attributes, str] | None:
+    """What an AveragePool node means whose output is multiplied by ``scale``, and the value that its
+    windows lie in; or None.
 
     Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
     by the whole kernel, and scale each window by how much of it counts.
     """
     given = attributes_of(node)
-    window, padding = _padded(reader, node, given)
+    for window, padding in reversed(_paddings(reader, node, given)):
+        meaning = _rescaled(window, padding, given, scale)
+        if meaning is not None:
+            return meaning, padding.value
+    return None
+
+
+def _rescaled(
+    window: Window, padding: Padding, given: Attributes, scale: npt.NDArray[np.floating]
+) -> Attributes | None:
     axes = len(window.kernel)
     if (
         scale.shape[-axes:] != window.output

@@ -82,14 +82,15 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     """
     pooling = walk.trace.producers.get(name)
     held = walk.of(name)
-    meaning = None
+    found = None
     if pooling is not None and pooling.op_type == "AveragePool" and held.places is None:
         reader = reader_of(walk.trace)
         reader.read()
         scale = {"Mul": constant, "Div": 1 / constant}.get(node.op_type)
-        meaning = None if scale is None else rescaled_pool(reader, pooling, scale)
-    if meaning is None:
+        found = None if scale is None else rescaled_pool(reader, pooling, scale)
+    if found is None:
         raise NotCovered(f"{called(node)}: a constant that differs within a channel")
+    meaning, _ = found
     top, left, bottom, right = meaning["pads"]
     below, beside = meaning.get("not counted", (0, 0))
     layer = AveragePool(

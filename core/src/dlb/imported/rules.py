@@ -18,6 +18,7 @@ from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.affine import with_constant
+from dlb.imported.parts import pad, part
 from dlb.imported.values import Held, arranged, axes_of, per_channel, positions
 from dlb.imported.walk import NotCovered, ReadAnew, Rule, Walk, called
 from dlb.workload import layers as L
@@ -249,7 +250,9 @@ def _linear(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
 
 def _embedding(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     table = walk.trace.constant(node, 0)
-    if table is None or table.ndim != 2 or given.get("axis", 0):
+    if table is None:
+        return part(walk, node, given)
+    if table.ndim != 2 or given.get("axis", 0):
         raise NotCovered(f"{called(node)}: only rows of a constant table are looked up")
     held, places = walk.of(node.input[1]), walk.places(node.input[1])
     if held.layer != walk.input:
@@ -420,6 +423,8 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
+    "Slice": part,
+    "Pad": pad,
     "LSTM": _lstm,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
     "Concat": _concat,

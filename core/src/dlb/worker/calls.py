@@ -33,6 +33,7 @@ from dlb.worker import adopted
 from dlb.worker.adopted import gradient_arrays, trace_arrays
 from dlb.workload import type_name
 from dlb.workload.files import from_document
+from dlb.workload.shapes import tied_to
 
 
 class Calls:
@@ -148,6 +149,12 @@ class Calls:
             raise UnsupportedError(
                 f"adapter '{self.framework}' is made for a contract before 1.3, which does not clip "
                 "gradients: optimizer.clip_norm must be 0"
+            )
+        tied = [node for node in read.model.nodes if tied_to(node)]
+        if tied and tuple(described.contract) < (1, 4):
+            raise UnsupportedError(
+                f"adapter '{self.framework}' is made for a contract before 1.4, which does not tie "
+                f"weights: layer '{tied[0].name}' is tied to '{tied_to(tied[0])}'"
             )
         request = BuildRequest(
             workload=read,

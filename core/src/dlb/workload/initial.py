@@ -94,7 +94,7 @@ def _draw(
     if parameter == "bias":
         scheme = getattr(layer, "bias_init", "zeros")
         # A bias has the fan-in of the weight beside it.
-        sized = shapes.get(f"{layer_name}.weight", shape)
+        sized = shapes.get(f"{getattr(layer, 'tied_to', '') or layer_name}.weight", shape)
     else:
         scheme, sized = getattr(layer, "init", "glorot_uniform"), shape
     return _values(scheme, sized, name, math.prod(shape), seed).reshape(shape)

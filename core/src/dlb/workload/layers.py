@@ -31,18 +31,21 @@ __all__ = [
     "Embedding",
     "Fill",
     "Flatten",
+    "Gather",
     "GlobalAveragePool",
     "Layer",
     "LayerNorm",
     "Linear",
     "MaxPool",
     "Normal",
+    "Pad",
     "PositionEmbedding",
     "ReLU",
     "ReduceMean",
     "Reshape",
     "Select",
     "Sigmoid",
+    "Slice",
     "Tanh",
     "Transpose",
     "TruncatedNormal",
@@ -147,12 +150,18 @@ class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
     [..., features] to [..., out_features].
 
     Parameters: ``weight`` [out_features, features], ``bias`` [out_features].
+
+    Attributes:
+        tied_to: an embedding before it, [out_features, features], whose ``weight`` is this layer's
+            too (Press and Wolf, arXiv:1608.05859): there is one, and its gradient is the sum of
+            both. Empty for a weight of its own.
     """
 
     out_features: int
     bias: bool = True
     init: Initializer = "glorot_uniform"
     bias_init: Initializer = "zeros"
+    tied_to: str = ""
 
 
 class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):
@@ -295,6 +304,39 @@ class Select(_Layer, tag="select", kw_only=True, frozen=True):
     index: int
 
 
+class Pad(_Layer, tag="pad", kw_only=True, frozen=True):
+    """``value`` put around a sample, ONNX Pad in constant mode.
+
+    ``pads`` has for each axis but the batch how many go before it, then for each how many go
+    after (ONNX order).
+    """
+
+    pads: tuple[int, ...]
+    value: float = 0.0
+
+
+class Slice(_Layer, tag="slice", kw_only=True, frozen=True):
+    """A part of every axis but the batch, ONNX Slice.
+
+    Places ``starts``, ``starts + steps``, ... before ``ends``, a number each for every axis; starts
+    and ends below 0 count from the end. Without ``steps``, every place.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    steps: tuple[int, ...] = ()
+
+
+class Gather(_Layer, tag="gather", kw_only=True, frozen=True):
+    """Places along ``axis`` in any order, any of them more than once, ONNX Gather.
+
+    ``indices`` count from 0, or from the end: -1 is the last.
+    """
+
+    axis: int = 1
+    indices: tuple[int, ...]
+
+
 class PositionEmbedding(_Layer, tag="position_embedding", kw_only=True, frozen=True):
     """A learned table added to every sequence [N, T, features], ONNX Add.
 
@@ -374,6 +416,9 @@ Layer = Union[
     Transpose,
     ReduceMean,
     Select,
+    Pad,
+    Slice,
+    Gather,
     Embedding,
     PositionEmbedding,
     LSTM,

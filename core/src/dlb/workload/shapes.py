@@ -20,7 +20,9 @@ __all__ = [
     "infer_shapes",
     "multiply_adds",
     "parameter_shapes",
+    "places_along",
     "state_names",
+    "tied_to",
     "trained_names",
 ]
 
@@ -59,17 +61,28 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
                 )
         _check_attributes(node)
         shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
+        _check_tied(node, shapes, model)
     return shapes
 
 
 def parameter_shapes(model: Model) -> dict[str, Shape]:
-    """Shape of every parameter and state in canonical layout, by ``layer.parameter``, in order."""
+    """Shape of every parameter and state in canonical layout, by ``layer.parameter``, in order.
+
+    A weight that two layers share is there once, by the name of the layer that has it.
+    """
     shapes = infer_shapes(model)
     found: dict[str, Shape] = {}
     for node in model.wired():
+        tied = tied_to(node)
         for name, shape in _parameters(node.layer, shapes[node.inputs[0]]).items():
-            found[f"{node.name}.{name}"] = shape
+            if not (tied and name == "weight"):
+                found[f"{node.name}.{name}"] = shape
     return found
+
+
+def tied_to(node: Node) -> str:
+    """The layer whose ``weight`` a layer computes with, or nothing where it has its own."""
+    return str(getattr(node.layer, "tied_to", ""))
 
 
 def state_names(model: Model) -> tuple[str, ...]:
@@ -165,8 +178,8 @@ def _check_attributes(node: Node) -> None:
                 )
             continue
         numbers = value if isinstance(value, tuple) else (value,)
-        if name in ("shape", "axes") and not value:
-            raise WorkloadError(f"layer '{node.name}': {name} is empty; give one number an axis")
+        if name in ("shape", "axes", "pads", "starts", "indices") and not value:
+            raise WorkloadError(f"layer '{node.name}': {name} is empty; give it numbers")
         if name in at_least_one and min(numbers) < 1:
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")
         if name == "size" and value % 2 == 0:
@@ -174,6 +187,11 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': size = {value} must be odd")
         if name == "pads" and min(numbers) < 0:
             raise WorkloadError(f"layer '{node.name}': pads = {value} must not be negative")
+        if name == "steps" and value and min(value) < 1:
+            raise WorkloadError(
+                f"layer '{node.name}': steps = {value} must be at least 1; a gather takes places "
+                "in any other order"
+            )
         if name == "rate" and not 0 <= value < 1:
             raise WorkloadError(f"layer '{node.name}': rate = {value} must be in [0, 1)")
         if name == "momentum" and not 0 <= value <= 1:
@@ -220,6 +238,29 @@ def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
             f"no size may be above {LARGEST_SIZE}"
         )
     return shape
+
+
+def _check_tied(node: Node, shapes: Mapping[str, Shape], model: Model) -> None:
+    """Whether the weight that a layer is to share is there, and of its shape."""
+    tied = tied_to(node)
+    if not tied:
+        return
+    tables = {
+        each.name: (each.layer.entries, each.layer.features)
+        for each in model.nodes
+        if isinstance(each.layer, L.Embedding) and each.name in shapes
+    }
+    if tied not in tables:
+        raise WorkloadError(
+            f"layer '{node.name}': tied_to = '{tied}' is no embedding before it; "
+            f"before it are {', '.join(tables) or 'none'}"
+        )
+    wanted = _parameters(node.layer, shapes[node.inputs[0]])["weight"]
+    if wanted != tables[tied]:
+        raise ShapeError(
+            f"layer '{node.name}' ({L.type_name(node.layer)}) needs a weight {list(wanted)}, and "
+            f"that of '{tied}', to which it is tied, is {list(tables[tied])}"
+        )
 
 
 class _Misfit(Exception):
@@ -336,6 +377,57 @@ def _along(layer: L.ReduceMean | L.Select, given: list[Shape]) -> Shape:
     return (given[0][2 - layer.axis],)
 
 
+def _pad(layer: L.Pad, given: list[Shape]) -> Shape:
+    _rank(given[0], 1, 2, 3)
+    rank = len(given[0])
+    if len(layer.pads) != 2 * rank:
+        raise _Misfit(
+            f"pads = {layer.pads} needs {2 * rank} numbers: before each of {rank} axes, then after each"
+        )
+    return tuple(
+        before + size + after
+        for size, before, after in zip(given[0], layer.pads[:rank], layer.pads[rank:])
+    )
+
+
+def _slice(layer: L.Slice, given: list[Shape]) -> Shape:
+    _rank(given[0], 1, 2, 3)
+    rank = len(given[0])
+    for name in ("starts", "ends", "steps"):
+        numbers = getattr(layer, name)
+        if len(numbers) != rank and (numbers or name != "steps"):
+            raise _Misfit(f"{name} = {numbers} needs {rank} numbers, one an axis")
+    for axis, size in enumerate(given[0]):
+        start, end = layer.starts[axis], layer.ends[axis]
+        within = -size <= start < size and -size <= end <= size
+        if not within or not places_along(layer, given[0])[axis]:
+            raise _Misfit(
+                f"from {start} to {end} is no part of the {size} places of axis {axis + 1}"
+            )
+    return tuple(len(places) for places in places_along(layer, given[0]))
+
+
+def _gather(layer: L.Gather, given: list[Shape]) -> Shape:
+    _rank(given[0], 1, 2, 3)
+    axis, rank = layer.axis - 1, len(given[0])
+    if not 0 <= axis < rank:
+        raise _Misfit(f"axis = {layer.axis} must be from 1 (the batch is 0) to {rank}")
+    size = given[0][axis]
+    wrong = [index for index in layer.indices if not -size <= index < size]
+    if wrong:
+        raise _Misfit(f"index {wrong[0]} is not one of {size} along axis {layer.axis}")
+    return (*given[0][:axis], len(layer.indices), *given[0][axis + 1 :])
+
+
+def places_along(layer: L.Slice, given: Shape) -> tuple[range, ...]:
+    """The places that a slice takes of every axis of a sample, counted from 0."""
+    steps = layer.steps or (1,) * len(given)
+    return tuple(
+        range(*slice(start, end, step).indices(size))
+        for start, end, step, size in zip(layer.starts, layer.ends, steps, given)
+    )
+
+
 def _embedding(layer: L.Embedding, given: list[Shape]) -> Shape:
     _rank(given[0], 1)
     return (*given[0], layer.features)
@@ -369,6 +461,9 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Transpose: _transpose,
     L.ReduceMean: _along,
     L.Select: _along,
+    L.Pad: _pad,
+    L.Slice: _slice,
+    L.Gather: _gather,
     L.Embedding: _embedding,
     L.PositionEmbedding: lambda layer, given: _maps(layer, given, 2),
     L.LSTM: _lstm,

@@ -17,7 +17,7 @@ import numpy as np
 from chainer import Variable
 
 from dlb import workload as W
-from dlb.workload.shapes import window_sizes
+from dlb.workload.shapes import places_along, window_sizes
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,14 @@ def select(inputs: Variable, axis: int, index: int) -> Variable:
     return F.get_item(inputs, (slice(None),) * axis + (index,))
 
 
+def part(inputs: Variable, parts: tuple[slice, ...]) -> Variable:
+    return F.get_item(inputs, (slice(None), *parts))
+
+
+def gather(inputs: Variable, axis: int, indices: tuple[int, ...]) -> Variable:
+    return F.get_item(inputs, (slice(None),) * axis + (list(indices),))
+
+
 class PositionEmbedding(chainer.Link):
     """A parameter that is added to every sequence."""
 
@@ -90,6 +98,20 @@ class Linear(L.Linear):
 
     def forward(self, inputs: Variable) -> Variable:
         return super().forward(inputs, n_batch_axes=inputs.ndim - 1)
+
+
+class TiedLinear(chainer.Link):
+    """A linear layer over the last axis whose weight is that of another link."""
+
+    def __init__(self, table: chainer.Link, units: int, nobias: bool) -> None:
+        super().__init__()
+        # Out of the scope: an optimizer would update the weight once for each link that has it.
+        self.table = table
+        with self.init_scope():
+            self.b = None if nobias else chainer.Parameter(0, units)
+
+    def forward(self, inputs: Variable) -> Variable:
+        return F.linear(inputs, self.table.W, self.b, n_batch_axes=inputs.ndim - 1)
 
 
 class SelfAttention(chainer.Chain):
@@ -220,6 +242,24 @@ class PaddedConvolution2D(L.Convolution2D):
 
     def forward(self, inputs: Variable) -> Variable:
         return self.padded(inputs)
+
+
+def tied_linear(
+    layer: W.Linear, given: tuple[int, ...], table: chainer.Link
+) -> Callable[..., Variable]:
+    """A linear layer whose weight is an embedding's."""
+    return TiedLinear(table, layer.out_features, nobias=not layer.bias)
+
+
+def _pad(layer: W.Pad, given: tuple[int, ...]) -> Callable[..., Variable]:
+    rank = len(given)
+    width = ((0, 0), *(layer.pads[axis::rank] for axis in range(rank)))
+    return partial(F.pad, pad_width=width, mode="constant", constant_values=(layer.value,))
+
+
+def _slice(layer: W.Slice, given: tuple[int, ...]) -> Callable[..., Variable]:
+    places = places_along(layer, given)
+    return partial(part, parts=tuple(slice(p.start, p.stop, p.step) for p in places))
 
 
 def _conv(layer: W.Conv, given: tuple[int, ...]) -> chainer.Link:
@@ -366,6 +406,9 @@ TABLE: dict[type, Entry] = {
     W.Transpose: Entry(lambda layer, given: partial(transpose, axes=layer.axes)),
     W.ReduceMean: Entry(lambda layer, given: partial(F.mean, axis=layer.axis)),
     W.Select: Entry(lambda layer, given: partial(select, axis=layer.axis, index=layer.index)),
+    W.Pad: Entry(_pad),
+    W.Slice: Entry(_slice),
+    W.Gather: Entry(lambda layer, given: partial(gather, axis=layer.axis, indices=layer.indices)),
     W.Embedding: Entry(
         lambda layer, given: L.EmbedID(layer.entries, layer.features), {"weight": Place("W")}
     ),

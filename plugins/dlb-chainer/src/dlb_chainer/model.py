@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import chainer
@@ -13,7 +13,8 @@ from chainer.backends import cuda
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb_chainer.layers import TABLE, MaskedDropout, Place, told
+from dlb.workload.shapes import tied_to
+from dlb_chainer.layers import TABLE, MaskedDropout, Place, tied_linear, told
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 
 
@@ -27,12 +28,16 @@ class Network(chainer.ChainList):
     def __init__(self, model: W.Model, masks: Mapping[str, Any]) -> None:
         shapes = W.infer_shapes(model)
         nodes = model.wired()
-        self.layers = {
-            node.name: MaskedDropout(node.layer.rate, masks[node.name])
-            if node.name in masks
-            else TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
-            for node in nodes
-        }
+        self.layers: dict[str, Callable[..., Variable]] = {}
+        for node in nodes:
+            given = shapes[node.inputs[0]]
+            if node.name in masks:
+                layer: Any = MaskedDropout(node.layer.rate, masks[node.name])
+            elif tied_to(node):
+                layer = tied_linear(node.layer, given, self.layers[tied_to(node)])
+            else:
+                layer = TABLE[type(node.layer)].make(node.layer, given)
+            self.layers[node.name] = layer
         super().__init__(*[each for each in self.layers.values() if isinstance(each, chainer.Link)])
         self.source = model.input.name
         last_reader = {source: node.name for node in nodes for source in node.inputs}

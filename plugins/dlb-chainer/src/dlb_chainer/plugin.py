@@ -27,7 +27,7 @@ NAME = "chainer"
 
 LAYERS = {
     "conv": "native; uneven pads by F.pad before it",
-    "linear": "native",
+    "linear": "native; tied, F.linear on the embedding's parameter",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
     "layer_norm": "native, of rows where there is a time axis",
     "lrn": "native; alpha is divided by the size before it is given",
@@ -47,6 +47,9 @@ LAYERS = {
     "transpose": "native",
     "reduce_mean": "native",
     "select": "native: F.get_item",
+    "pad": "native",
+    "slice": "native: F.get_item",
+    "gather": "native: F.get_item",
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
@@ -68,7 +71,7 @@ def dlb_describe() -> AdapterDescription:
         title="Chainer",
         distribution="dlb-chainer",
         framework=("chainer",),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

@@ -12,7 +12,7 @@ import numpy as np
 from mxnet.gluon import HybridBlock, nn, rnn
 
 from dlb import workload as W
-from dlb.workload.shapes import window_sizes
+from dlb.workload.shapes import places_along, window_sizes
 
 Shape = tuple[int, ...]
 
@@ -98,6 +98,58 @@ class Select(HybridBlock):
 
     def __repr__(self) -> str:
         return f"Select(axis={self.axis}, index={self.index})"
+
+
+class Pad(HybridBlock):
+    """The operator pads [N, C, H, W] and [N, C, D, H, W], but neither N nor C.
+
+    So where that is not enough, axes of size 1 are put after the batch, and taken away again.
+    """
+
+    def __init__(self, pads: Shape, value: float) -> None:
+        super().__init__()
+        rank = len(pads) // 2
+        around = tuple(n for axis in range(rank) for n in pads[axis::rank])
+        plain = rank == 3 and not any(around[:2])
+        self.between = () if plain else tuple(range(1, max(2, 4 - rank)))
+        self.width, self.value = (0, 0) * (1 + len(self.between)) + around, value
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        for axis in self.between:
+            inputs = F.expand_dims(inputs, axis=axis)
+        padded = F.pad(inputs, mode="constant", pad_width=self.width, constant_value=self.value)
+        return F.squeeze(padded, axis=self.between) if self.between else padded
+
+    def __repr__(self) -> str:
+        return f"Pad(pad_width={self.width}, value={self.value})"
+
+
+class Slice(HybridBlock):
+    def __init__(self, places: tuple[range, ...]) -> None:
+        super().__init__()
+        self.begin = (None, *(each.start for each in places))
+        self.end = (None, *(each.stop for each in places))
+        self.step = (None, *(each.step for each in places))
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.slice(inputs, begin=self.begin, end=self.end, step=self.step)
+
+    def __repr__(self) -> str:
+        return f"Slice(begin={self.begin}, end={self.end}, step={self.step})"
+
+
+class Gather(HybridBlock):
+    def __init__(self, axis: int, indices: Shape, dtype: str) -> None:
+        super().__init__()
+        self.axis, self.places = axis, indices
+        with self.name_scope():
+            self.indices = self.params.get_constant("indices", mx.nd.array(indices, dtype=dtype))
+
+    def hybrid_forward(self, F: Any, inputs: Any, indices: Any) -> Any:
+        return F.take(inputs, indices, axis=self.axis)
+
+    def __repr__(self) -> str:
+        return f"Gather(axis={self.axis}, indices={self.places})"
 
 
 class PositionEmbedding(HybridBlock):
@@ -296,6 +348,23 @@ class PaddedAverage(Padded):
         return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
 
 
+def tied_linear(layer: W.Linear, given: Shape, dtype: str, table: HybridBlock) -> HybridBlock:
+    """A dense block whose weight is an embedding's."""
+    return nn.Dense(
+        layer.out_features,
+        flatten=len(given) == 1,
+        use_bias=layer.bias,
+        in_units=given[-1],
+        dtype=dtype,
+        params=table.params,
+    )
+
+
+def _gather(layer: W.Gather, given: Shape, dtype: str) -> HybridBlock:
+    size = given[layer.axis - 1]
+    return Gather(layer.axis, tuple(index % size for index in layer.indices), dtype)
+
+
 def _conv(layer: W.Conv, given: Shape, dtype: str) -> HybridBlock:
     even = layer.pads[:2] == layer.pads[2:]
     conv = nn.Conv2D(
@@ -447,6 +516,9 @@ TABLE: dict[type, Entry] = {
     W.Select: Entry(
         lambda layer, given, dtype: Select(layer.axis, layer.index % given[layer.axis - 1])
     ),
+    W.Pad: Entry(lambda layer, given, dtype: Pad(layer.pads, layer.value)),
+    W.Slice: Entry(lambda layer, given, dtype: Slice(places_along(layer, given))),
+    W.Gather: Entry(_gather),
     W.Embedding: Entry(
         lambda layer, given, dtype: nn.Embedding(
             layer.entries,

@@ -13,8 +13,9 @@ from mxnet.gluon import HybridBlock, Parameter
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.workload.shapes import tied_to
 from dlb_mxnet.framework import context
-from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Place
+from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Place, tied_linear
 from dlb_mxnet.optimizers import make_optimizer
 
 
@@ -29,10 +30,13 @@ class Network(HybridBlock):
         self.layers = {}
         with self.name_scope():
             for node in model.wired():
+                given = shapes[node.inputs[0]]
                 if node.name in masks:
                     block = MaskedDropout(node.layer.rate, masks[node.name], dtype)
+                elif tied_to(node):
+                    block = tied_linear(node.layer, given, dtype, self.layers[tied_to(node)])
                 else:
-                    block = TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]], dtype)
+                    block = TABLE[type(node.layer)].make(node.layer, given, dtype)
                 self.layers[node.name] = block
                 self.register_child(block, node.name)
 

@@ -27,7 +27,7 @@ NAME = "mxnet"
 
 LAYERS = {
     "conv": "native; uneven pads by a pad operator before it",
-    "linear": "native",
+    "linear": "native; tied, with the embedding's parameter",
     "batch_norm": "native; in float64 the running statistics are moved by array operators, for "
     "the operator keeps its momentum in float32",
     "layer_norm": "native in float32; composed in float64, for the operator keeps its epsilon in "
@@ -52,6 +52,10 @@ LAYERS = {
     "transpose": "native",
     "reduce_mean": "native",
     "select": "native: slice_axis and squeeze",
+    "pad": "native; with axes of size 1 before those to pad where they are none of the operator's, "
+    "which pads from the third axis on",
+    "slice": "native",
+    "gather": "native: take",
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
@@ -82,7 +86,7 @@ def dlb_describe() -> AdapterDescription:
         title="Apache MXNet",
         distribution="dlb-mxnet",
         framework=("mxnet", "mxnet-cu112", "mxnet-cu117"),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import layers as K
 
 from dlb import workload as W
-from dlb.workload.shapes import window_sizes
+from dlb.workload.shapes import places_along, window_sizes
 from dlb_tf.layout import Layout, canonical_axis, same_order
 
 
@@ -233,6 +233,73 @@ class Select(K.Layer):
         return {"axis": self.axis, "index": self.index}
 
 
+class Pad(K.Layer):
+    """Pads with a constant; ``padding`` is for every axis but the batch, as values lie.
+
+    The constant is a tensor even where it is zero: TensorFlow 2.21 takes a pad without one into the
+    convolution after it, and forgets what was padded of the channels.
+    """
+
+    def __init__(self, padding: list[tuple[int, ...]], value: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.padding, self.value = padding, value
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        value = tf.constant(self.value, inputs.dtype)
+        return tf.pad(inputs, [(0, 0), *self.padding], constant_values=value)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"padding": self.padding, "value": self.value}
+
+
+class Slice(K.Layer):
+    """A part of every axis but the batch, as values lie."""
+
+    def __init__(self, places: list[range], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.parts = tuple(slice(each.start, each.stop, each.step) for each in places)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs[(slice(None), *self.parts)]
+
+    def get_config(self) -> dict[str, Any]:
+        return {"parts": [(each.start, each.stop, each.step) for each in self.parts]}
+
+
+class Gather(K.Layer):
+    """Places along an axis."""
+
+    def __init__(self, axis: int, indices: tuple[int, ...], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis, self.indices = axis, indices
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.gather(inputs, self.indices, axis=self.axis)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"axis": self.axis, "indices": self.indices}
+
+
+class TiedDense(K.Layer):
+    """A dense layer over the last axis whose kernel is an embedding's table, turned."""
+
+    def __init__(self, table: K.Embedding, use_bias: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table, self.use_bias = table, use_bias
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.table.input_dim,), initializer="zeros")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        outputs = keras.ops.matmul(inputs, keras.ops.transpose(self.table.embeddings))
+        return outputs if self.bias is None else outputs + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {"units": self.table.input_dim, "use_bias": self.use_bias}
+
+
 class PositionEmbedding(K.Layer):
     """A weight that is added to every sequence."""
 
@@ -400,6 +467,8 @@ def _factor(layer: W.AveragePool, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _linear_places(layer: W.Linear, given: Given) -> Mapping[str, Place]:
+    if layer.tied_to:
+        return {"bias": Place("bias")}
     # A row of the canonical weight is ordered as a sample is.
     weight = Place(
         "kernel",
@@ -407,6 +476,11 @@ def _linear_places(layer: W.Linear, given: Given) -> Mapping[str, Place]:
         lambda w: given.layout.to_canonical(w.T),
     )
     return {"weight": weight, "bias": Place("bias")}
+
+
+def tied_linear(layer: W.Linear, given: Given, table: K.Embedding) -> list[K.Layer]:
+    """A dense layer whose weight is an embedding's."""
+    return [TiedDense(table, layer.bias, dtype=given.dtype)]
 
 
 def _flatten(layer: W.Flatten, given: Given) -> list[K.Layer]:
@@ -435,6 +509,24 @@ def _transpose(layer: W.Transpose, given: Given) -> list[K.Layer]:
 def _reduce_mean(layer: W.ReduceMean, given: Given) -> list[K.Layer]:
     order = {1: "channels_last", 2: "channels_first"}[layer.axis]
     return [K.GlobalAveragePooling1D(data_format=order, dtype=given.dtype)]
+
+
+def _pad(layer: W.Pad, given: Given) -> list[K.Layer]:
+    rank = len(given.shape)
+    padding = [layer.pads[axis - 1 :: rank] for axis in given.layout.axes(rank)]
+    return [Pad(padding, layer.value, dtype=given.dtype)]
+
+
+def _slice(layer: W.Slice, given: Given) -> list[K.Layer]:
+    places = places_along(layer, given.shape)
+    native = [places[axis - 1] for axis in given.layout.axes(len(places))]
+    return [Slice(native, dtype=given.dtype)]
+
+
+def _gather(layer: W.Gather, given: Given) -> list[K.Layer]:
+    size = given.shape[layer.axis - 1]
+    indices = tuple(index % size for index in layer.indices)
+    return [Gather(canonical_axis(layer.axis, given.layout), indices, dtype=given.dtype)]
 
 
 def _attention_places(layer: W.Attention, given: Given) -> Mapping[str, Place]:
@@ -532,6 +624,9 @@ TABLE: dict[type, Entry] = {
     W.Transpose: Entry(_transpose),
     W.ReduceMean: Entry(_reduce_mean),
     W.Select: Entry(lambda layer, given: [Select(layer.axis, layer.index, dtype=given.dtype)]),
+    W.Pad: Entry(_pad),
+    W.Slice: Entry(_slice),
+    W.Gather: Entry(_gather),
     W.Embedding: Entry(
         lambda layer, given: [K.Embedding(layer.entries, layer.features, dtype=given.dtype)],
         _places(weight=Place("embeddings")),

@@ -52,9 +52,10 @@ class Layout:
 def layouts(model: W.Model) -> dict[str, Layout]:
     """The layout of the input and of every node's value, by name.
 
-    A flatten that only linear layers read, if need be through elementwise ones, keeps NHWC order:
-    their weights are permuted once, when they are loaded, and no activation at any step. Likewise
-    rows and columns that a reshape makes one, where only transposes read it, keep channels last.
+    A flatten that only linear layers read with weights of their own, if need be through elementwise
+    ones, keeps NHWC order: their weights are permuted once, when they are loaded, and no activation
+    at any step. Likewise rows and columns that a reshape makes one, where only transposes read it,
+    keep channels last.
     """
     shapes = W.infer_shapes(model)
     found = {model.input.name: Layout("maps" if len(model.input.shape) == 3 else "plain")}
@@ -90,7 +91,7 @@ def _read_by(name: str, model: W.Model, kind: type) -> bool:
 def _absorbed(name: str, model: W.Model) -> bool:
     readers = [node for node in model.wired() if name in node.inputs]
     return bool(readers) and all(
-        isinstance(reader.layer, W.Linear)
+        (isinstance(reader.layer, W.Linear) and not reader.layer.tied_to)
         or (isinstance(reader.layer, ELEMENTWISE) and _absorbed(reader.name, model))
         for reader in readers
     )

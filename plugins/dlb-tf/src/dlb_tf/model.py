@@ -14,7 +14,8 @@ import tensorflow as tf
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
-from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, told
+from dlb.workload.shapes import tied_to
+from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, tied_linear, told
 from dlb_tf.layout import Layout, layouts
 from dlb_tf.optimizers import make_optimizer
 
@@ -47,6 +48,9 @@ class Network:
             value: Any = sources if len(sources) > 1 else sources[0]
             if node.name in masks:
                 layers = [MaskedDropout(node.layer.rate, masks[node.name], given)]
+            elif tied_to(node):
+                (table,) = self.layers[tied_to(node)]
+                layers = tied_linear(node.layer, given, table)
             else:
                 layers = entry.make(node.layer, given)
             self.layers[node.name] = layers

@@ -31,7 +31,8 @@ LAYERS = {
     "groups as channels by DepthwiseConv2D; other groups composed by split, Conv2D each and concat; "
     "stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a slice; stride "
     "of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D of stride 1",
-    "linear": "native; after a flatten its weights lie in NHWC order",
+    "linear": "native; after a flatten its weights lie in NHWC order; tied, a layer that multiplies "
+    "by the embedding's weight",
     "batch_norm": "native",
     "layer_norm": "native",
     "lrn": "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
@@ -52,6 +53,9 @@ LAYERS = {
     "transpose": "native",
     "reduce_mean": "native",
     "select": "native: a slice",
+    "pad": "native: tf.pad",
+    "slice": "native",
+    "gather": "native: tf.gather",
     "embedding": "native",
     "position_embedding": "native: a weight that is added",
     "lstm": "native",
@@ -77,7 +81,7 @@ def dlb_describe() -> AdapterDescription:
         title="TensorFlow",
         distribution="dlb-tf",
         framework=("tensorflow", "tensorflow-cpu"),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

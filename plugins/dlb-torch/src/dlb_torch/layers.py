@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb import workload as W
-from dlb.workload.shapes import window_sizes
+from dlb.workload.shapes import places_along, window_sizes
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,31 @@ class Select(nn.Module):
 
     def extra_repr(self) -> str:
         return f"axis={self.axis}, index={self.index}"
+
+
+class Slice(nn.Module):
+    def __init__(self, places: tuple[range, ...]) -> None:
+        super().__init__()
+        self.parts = tuple(slice(each.start, each.stop, each.step) for each in places)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[(slice(None), *self.parts)]
+
+    def extra_repr(self) -> str:
+        return f"parts={self.parts}"
+
+
+class Gather(nn.Module):
+    def __init__(self, axis: int, indices: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axis = axis
+        self.register_buffer("indices", torch.tensor(indices), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.index_select(self.axis, self.indices)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}, indices={tuple(self.indices.tolist())}"
 
 
 class PositionEmbedding(nn.Module):
@@ -210,6 +235,26 @@ class UncountedAverage(Padded):
         return super().forward(inputs) / super().forward(counted)
 
 
+def tied_linear(layer: W.Linear, given: tuple[int, ...], table: nn.Module) -> nn.Module:
+    """A linear layer whose weight is an embedding's."""
+    linear = nn.Linear(given[-1], layer.out_features, layer.bias)
+    linear.weight = table.weight
+    return linear
+
+
+def _pad(layer: W.Pad, given: tuple[int, ...]) -> nn.Module:
+    """torch counts axes from the last, before and after each."""
+    rank = len(given)
+    around = [n for axis in reversed(range(rank)) for n in layer.pads[axis::rank]]
+    kind = {1: nn.ConstantPad1d, 2: nn.ConstantPad2d, 3: nn.ConstantPad3d}[rank]
+    return kind(tuple(around), layer.value)
+
+
+def _gather(layer: W.Gather, given: tuple[int, ...]) -> nn.Module:
+    size = given[layer.axis - 1]
+    return Gather(layer.axis, tuple(index % size for index in layer.indices))
+
+
 def _even(pads: W.layers.Pads) -> bool:
     return pads[:2] == pads[2:]
 
@@ -319,6 +364,9 @@ TABLE: dict[type, Entry] = {
     W.Transpose: Entry(lambda layer, given: Transpose(layer.axes)),
     W.ReduceMean: Entry(lambda layer, given: ReduceMean(layer.axis)),
     W.Select: Entry(lambda layer, given: Select(layer.axis, layer.index)),
+    W.Pad: Entry(_pad),
+    W.Slice: Entry(lambda layer, given: Slice(places_along(layer, given))),
+    W.Gather: Entry(_gather),
     W.Embedding: Entry(
         lambda layer, given: nn.Embedding(layer.entries, layer.features),
         {"weight": Place("weight")},

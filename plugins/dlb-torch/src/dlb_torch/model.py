@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb.workload.shapes import tied_to
 from dlb_torch.compiled import check_inductor, compiled
 from dlb_torch.framework import MEMORY_FORMATS
-from dlb_torch.layers import TABLE, MaskedDropout, Padded, Place
+from dlb_torch.layers import TABLE, MaskedDropout, Padded, Place, tied_linear
 
 
 class Network(nn.Module):
@@ -26,14 +27,16 @@ class Network(nn.Module):
         self.source = model.input.name
         self.wiring = [(node.name, node.inputs) for node in model.wired()]
         # A ModuleDict takes no key that is an attribute of its own, such as "double" or "values".
-        self.layers = nn.ModuleDict(
-            {
-                key(node.name): MaskedDropout(node.layer.rate, masks[node.name])
-                if node.name in masks
-                else TABLE[type(node.layer)].make(node.layer, shapes[node.inputs[0]])
-                for node in model.wired()
-            }
-        )
+        self.layers = nn.ModuleDict()
+        for node in model.wired():
+            given = shapes[node.inputs[0]]
+            if node.name in masks:
+                module: nn.Module = MaskedDropout(node.layer.rate, masks[node.name])
+            elif tied_to(node):
+                module = tied_linear(node.layer, given, self.layers[key(tied_to(node))])
+            else:
+                module = TABLE[type(node.layer)].make(node.layer, given)
+            self.layers[key(node.name)] = module
 
     def forward(self, inputs: Tensor) -> Tensor:
         last = self.wiring[-1][0]

@@ -27,7 +27,7 @@ NAME = "torch"
 
 LAYERS = {
     "conv": "native",
-    "linear": "native",
+    "linear": "native; tied, with the embedding's parameter",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
     "layer_norm": "native",
     "lrn": "native",
@@ -46,6 +46,9 @@ LAYERS = {
     "transpose": "native",
     "reduce_mean": "native",
     "select": "native",
+    "pad": "native",
+    "slice": "native",
+    "gather": "native",
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native; the second of its two biases stays zero",
@@ -66,7 +69,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),

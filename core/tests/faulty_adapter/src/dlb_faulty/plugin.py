@@ -28,6 +28,7 @@ def dlb_describe() -> Any:
         changes["contract"] = (99, 0)
     if KIND == "older-contract":
         changes["contract"] = (1, 1)
+        changes["layers"] = {**example.dlb_describe().layers, "embedding": "native"}
     if KIND == "twice":
         changes["name"] = example.NAME
     if KIND == "no-description":

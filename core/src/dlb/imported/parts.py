@@ -1,0 +1,108 @@
+"""Reading Pad, Slice and Gather: what is put around a value, and which of its places are taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from dlb.graph.decimals import decimal
+from dlb.graph.layout import padding_of, places_taken
+from dlb.imported.values import Array, Held, Shape, arranged, axes_of, positions
+from dlb.imported.walk import NotCovered, Walk, called
+from dlb.workload import layers as L
+from dlb.workload.model import Input, Model, Node
+from dlb.workload.shapes import infer_shapes
+
+__all__ = ["pad", "part"]
+
+Given = Mapping[str, Any]
+
+
+def pad(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    """Constants around a value. Where a convolution or a pooling reads it, they become its own."""
+    found = padding_of(walk.trace, node)
+    if found is None or not math.isfinite(found[1]):
+        raise NotCovered(f"{called(node)}: only a finite constant put around a value is covered")
+    pads, number = found
+    held, order, shape = _whole(walk, node)
+    rank = len(shape)
+    before, after = ({order[k]: pads[k + side] for k in range(rank)} for side in (0, rank))
+    if before[0] or after[0]:
+        raise NotCovered(f"{called(node)}: pads the batch")
+    axes = range(1, rank)
+    layer = L.Pad(
+        pads=(*(before[axis] for axis in axes), *(after[axis] for axis in axes)),
+        value=decimal(number),
+    )
+    made_shape = tuple(before[k] + size + after[k] for k, size in enumerate(shape))
+    made = walk.add(node, layer, [held.layer], made_shape)
+    return arranged(made, positions(made_shape).transpose(order), made_shape)
+
+
+def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    """Places of a value along its axes."""
+    taken = places_taken(walk.trace, node)
+    if taken is None:
+        raise NotCovered(f"{called(node)}: places that depend on the input")
+    held, order, shape = _whole(walk, node)
+    cuts = {
+        order[axis]: places
+        for axis, places in taken.items()
+        if list(places) != list(range(shape[order[axis]]))
+    }
+    if 0 in cuts:
+        raise NotCovered(f"{called(node)}: takes a part of the batch")
+    made, made_shape = held.layer, shape
+    for layer in _layers(cuts, shape):
+        made_shape = _shape(layer, made_shape)
+        made = walk.add(node, layer, [made], made_shape)
+    selected = set(cuts) if len(made_shape) < len(shape) else set()
+    kept = [axis for axis in order if axis not in selected]
+    places = positions(made_shape).transpose([sorted(kept).index(axis) for axis in kept])
+    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), made_shape)
+
+
+def _whole(walk: Walk, node: onnx.NodeProto) -> tuple[Held, tuple[int, ...], Shape]:
+    """What a node reads, the layer's axis that each of its axes is, and the layer's shape."""
+    held = walk.elementwise(node.input[0])
+    shape = walk.shape(held)
+    places: Array = positions(shape) if held.places is None else held.places
+    order = axes_of(places, shape)
+    if order is None or len(shape) not in (2, 3, 4):
+        raise NotCovered(
+            f"{called(node)}: reads {list(places.shape)} of layer '{held.layer}' {list(shape)} in "
+            "an order that no layer gives"
+        )
+    return held, order, shape
+
+
+def _layers(cuts: Mapping[int, Sequence[int]], shape: Shape) -> list[L.Layer]:
+    """One place of a sequence is selected; what goes up is sliced, and all else gathered."""
+    if len(cuts) == 1 and len(shape) == 3:
+        ((axis, places),) = cuts.items()
+        if len(places) == 1:
+            return [L.Select(axis=axis, index=places[0])]
+    sliced = {
+        axis: each for axis, each in cuts.items() if isinstance(each, range) and each.step > 0
+    }
+    found: list[L.Layer] = []
+    if sliced:
+        whole = [sliced.get(axis, range(size)) for axis, size in enumerate(shape)][1:]
+        steps = tuple(each.step for each in whole)
+        found.append(
+            L.Slice(
+                starts=tuple(each.start for each in whole),
+                ends=tuple(each.stop for each in whole),
+                steps=() if {each.step for each in whole} == {1} else steps,
+            )
+        )
+    rest = [axis for axis in cuts if axis not in sliced]
+    return [*found, *(L.Gather(axis=axis, indices=tuple(cuts[axis])) for axis in rest)]
+
+
+def _shape(layer: L.Layer, shape: Shape) -> Shape:
+    one = Model(input=Input(shape=shape[1:]), nodes=(Node(name="one", layer=layer),))
+    return (shape[0], *infer_shapes(one)["one"])
