@@ -124,9 +124,7 @@ def _found(part: Part, folder: Path) -> dict[tuple[str, int], record.Record]:
     return {(one.adapter, one.options.seed): one for one in records if part.covers(one)}
 
 
-def _run(
-    part: Part, seed: int, adapters: Sequence[str], threads: int | None, folder: Path
-) -> bool:
+def _run(part: Part, seed: int, adapters: Sequence[str], threads: int | None, folder: Path) -> bool:
     """Run a seed on the adapters that have not; whether each has a record now."""
     missing = [name for name in adapters if (name, seed) not in _found(part, folder)]
     if not missing:
