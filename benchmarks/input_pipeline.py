@@ -1,16 +1,16 @@
 """What an input pipeline gives, against what training takes.
 
-    python benchmarks/input_pipeline.py WORKLOAD [--on ADAPTER ...] [--data NAME] [--pairs N]
+    python benchmarks/input_pipeline.py WORKLOAD [--on ADAPTER ...] [--set FIELD=VALUE ...] [--pairs N]
 
 Each adapter in its own environment: batches of the framework's own pipeline, as ``dlb run`` asks for
 them (``--input pipeline``, augmentation included), are drawn and thrown away; and trained on, as in
-a run. The two are measured in blocks of steps that alternate; which of the two goes first is drawn
-for each pair. A block begins with a new pipeline, and its first steps are not counted, so that
-neither lives on batches that were made ready while the other was measured.
+a run. The two are measured in blocks that alternate, ten times as many batches in those that are
+only drawn, which take so much less; which of the two goes first is drawn for each pair. A block
+begins with a new pipeline, and its first steps are not counted, so that neither lives on batches
+that were made ready while the other was measured.
 
 The ratio is of the medians of the blocks, with a 95% interval by bootstrap over the pairs. Where it
-is well above 1 and training waits little, the pipeline is not what limits; a pipeline that
-works in the training's own thread is waited for by as much as it takes.
+is well above 1, and training waits little for its batches, the pipeline is not what limits.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ from dlb.data.augmentation import draw_crops
 from dlb.data.batches import sample_order
 from dlb.data.npz import read_or_map
 from dlb.provenance import machine_facts
-from dlb.samples import open_split, with_data, write_samples
+from dlb.samples import open_split, write_samples
 from dlb.workload import Augmentation, Workload
+from dlb.workload.changes import with_changes
 from dlb.workload.initial import initial_weights
 
 #: Steps of a block before those that count.
 WARM_UP = 4
+#: Batches that are only drawn for each that is trained on.
+DRAWN = 10
 
 
 def main() -> int:
@@ -55,13 +58,15 @@ def main() -> int:
     homes = find_adapters(asked.on)
     for home in track(homes, "measuring", console=Console(stderr=True)):
         words = [str(home.python), __file__, asked.workload, "--adapter", home.adapter]
-        for name in ("data", "pairs", "block", "batch_size", "threads"):
+        words += [word for change in asked.changes for word in ("--set", change)]
+        for name in ("pairs", "block", "batch_size", "threads"):
             words += [f"--{name.replace('_', '-')}", str(getattr(asked, name))]
         ran = subprocess.run(words, stdout=subprocess.PIPE, text=True)
         failed |= ran.returncode != 0
         rows += ran.stdout.splitlines()[-1:] if ran.returncode == 0 else []
     machine = machine_facts()
-    print(f"{asked.workload}, {machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
+    told = ", ".join([asked.workload, *asked.changes])
+    print(f"{told}: {machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
     print(
         "| adapter | pipeline | quartiles | training | quartiles | ratio | 95% interval | waits |"
     )
@@ -75,7 +80,7 @@ def _row(
 ) -> str:
     told = [f"{middle:,.0f}/s | {lower:,.0f} to {upper:,.0f}" for lower, middle, upper in rates]
     return (
-        f"| {framework} | {' | '.join(told)} | {ratio:.2f} | {low:.2f} to {high:.2f} "
+        f"| {framework} | {' | '.join(told)} | {ratio:.3g} | {low:.3g} to {high:.3g} "
         f"| {waits:.1%} |"
     )
 
@@ -84,26 +89,25 @@ def _one(asked: argparse.Namespace) -> int:
     """The adapter of this environment; prints its figures as one line of JSON."""
     hook, name = hooks(""), asked.adapter
     facts = hook.dlb_start(framework=name, request=StartRequest(threads=asked.threads))
-    workload = load_workload(asked.workload)
-    workload = with_data(workload, asked.data) if asked.data else workload
+    workload = with_changes(load_workload(asked.workload), asked.changes)
     size = asked.batch_size or workload.batch_size
     request = BuildRequest(workload, initial_weights(workload.model, SEED), "float32", "cpu", size)
     model = hook.dlb_build_model(framework=name, request=request)
     model.set_learning_rate(workload.optimizer.learning_rate)
     clock = hook.dlb_clock(framework=name, device="cpu")
-    steps = WARM_UP + asked.block
+    steps = {0: WARM_UP + DRAWN * asked.block, 1: WARM_UP + asked.block}
     with tempfile.TemporaryDirectory() as folder:
-        all_steps = _load_request(workload, size, asked.pairs * steps, Path(folder))
+        whole = _load_request(workload, size, asked.pairs * steps[0], Path(folder))
         seconds, waited = np.empty((2, asked.pairs)), np.empty(asked.pairs)
         first = np.random.default_rng(SEED).integers(0, 2, asked.pairs)
         for pair in range(asked.pairs):
-            load = _part(all_steps, slice(pair * steps, (pair + 1) * steps))
-            for which in (first[pair], 1 - first[pair]):
+            for which in (int(first[pair]), int(1 - first[pair])):
+                load = _part(whole, pair * steps[0], steps[which])
                 batches = iter(hook.dlb_load_data(framework=name, request=load))
                 if which:
-                    seconds[1, pair], waited[pair] = _train(batches, steps, model, clock)
+                    seconds[1, pair], waited[pair] = _train(batches, steps[1], model, clock)
                 else:
-                    seconds[0, pair] = _draw(batches, steps, clock)
+                    seconds[0, pair] = _draw(batches, steps[0], clock) / DRAWN
     quartiles = np.percentile(asked.block * size / seconds, (25, 50, 75), axis=1).T
     low, ratio, high = ratio_of_medians(seconds[1], seconds[0])
     figures = {"framework": f"{name} {facts.version}", "rates": quartiles.tolist()}
@@ -115,10 +119,8 @@ def _one(asked: argparse.Namespace) -> int:
 def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> LoadRequest:
     """The first steps of a run, their samples in a file where a run would map them."""
     source = open_split(workload, "train")
-    order, augmentation = (
-        sample_order(source.count, size, steps, SEED),
-        workload.data.augmentation,
-    )
+    order = sample_order(source.count, size, steps, SEED)
+    augmentation = workload.data.augmentation
     crops = None
     if augmentation != Augmentation():
         crops = draw_crops(order, source.count, SEED, augmentation)
@@ -130,7 +132,8 @@ def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> Lo
     return LoadRequest(*given, crops=crops)  # type: ignore[arg-type]
 
 
-def _part(request: LoadRequest, steps: slice) -> LoadRequest:
+def _part(request: LoadRequest, first: int, count: int) -> LoadRequest:
+    steps = slice(first, first + count)
     crops = None if request.crops is None else request.crops[steps]
     return replace(request, order=request.order[steps], crops=crops)
 
@@ -169,7 +172,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("workload")
     parser.add_argument("--on", action="append", default=[])
     parser.add_argument("--adapter", help=argparse.SUPPRESS)
-    parser.add_argument("--data", default="", help="instead of the workload's")
+    parser.add_argument("--set", action="append", default=[], dest="changes")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--block", type=int, default=20, help="steps that count in a block")
     parser.add_argument("--batch-size", type=int, default=0, help="instead of the workload's")
