@@ -193,7 +193,7 @@ def _compared(name: str, groups: Sequence[np.ndarray]) -> str:
     within = ((every >= published.lowest) & (every <= published.highest)).sum()
     return (
         f"The paper has {published.lowest:.2f}% to {published.highest:.2f}% ({published.source}); "
-        f"{within} of {len(every)} runs are in it, the others from {every.min():.2f}% to "
+        f"{within} of {len(every)} runs are in it; they have {every.min():.2f}% to "
         f"{every.max():.2f}%"
     )
 
