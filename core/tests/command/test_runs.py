@@ -61,6 +61,13 @@ def test_augmented_runs_are_proven_and_repeat(dlb: Dlb) -> None:
     assert once == again != losses_of(dlb)
 
 
+def test_an_adapter_that_does_not_augment_is_refused_what_does(dlb: Dlb) -> None:
+    ended = dlb.run(*AUGMENTED, "--on", "faulty", "--json", fault="older-contract")
+    assert ended.status == 1
+    (record,) = dlb.records().values()
+    assert "contract before 1.4" in record["failure"] and record["timing"] is None
+
+
 def test_several_workers_train_on_what_one_would(dlb: Dlb) -> None:
     words = (*AUGMENTED, "--strategy", "example_sync", "--dtype", "float64")
     one, two = (losses_of(dlb, *words, "--workers", workers) for workers in (1, 2))
