@@ -92,7 +92,7 @@ def _each(asked: argparse.Namespace) -> int:
 
 def _one(asked: argparse.Namespace) -> int:
     """The adapter of this environment."""
-    hook = _hooks(asked.adapter_plugin)
+    hook = hooks(asked.adapter_plugin)
     facts = hook.dlb_start(framework=asked.adapter, request=StartRequest(threads=asked.threads))
     print(f"{asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
     pairs = WARM_UP + -(-asked.steps // BLOCK)
@@ -184,7 +184,7 @@ def _by_hand(name: str) -> ModuleType:
     return module
 
 
-def _hooks(module: str) -> Any:
+def hooks(module: str) -> Any:
     """The hooks of the installed plugins, or of one plugin module."""
     if not module:
         return load_plugins().hook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from builder import Net
 
 from dlb import workload as W
@@ -559,10 +560,10 @@ WORKLOADS = (
     W.Workload(
         name="resnet-56",
         title="ResNet-56 on CIFAR-10",
-        source=f"{SHI}; He et al., arXiv:1512.03385, section 4.2, with projections (option B) in two shortcuts",
+        source=f"{SHI}; He et al., arXiv:1512.03385, section 4.2, with projections (option B) in two shortcuts, and its augmentation",
         batch_size=128,
         epochs=164,
-        data=CIFAR,
+        data=msgspec.structs.replace(CIFAR, augmentation=W.Augmentation(pad=4, flip=True)),
         optimizer=_sgd(0.1, 0.9, 1e-4),
         schedule=W.Step(milestones=(32000, 48000)),
         model=_resnet_56(),

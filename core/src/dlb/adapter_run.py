@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlb import record
 from dlb.adapters import Home
 from dlb.data.npz import read_or_map
-from dlb.errors import DlbError, RecordError
+from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung
 from dlb.proof.ladder import (
@@ -49,6 +49,8 @@ TIMED_LEVELS = {"weights", "float32", "structure", "export"}
 MASKED_LEVELS = {"forward", "layers", "gradients", "update", "trajectory", "float32", "distributed"}
 #: The contract that has masks.
 MASKS_CONTRACT = (1, 2)
+#: The contract that augments.
+CROPS_CONTRACT = (1, 4)
 #: Times that the weights are rounded by chance, for what that makes of the gradients.
 NUDGES = 2
 #: Steps that K workers and one worker take before their weights are compared.
@@ -242,6 +244,11 @@ class _Climb:
         described = next(one for one in adapters if one["name"] == ran.adapter)
         ran.deviations = tuple(described["deviations"])
         contract = tuple(described.get("contract", (1, 0)))
+        if self.prepared.crops is not None and contract < CROPS_CONTRACT:
+            raise UnsupportedError(
+                f"adapter '{ran.adapter}' is made for a contract before 1.4, which does not augment: "
+                "data.augmentation must be left out"
+            )
         if ran.masked and self.prepared.reference.masks and contract < MASKS_CONTRACT:
             ran.masked, self.reference = False, self.prepared.without_dropout
             if self.request.levels & MASKED_LEVELS:
@@ -448,6 +455,7 @@ class _Climb:
         trained = model.train(
             prepared.train,
             prepared.order,
+            crops=prepared.crops,
             via=request.via,
             observe=True,
             on_progress=lambda event: self.reporter.steps(

@@ -180,6 +180,9 @@ class LoadRequest:
             batches while training goes on) or ``memory`` (the whole set lies on the device as native
             tensors, and a step indexes it).
         device, dtype, variant: as in :class:`BuildRequest`.
+        crops: int32 [steps, batch, 3], what is cut out of each image [C, H, W] of each step: see
+            :func:`dlb.data.augmentation.cut`. None where nothing is augmented, and with
+            ``memory``.
     """
 
     inputs: Array
@@ -189,6 +192,14 @@ class LoadRequest:
     device: Device
     dtype: DType
     variant: Mapping[str, str] = field(default_factory=dict)
+    crops: Array | None = None
+
+    def batch(self, step: int) -> tuple[Array, Array]:
+        """Inputs and labels of a step, gathered and cut: what a pipeline makes native."""
+        from dlb.data.augmentation import cut
+
+        inputs, labels = self.inputs[self.order[step]], self.labels[self.order[step]]
+        return inputs if self.crops is None else cut(inputs, self.crops[step]), labels
 
 
 #: Native (inputs, labels) for each step, as :meth:`TrainableModel.train_step` takes them.

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home
+from dlb.data.augmentation import draw_crops
 from dlb.data.batches import sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
@@ -19,7 +20,7 @@ from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
 from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Model, Workload, multiply_adds
+from dlb.workload import Augmentation, Model, Workload, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Prepared:
         train, test: .npz files of the run's dtype with ``inputs`` and ``labels``; ``train`` has the
             samples that the steps ask for.
         order: int64 [steps, batch_size], samples of ``train``.
+        crops: int32 [steps, batch_size, 3], what is cut out of them; None where nothing is.
         test_inputs: the first of ``test``, as many as a batch has, or all if there are fewer.
         test_labels: all of ``test``.
         reference: the truth, at weights for proofs, on a small batch of noise, with the masks that
@@ -148,6 +150,7 @@ class Prepared:
     train: Path
     test: Path
     order: Array
+    crops: Array | None
     test_inputs: Array
     test_labels: Array
     reference: Reference
@@ -178,6 +181,11 @@ def check(request: Request) -> None:
         raise RequestError(
             f"--batch-size {request.batch_size} does not divide into {request.workers} equal "
             "shares; every worker needs the same number of samples"
+        )
+    if request.via == "memory" and request.workload.data.augmentation != Augmentation():
+        raise RequestError(
+            f"--input memory keeps samples as they are, and workload '{request.workload.name}' "
+            "augments them (data.augmentation); use --input pipeline"
         )
     if request.workers > 1 and not request.strategy:
         raise RequestError(
@@ -213,6 +221,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     workload = request.workload
     training, test = open_split(workload, "train"), open_split(workload, "test")
     order = sample_order(training.count, request.batch_size, request.steps, request.seed)
+    augmentation, crops = workload.data.augmentation, None
+    if augmentation != Augmentation():
+        crops = draw_crops(order, training.count, request.seed, augmentation)
     asked, order = _asked_for(order)
     weights = request.weights()
     # Noise, not images: an even background ties in every max pooling, where the loss has no
@@ -245,6 +256,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         train=scratch / "train.npz",
         test=scratch / "test.npz",
         order=order,
+        crops=crops,
         test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
         test_labels=test.labels[tested],
         reference=Reference(workload.model, proven, inputs, labels, masks),

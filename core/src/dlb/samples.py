@@ -98,7 +98,8 @@ def with_data_here(workload: Workload, report: Callable[[str], None]) -> Workloa
     if found is not None:
         return workload
     report(f"data set '{name}' is not on this machine: proving on made-up samples")
-    return msgspec.structs.replace(workload, data=Data(name=SYNTHETIC))
+    data = Data(name=SYNTHETIC, augmentation=workload.data.augmentation)
+    return msgspec.structs.replace(workload, data=data)
 
 
 def open_split(workload: Workload, split: str) -> Source:

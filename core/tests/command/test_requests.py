@@ -59,6 +59,10 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "not a number": (["--batch-size", "many"], ("'many'", "--batch-size")),
     "seed": (["--seed", -1], ("--seed", "-1")),
     "no time": (["--time-out", 0], ("--time-out", "0")),
+    "augmented in memory": (
+        ["--input", "memory", "--set", "data.augmentation.flip=true"],
+        ("--input memory", "data.augmentation", "--input pipeline"),
+    ),
     "unknown option": (["--colour", "red"], ("--colour", "dlb run --help")),
 }
 
@@ -104,6 +108,14 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
     "endless rate": (changed("learning_rate = 0.05", "learning_rate = inf"), ("learning_rate",)),
     "std": (changed("std = [0.3530]", "std = [0.0]"), ("std",)),
     "channels": (changed("std = [0.3530]", "std = [1.0, 1.0]"), ("mean", "std")),
+    "padding": (
+        changed("std = [0.3530]", "std = [0.3530]\naugmentation = { pad = 28 }"),
+        ("data.augmentation.pad = 28", "28"),
+    ),
+    "unknown augmentation": (
+        changed("std = [0.3530]", "std = [0.3530]\naugmentation = { crop = 4 }"),
+        ("crop", "data.augmentation"),
+    ),
     "batch": (changed("batch_size = 64", "batch_size = 0"), ("batch_size",)),
     "not TOML": (changed("[model]", "[model"), ("line",)),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from dlb_process import Dlb
@@ -41,6 +43,35 @@ def test_data_of_the_user_are_trained_on(dlb: Dlb) -> None:
     assert record["proof"] == "proven" and record["quality"]["test_samples"] == 9
     assert record["workload"]["data"]["path"] == "mine.npz"
     assert record["data"]["name"] == "npz" and "mine.npz (SHA-256" in record["data"]["from"]
+
+
+AUGMENTED = ("--set", "data.augmentation.pad=4", "--set", "data.augmentation.flip=true")
+
+
+def losses_of(dlb: Dlb, *words: object) -> list[float]:
+    ended = dlb.run(*words, "--steps", 40, "--json")
+    assert ended.status == 0, ended.err
+    (path,) = ended.document["files"]
+    losses: list[float] = json.loads((dlb.folder / path).read_text())["quality"]["losses"]
+    return losses
+
+
+def test_augmented_runs_are_proven_and_repeat(dlb: Dlb) -> None:
+    once, again = losses_of(dlb, *AUGMENTED), losses_of(dlb, *AUGMENTED)
+    assert once == again != losses_of(dlb)
+
+
+def test_an_adapter_that_does_not_augment_is_refused_what_does(dlb: Dlb) -> None:
+    ended = dlb.run(*AUGMENTED, "--on", "faulty", "--json", fault="older-contract")
+    assert ended.status == 1
+    (record,) = dlb.records().values()
+    assert "contract before 1.4" in record["failure"] and record["timing"] is None
+
+
+def test_several_workers_train_on_what_one_would(dlb: Dlb) -> None:
+    words = (*AUGMENTED, "--strategy", "example_sync", "--dtype", "float64")
+    one, two = (losses_of(dlb, *words, "--workers", workers) for workers in (1, 2))
+    np.testing.assert_allclose(one, two, rtol=1e-9)
 
 
 def test_a_variant_is_proven_and_named(dlb: Dlb) -> None:

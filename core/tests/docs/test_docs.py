@@ -203,7 +203,10 @@ STRUCTS = {
         for union in (Loss, Optimizer, Schedule)
         for kind in (get_args(union) or (union,))
     },
-    **{kind.__name__: kind for kind in (W.Workload, W.Data, W.Model, W.Input, W.Node)},
+    **{
+        kind.__name__: kind
+        for kind in (W.Workload, W.Data, W.Augmentation, W.Model, W.Input, W.Node)
+    },
 }
 
 

@@ -70,6 +70,9 @@ CHANGES = {
     "batch size": lambda w: replace(w, batch_size=65),
     "epochs": lambda w: replace(w, epochs=11),
     "data": lambda w: replace(w, data=replace(w.data, mean=(0.3,))),
+    "augmentation": lambda w: replace(
+        w, data=replace(w.data, augmentation=W.Augmentation(flip=True))
+    ),
     "rate": lambda w: replace(w, optimizer=replace(w.optimizer, learning_rate=0.1)),
     "nesterov": lambda w: replace(w, optimizer=replace(w.optimizer, nesterov=True)),
     "optimizer": lambda w: replace(w, optimizer=W.Adam(learning_rate=0.05)),
@@ -87,6 +90,43 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_hash_moves_with_the_meaning(change: object) -> None:
     assert workload_hash(change(LENET)) != workload_hash(LENET)  # type: ignore[operator]
+
+
+def test_augmentation_is_written_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "augmented.toml"
+    for augmentation in (W.Augmentation(pad=4, flip=True), W.Augmentation(flip=True)):
+        augmented = replace(LENET, data=replace(LENET.data, augmentation=augmentation))
+        files.write(augmented, path)
+        assert files.read(path) == augmented
+    assert "pad = " not in path.read_text()
+
+
+#: An augmentation, the shape and kind of an input, and what is said of them.
+UNFIT = {
+    "below 0": (W.Augmentation(pad=-1), {"shape": (1, 28, 28)}, r"pad = -1 must be 0 or more"),
+    "nothing of the image": (W.Augmentation(pad=20), {"shape": (1, 28, 20)}, r"smaller side.*, 20"),
+    "no image": (W.Augmentation(flip=True), {"shape": (784,)}, r"reads real \[784\]"),
+    "words": (W.Augmentation(pad=1), {"shape": (5,), "kind": "index"}, r"reads index \[5\]"),
+}
+
+
+@pytest.mark.parametrize(("augmentation", "given", "says"), UNFIT.values(), ids=list(UNFIT))
+def test_an_augmentation_that_does_not_fit_is_refused(
+    augmentation: W.Augmentation, given: dict[str, object], says: str
+) -> None:
+    layers = [W.Flatten()] if len(given["shape"]) == 3 else []  # type: ignore[arg-type]
+    if "kind" in given:
+        layers = [W.Embedding(entries=9, features=4), W.ReduceMean()]
+    nodes = [
+        W.Node(name=f"{n}", layer=one) for n, one in enumerate([*layers, W.Linear(out_features=3)])
+    ]
+    unfit = replace(
+        LENET,
+        data=W.Data(name="any", augmentation=augmentation),
+        model=W.Model(input=W.Input(**given), nodes=tuple(nodes)),
+    )
+    with pytest.raises(WorkloadError, match=f"data.augmentation.*{says}"):
+        files.check(unfit, "unfit")
 
 
 def test_a_default_written_out_is_the_default(tmp_path: Path) -> None:

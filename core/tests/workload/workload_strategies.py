@@ -87,7 +87,11 @@ schedules = st.one_of(
 
 @st.composite
 def workloads(draw: Any) -> W.Workload:
-    channels = draw(st.integers(1, 3))
+    channels, model = draw(st.integers(1, 3)), draw(models())
+    augmentation = W.Augmentation()
+    if model.input.kind == "real" and len(model.input.shape) == 3:
+        pads = st.integers(0, min(model.input.shape[1:]) - 1)
+        augmentation = draw(st.builds(W.Augmentation, pad=pads, flip=st.booleans()))
     return W.Workload(
         name=draw(texts),
         title=draw(texts),
@@ -98,8 +102,9 @@ def workloads(draw: Any) -> W.Workload:
             name=draw(texts),
             mean=draw(st.tuples(*[finite(-1, 1)] * channels)),
             std=draw(st.tuples(*[finite(1e-3, 10)] * channels)),
+            augmentation=augmentation,
         ),
         optimizer=draw(optimizers),
         schedule=draw(schedules),
-        model=draw(models()),
+        model=model,
     )

@@ -47,6 +47,7 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Layers with their shapes and parameters."""
     from dlb.catalogue import load_workload
     from dlb.workload import (
+        Augmentation,
         infer_shapes,
         multiply_adds,
         parameter_shapes,
@@ -108,8 +109,9 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
         f"{trained:,} parameters{running}; {sum(work.values()):,} multiply-adds a sample; "
         f"hash {workload_hash(read)}"
     )
+    augmented = f", {read.data.augmentation}" if read.data.augmentation != Augmentation() else ""
     click.echo(
-        f"data {read.data.name}; batch size {read.batch_size}; {read.optimizer}; {read.schedule}"
+        f"data {read.data.name}{augmented}; batch size {read.batch_size}; {read.optimizer}; {read.schedule}"
     )
     if read.source:
         click.echo(f"source: {read.source}")

@@ -110,6 +110,7 @@ class Adapter:
         order: np.ndarray,
         via: str = "memory",
         variant: Mapping[str, str] | None = None,
+        crops: np.ndarray | None = None,
     ) -> Iterator[tuple[Any, Any]]:
         """Native batches, a row of ``order`` each."""
         request = LoadRequest(
@@ -120,6 +121,7 @@ class Adapter:
             device="cpu",
             dtype="float64" if inputs.dtype == np.float64 else "float32",
             variant=variant or {},
+            crops=crops,
         )
         batches = self.hook.dlb_load_data(framework=self.name, request=request)
         assert batches is not None, "dlb_load_data gave None"

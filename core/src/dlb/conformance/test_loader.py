@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
+from dlb.data.augmentation import cut, draw_crops
 from dlb.data.npz import map_arrays
 
 from . import truth
@@ -32,6 +33,11 @@ ORDERS = {
     "the-rows-as-they-lie": np.arange(21).reshape(7, BATCH),
     "one-row-over-and-over": np.full((2, BATCH), SAMPLES - 1),
     "a-single-step": np.array([[4, 0, 22]]),
+}
+AUGMENTATIONS = {
+    "crops": W.Augmentation(pad=2),
+    "mirrored": W.Augmentation(flip=True),
+    "both": W.Augmentation(pad=1, flip=True),
 }
 VIAS = ("pipeline", "memory")
 
@@ -101,6 +107,41 @@ def test_samples_that_lie_in_a_file_are_read_as_those_in_memory(
     weights = random_weights(model)
     true = [truth.loss(model, weights, inputs[rows], labels[rows]) for rows in order]
     np.testing.assert_allclose(found, true, rtol=FLOAT64)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS.values(), ids=list(AUGMENTATIONS))
+def test_augmented_samples_are_the_cores_bit_for_bit(
+    adapter: Adapter, augmentation: W.Augmentation, dtype: str
+) -> None:
+    """Training on what the pipeline cuts is training on what was cut before."""
+    if tuple(adapter.described.contract) < (1, 4):
+        pytest.skip(
+            f"adapter '{adapter.name}' is made for a contract before 1.4, without augmentation"
+        )
+    model = MODELS["maps"]
+    adapter.require(model, dtype)
+    inputs, labels = random_batch(model, dtype, samples=SAMPLES)
+    order = ORDERS["no-order-some-rows-twice"]
+    crops = draw_crops(order, SAMPLES, 0, augmentation)
+    ready = np.concatenate([cut(inputs[rows], crop) for rows, crop in zip(order, crops)])
+    given = {
+        "cut before": (
+            ready,
+            labels[order].reshape(-1),
+            np.arange(order.size).reshape(order.shape),
+        ),
+        "by the pipeline": (inputs, labels, order),
+    }
+    runs = {}
+    for name, arrays in given.items():
+        built = adapter.build(model, random_weights(model), dtype)
+        of = crops if name == "by the pipeline" else None
+        batches = adapter.load(*arrays, "pipeline", crops=of)
+        losses = np.array([float(built.train_step(*each)) for each in batches])
+        runs[name] = {"losses": losses, **built.weights()}
+    for key, value in runs["cut before"].items():
+        assert_same_bits(runs["by the pipeline"][key], value, key)
 
 
 @pytest.mark.parametrize("via", VIAS)

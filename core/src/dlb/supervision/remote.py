@@ -148,6 +148,7 @@ class RemoteModel:
         data: Path,
         order: Array,
         *,
+        crops: Array | None = None,
         via: str = "pipeline",
         first_step: int = 0,
         observe: bool = False,
@@ -158,13 +159,16 @@ class RemoteModel:
         Args:
             data: .npz file with ``inputs`` and ``labels``.
             order: int64 [steps, batch_size].
+            crops: int32 [steps, batch_size, 3], where images are augmented.
             first_step: number of the first of them, for the learning-rate schedule.
         """
-        shares = np.split(order, self.group.launch.workers, axis=1)
-        paths = [self._path() for _ in shares]
-        for path, share in zip(paths, shares):
-            write_arrays(path, {"order": np.ascontiguousarray(share)})
-        results = [self._path() for _ in shares]
+        rows = {"order": order} if crops is None else {"order": order, "crops": crops}
+        workers = self.group.launch.workers
+        shares = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
+        paths = [self._path() for _ in range(workers)]
+        for rank, path in enumerate(paths):
+            write_arrays(path, {n: np.ascontiguousarray(of[rank]) for n, of in shares.items()})
+        results = [self._path() for _ in paths]
 
         def arguments(rank: int) -> dict[str, Any]:
             return {

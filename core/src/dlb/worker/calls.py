@@ -210,15 +210,16 @@ class Calls:
         from dlb.worker.training import train
 
         request = self.requests[model]
-        arrays = read_or_map(Path(data))
+        arrays, rows = read_or_map(Path(data)), read_arrays(order)
         batches = LoadRequest(
             inputs=arrays["inputs"],
             labels=arrays["labels"],
-            order=read_arrays(order)["order"],
+            order=rows["order"],
             via=via,  # type: ignore[arg-type]
             device=request.device,
             dtype=request.dtype,
             variant=request.variant,
+            crops=rows.get("crops"),
         )
         return train(self, self.models[model], request, batches, first_step, observe, to)
 

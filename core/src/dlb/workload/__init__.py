@@ -36,7 +36,7 @@ from dlb.workload.layers import (
     layer_types,
     type_name,
 )
-from dlb.workload.model import Data, Input, Model, Node, Workload, workload_hash
+from dlb.workload.model import Augmentation, Data, Input, Model, Node, Workload, workload_hash
 from dlb.workload.shapes import infer_shapes, multiply_adds, parameter_shapes, state_names
 from dlb.workload.training import (
     SGD,
@@ -60,6 +60,7 @@ __all__ = [
     "Adam",
     "Add",
     "Attention",
+    "Augmentation",
     "AveragePool",
     "BatchNorm",
     "Concat",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
-from dlb.workload.model import Workload, without_defaults
+from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.shapes import infer_shapes
 from dlb.workload.training import schedule_fault
 
@@ -111,9 +111,30 @@ def check(workload: Workload, where: str) -> Workload:
         ):
             raise WorkloadError("data.mean and data.std need as many numbers each, std above 0")
         infer_shapes(workload.model)
+        if fault := _augmentation_fault(workload):
+            raise WorkloadError(fault)
     except RequestError as error:
         raise type(error)(f"{where}: {error}") from None
     return workload
+
+
+def _augmentation_fault(workload: Workload) -> str:
+    """What is wrong with the augmentation; nothing where the model reads images it is fit for."""
+    augmentation, given = workload.data.augmentation, workload.model.input
+    if augmentation == Augmentation():
+        return ""
+    if given.kind != "real" or len(given.shape) != 3:
+        return (
+            f"data.augmentation is of images [C, H, W]; the model reads {given.kind} "
+            f"{list(given.shape)}: leave it out"
+        )
+    smaller = min(given.shape[1:])
+    if not 0 <= augmentation.pad < smaller:
+        return (
+            f"data.augmentation.pad = {augmentation.pad} must be 0 or more and below the smaller "
+            f"side of the images, {smaller}"
+        )
+    return ""
 
 
 def write(workload: Workload, path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from dlb.workload.layers import Layer
 from dlb.workload.training import Constant, Loss, Optimizer, Schedule
 
-__all__ = ["Data", "Input", "Model", "Node", "Workload", "workload_hash"]
+__all__ = ["Augmentation", "Data", "Input", "Model", "Node", "Workload", "workload_hash"]
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +60,19 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(nodes)
 
 
+class Augmentation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is done to an image [C, H, W] each time that it is trained on, after normalisation.
+
+    Attributes:
+        pad: zeros that are put on each side of it, of which a window of its own size is then cut
+            at a random place; below H and W.
+        flip: whether it is mirrored left to right with a probability of 1/2.
+    """
+
+    pad: int = 0
+    flip: bool = False
+
+
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The data set and how images become inputs: ``(value / 255 - mean) / std`` a channel.
 
@@ -68,6 +81,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         mean, std: as many numbers each, of images alone.
         path: of local data, where they are.
         labels: of a pair of IDX files, the second one.
+        augmentation: of the images that are trained on.
     """
 
     name: str
@@ -75,6 +89,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     std: tuple[float, ...] = (1.0,)
     path: str = ""
     labels: str = ""
+    augmentation: Augmentation = Augmentation()
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,9 @@ def load(request: LoadRequest) -> Batches:
     inputs, labels = request.inputs, request.labels.astype(np.int32)
     if request.via == "memory":
         return _from_memory(device.send(inputs), device.send(labels), device.send(request.order))
+    if request.crops is not None:
+        steps = SerialIterator(range(len(request.order)), 1, repeat=False, shuffle=False)
+        return (_augmented(request, device, step) for (step,) in steps)
     # One epoch of the iterator is the whole order, sample by sample.
     samples = request.order.ravel()
     iterator = SerialIterator(
@@ -29,6 +32,12 @@ def load(request: LoadRequest) -> Batches:
         order_sampler=lambda order, position: samples,
     )
     return (concat_examples(batch, device) for batch in iterator)
+
+
+def _augmented(request: LoadRequest, device: Any, step: int) -> tuple[Any, Any]:
+    """A batch that the core gathers and augments."""
+    inputs, labels = request.batch(step)
+    return device.send(inputs), device.send(labels.astype(np.int32))
 
 
 def _from_memory(inputs: Any, labels: Any, order: Any) -> Iterator[tuple[Any, Any]]:

@@ -22,17 +22,17 @@ def load(request: LoadRequest) -> Batches:
         labels = mx.nd.array(request.labels, ctx=device, dtype="int64")
         return _from_memory(inputs, labels, mx.nd.array(request.order, ctx=device, dtype="int64"))
 
-    def gather(indices: list[int]) -> Batch:
+    def gather(steps: list[int]) -> Batch:
         """A batch at once, not sample by sample."""
-        inputs, labels = request.inputs[indices], request.labels[indices]
+        inputs, labels = request.batch(*steps)
         return (
             mx.nd.array(inputs, dtype=inputs.dtype),
             mx.nd.array(labels, dtype=labels.dtype),
         )
 
     loader = DataLoader(
-        SimpleDataset(np.arange(len(request.inputs))),
-        batch_sampler=request.order.tolist(),
+        SimpleDataset(np.arange(len(request.order))),
+        batch_sampler=[[step] for step in range(len(request.order))],
         batchify_fn=gather,
         num_workers=1,
         thread_pool=True,

@@ -15,8 +15,9 @@ def load(request: LoadRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order; images are made NHWC once."""
     device = "/GPU:0" if request.device == "cuda" else "/CPU:0"
     layout = Layout("maps" if request.inputs.ndim == 4 else "plain")
-    if request.via == "pipeline" and isinstance(request.inputs.base, np.memmap):
-        return _ahead(_from_file(request, layout), device)
+    large = isinstance(request.inputs.base, np.memmap)
+    if request.via == "pipeline" and (large or request.crops is not None):
+        return _ahead(_gathered(request, layout), device)
     samples = layout.to_native(request.inputs)
     if request.via == "memory":
         with tf.device(device):
@@ -39,19 +40,20 @@ def _ahead(batches: tf.data.Dataset, device: str) -> tf.data.Dataset:
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _from_file(request: LoadRequest, layout: Layout) -> tf.data.Dataset:
-    """Batches of what is too large for one tensor of it all: the core reads it in place."""
+def _gathered(request: LoadRequest, layout: Layout) -> tf.data.Dataset:
+    """Batches that the core gathers: of what is too large for one tensor of it all, or augmented."""
 
-    def gather(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.ascontiguousarray(layout.to_native(request.inputs[row])), request.labels[row]
+    def gather(step: int) -> tuple[np.ndarray, np.ndarray]:
+        inputs, labels = request.batch(step)
+        return np.ascontiguousarray(layout.to_native(inputs)), labels
 
-    def batch(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        inputs, labels = tf.numpy_function(gather, [row], [request.inputs.dtype, tf.int64])
+    def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs, labels = tf.numpy_function(gather, [step], [request.inputs.dtype, tf.int64])
         # NumPy's side does not tell shapes.
         return tf.ensure_shape(inputs, first.shape), tf.ensure_shape(labels, of_first.shape)
 
-    first, of_first = gather(request.order[0])
-    return tf.data.Dataset.from_tensor_slices(request.order).map(batch)
+    first, of_first = gather(0)
+    return tf.data.Dataset.range(len(request.order)).map(batch)
 
 
 def _from_memory(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dlb.contract import LoadRequest
@@ -21,14 +20,10 @@ def at_once(request: LoadRequest) -> Iterator[Batch]:
 
 
 def ahead(request: LoadRequest) -> Iterator[Batch]:
-    """The next batch is gathered in a thread while a step runs."""
-
-    def gather(row: npt.NDArray[np.int64]) -> Batch:
-        return request.inputs[row], request.labels[row]
-
+    """The next batch is gathered, and augmented, in a thread while a step runs."""
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(gather, request.order[0])
-        for row in request.order[1:]:
-            ready, coming = coming, pool.submit(gather, row)
+        coming = pool.submit(request.batch, 0)
+        for step in range(1, len(request.order)):
+            ready, coming = coming, pool.submit(request.batch, step)
             yield ready.result()
         yield coming.result()

@@ -1,0 +1,184 @@
+"""What an input pipeline gives, against what training takes.
+
+    python benchmarks/input_pipeline.py WORKLOAD [--on ADAPTER ...] [--set FIELD=VALUE ...] [--pairs N]
+
+Each adapter in its own environment: batches of the framework's own pipeline, as ``dlb run`` asks for
+them (``--input pipeline``, augmentation included), are drawn and thrown away; and trained on, as in
+a run. The two are measured in blocks that alternate, ten times as many batches in those that are
+only drawn, which take so much less; which of the two goes first is drawn for each pair. A block
+begins with a new pipeline, and its first steps are not counted, so that neither lives on batches
+that were made ready while the other was measured.
+
+The ratio is of the medians of the blocks, with a 95% interval by bootstrap over the pairs. Where it
+is well above 1, and training waits little for its batches, the pipeline is not what limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from step_overhead import SEED, hooks, ratio_of_medians
+
+from dlb.adapters import find_adapters
+from dlb.catalogue import load_workload
+from dlb.contract import BuildRequest, Clock, LoadRequest, StartRequest, TrainableModel
+from dlb.data.augmentation import draw_crops
+from dlb.data.batches import sample_order
+from dlb.data.npz import read_or_map
+from dlb.provenance import machine_facts
+from dlb.samples import open_split, write_samples
+from dlb.workload import Augmentation, Workload
+from dlb.workload.changes import with_changes
+from dlb.workload.initial import initial_weights
+
+#: Steps of a block before those that count.
+WARM_UP = 4
+#: Batches that are only drawn for each that is trained on.
+DRAWN = 10
+
+
+def main() -> int:
+    """Measure, print, and tell by the exit status."""
+    asked = _arguments()
+    if asked.adapter:
+        return _one(asked)
+    rows, failed = [], False
+    homes = find_adapters(asked.on)
+    for home in track(homes, "measuring", console=Console(stderr=True)):
+        words = [str(home.python), __file__, asked.workload, "--adapter", home.adapter]
+        words += [word for change in asked.changes for word in ("--set", change)]
+        for name in ("pairs", "block", "batch_size", "threads"):
+            words += [f"--{name.replace('_', '-')}", str(getattr(asked, name))]
+        ran = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+        failed |= ran.returncode != 0
+        rows += ran.stdout.splitlines()[-1:] if ran.returncode == 0 else []
+    machine = machine_facts()
+    told = ", ".join([asked.workload, *asked.changes])
+    print(f"{told}: {machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
+    print(
+        "| adapter | pipeline | quartiles | training | quartiles | ratio | 95% interval | waits |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(_row(**json.loads(row)) for row in rows))
+    return 1 if failed else 0
+
+
+def _row(
+    framework: str, rates: list[list[float]], low: float, ratio: float, high: float, waits: float
+) -> str:
+    told = [f"{middle:,.0f}/s | {lower:,.0f} to {upper:,.0f}" for lower, middle, upper in rates]
+    return (
+        f"| {framework} | {' | '.join(told)} | {ratio:.3g} | {low:.3g} to {high:.3g} "
+        f"| {waits:.1%} |"
+    )
+
+
+def _one(asked: argparse.Namespace) -> int:
+    """The adapter of this environment; prints its figures as one line of JSON."""
+    hook, name = hooks(""), asked.adapter
+    facts = hook.dlb_start(framework=name, request=StartRequest(threads=asked.threads))
+    workload = with_changes(load_workload(asked.workload), asked.changes)
+    size = asked.batch_size or workload.batch_size
+    request = BuildRequest(workload, initial_weights(workload.model, SEED), "float32", "cpu", size)
+    model = hook.dlb_build_model(framework=name, request=request)
+    model.set_learning_rate(workload.optimizer.learning_rate)
+    clock = hook.dlb_clock(framework=name, device="cpu")
+    steps = {0: WARM_UP + DRAWN * asked.block, 1: WARM_UP + asked.block}
+    with tempfile.TemporaryDirectory() as folder:
+        whole = _load_request(workload, size, asked.pairs * steps[0], Path(folder))
+        seconds, waited = np.empty((2, asked.pairs)), np.empty(asked.pairs)
+        first = np.random.default_rng(SEED).integers(0, 2, asked.pairs)
+        for pair in range(asked.pairs):
+            for which in (int(first[pair]), int(1 - first[pair])):
+                load = _part(whole, pair * steps[0], steps[which])
+                batches = iter(hook.dlb_load_data(framework=name, request=load))
+                if which:
+                    seconds[1, pair], waited[pair] = _train(batches, steps[1], model, clock)
+                else:
+                    seconds[0, pair] = _draw(batches, steps[0], clock) / DRAWN
+    quartiles = np.percentile(asked.block * size / seconds, (25, 50, 75), axis=1).T
+    low, ratio, high = ratio_of_medians(seconds[1], seconds[0])
+    figures = {"framework": f"{name} {facts.version}", "rates": quartiles.tolist()}
+    figures |= {"low": low, "ratio": ratio, "high": high}
+    print(json.dumps(figures | {"waits": float(waited.sum() / seconds[1].sum())}))
+    return 0
+
+
+def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> LoadRequest:
+    """The first steps of a run, their samples in a file where a run would map them."""
+    source = open_split(workload, "train")
+    order = sample_order(source.count, size, steps, SEED)
+    augmentation = workload.data.augmentation
+    crops = None
+    if augmentation != Augmentation():
+        crops = draw_crops(order, source.count, SEED, augmentation)
+    some, places = np.unique(order, return_inverse=True)
+    write_samples(workload, source, some, "float32", folder / "train.npz")
+    arrays = read_or_map(folder / "train.npz")
+    rows = places.reshape(order.shape).astype(np.int64)
+    given = (arrays["inputs"], arrays["labels"], rows, "pipeline", "cpu", "float32")
+    return LoadRequest(*given, crops=crops)  # type: ignore[arg-type]
+
+
+def _part(request: LoadRequest, first: int, count: int) -> LoadRequest:
+    steps = slice(first, first + count)
+    crops = None if request.crops is None else request.crops[steps]
+    return replace(request, order=request.order[steps], crops=crops)
+
+
+def _draw(batches: Iterator[Any], steps: int, clock: Clock) -> float:
+    """Seconds of a block's batches, each there before the next is asked for."""
+    began = 0.0
+    for step in range(steps):
+        if step == WARM_UP:
+            began = time.perf_counter()
+        next(batches)
+        clock.synchronise()
+    return time.perf_counter() - began
+
+
+def _train(
+    batches: Iterator[Any], steps: int, model: TrainableModel, clock: Clock
+) -> tuple[float, float]:
+    """Seconds of a block's steps, and of them those that a batch was waited for."""
+    began = waited = 0.0
+    for step in range(steps):
+        if step == WARM_UP:
+            began, waited = time.perf_counter(), 0.0
+        asked = time.perf_counter()
+        inputs, labels = next(batches)
+        waited += time.perf_counter() - asked
+        clock.start()
+        loss = model.train_step(inputs, labels)
+        clock.stop()
+        float(loss)
+    return time.perf_counter() - began, waited
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("workload")
+    parser.add_argument("--on", action="append", default=[])
+    parser.add_argument("--adapter", help=argparse.SUPPRESS)
+    parser.add_argument("--set", action="append", default=[], dest="changes")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--block", type=int, default=20, help="steps that count in a block")
+    parser.add_argument("--batch-size", type=int, default=0, help="instead of the workload's")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
