@@ -68,7 +68,7 @@ def dlb_describe() -> AdapterDescription:
         title="Chainer",
         distribution="dlb-chainer",
         framework=("chainer",),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

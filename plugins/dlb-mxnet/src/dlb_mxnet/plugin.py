@@ -82,7 +82,7 @@ def dlb_describe() -> AdapterDescription:
         title="Apache MXNet",
         distribution="dlb-mxnet",
         framework=("mxnet", "mxnet-cu112", "mxnet-cu117"),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

@@ -77,7 +77,7 @@ def dlb_describe() -> AdapterDescription:
         title="TensorFlow",
         distribution="dlb-tf",
         framework=("tensorflow", "tensorflow-cpu"),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),

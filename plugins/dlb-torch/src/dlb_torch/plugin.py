@@ -66,7 +66,7 @@ def dlb_describe() -> AdapterDescription:
         title="PyTorch",
         distribution="dlb-torch",
         framework=("torch",),
-        contract=(1, 3),
+        contract=(1, 4),
         layers=LAYERS,
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),

@@ -445,9 +445,7 @@ def _(model: Any) -> None:
 @plant("a causal mask without the step itself", "layers alone", "causal", "sequences")
 def _(model: Any) -> None:
     # The first step has none before it, and keeps itself.
-    attend(
-        model, "causal", allowed=lambda steps: before(-1)(steps) | (torch.arange(steps) == 0)
-    )
+    attend(model, "causal", allowed=lambda steps: before(-1)(steps) | (torch.arange(steps) == 0))
 
 
 @plant("the framework's own initial weights", "weights float64", "causal.", "sequences")
