@@ -35,8 +35,8 @@ class KeptVariance(nn.BatchNorm2d):
         before = self.running_var.clone()
         y = super().forward(x)
         batch = (self.running_var - (1 - self.momentum) * before) / self.momentum
-        with torch.no_grad():
-            self.running_var.copy_(self.momentum * before + (1 - self.momentum) * batch)
+        # Backward refuses what it read and was changed since; .data is not counted.
+        self.running_var.data.copy_(self.momentum * before + (1 - self.momentum) * batch)
         return y
 
 
