@@ -45,8 +45,8 @@ FRAMEWORKS = {
     "chainer": ("Chainer", ("chainer", "numpy", "onnx")),
 }
 CATEGORIES = ("layer", "gradient", "loss", "optimizer", "initialisation", "numerics", "export")
-#: Seconds that all reproducers of one framework may take.
-TIME_LIMIT = 300
+#: Seconds that all reproducers of one framework may take; one of torch's compiles.
+TIME_LIMIT = 600
 LINES: dict[str, Any] = {"width": 112, "break_long_words": False, "break_on_hyphens": False}
 #: By how much a measured size may differ from the page's.
 SAME = 0.1

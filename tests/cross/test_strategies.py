@@ -34,6 +34,16 @@ def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
     assert distributed["figures"][0]["relative_l2"] <= 1e-10
 
 
+def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
+    words = ("--strategy", "chainermn", "--workers", "2", "--threads", "1", "--json")
+    workload = str(Path(__file__).parent / "workloads" / "dropouts.toml")
+    done = dlb("verify", workload, "--on", "chainer", *words)
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    rungs = {one["name"]: one for one in json.loads(done.stdout)["certificate"]["rungs"]}
+    assert {"dropout", "distributed"} <= rungs.keys()
+    assert {one["verdict"] for one in rungs.values()} == {"passed"}
+
+
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("adapter", STRATEGIES)
 def test_a_lost_peer_ends_the_run(

@@ -212,11 +212,15 @@ class NativeModel(AdoptedModel):
         return found
 
     def weights(self) -> dict[str, Array]:
-        found = {}
-        for one in self.held:
-            arrays = [self.read(native) for native in one.natives]
-            found[one.name] = one.way.to_canonical(arrays) if one.way else arrays[0]
-        return found
+        return {one.name: self._canonical(one) for one in self.held}
+
+    def states(self) -> dict[str, Array]:
+        """What is not trained, as it is now."""
+        return {one.name: self._canonical(one) for one in self.held if not one.trained}
+
+    def _canonical(self, one: Held) -> Array:
+        arrays = [self.read(native) for native in one.natives]
+        return one.way.to_canonical(arrays) if one.way else arrays[0]
 
     def load_weights(self, weights: Mapping[str, Array]) -> None:
         known = {one.name: one for one in self.held}

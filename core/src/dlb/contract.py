@@ -214,11 +214,14 @@ class Gradients:
         loss: mean over the batch, 0-d.
         parameters: of every trained parameter, canonical layout, by ``layer.parameter``.
         inputs: of the input batch, or None where the input is integers.
+        states: of an :class:`AdoptedModel`, as the passes left them before they were put back: what
+            is not trained, by name, such as running statistics. Since contract 1.4.
     """
 
     loss: Array
     parameters: Mapping[str, Array]
     inputs: Array | None
+    states: Mapping[str, Array] = field(default_factory=dict)
 
 
 class TrainableModel(abc.ABC):
@@ -427,7 +430,8 @@ class AdoptedModel(abc.ABC):
         Args:
             inputs: [batch, ...] as the model reads it.
             cotangents: an array for each output, of its shape.
-            training: as in :meth:`forward`.
+            training: as in :meth:`forward`. ``states`` of the result are then as one step of
+                training leaves them, and those of the model as they were.
         """
 
 

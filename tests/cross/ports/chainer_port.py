@@ -6,12 +6,12 @@ import chainer.links as L
 
 
 class Image(chainer.Chain):
-    def __init__(self, epsilon=1e-5, activate=F.relu, padded=True):
+    def __init__(self, epsilon=1e-5, momentum=0.9, activate=F.relu, padded=True):
         super().__init__()
         self.activate, self.padded = activate, padded
         with self.init_scope():
             self.conv1 = L.Convolution2D(3, 8, 3, pad=1)
-            self.bn1 = L.BatchNormalization(8, eps=epsilon)
+            self.bn1 = L.BatchNormalization(8, decay=momentum, eps=epsilon)
             self.conv2 = L.Convolution2D(8, 16, 3, stride=2, pad=int(padded), nobias=True)
             self.fc1 = L.Linear(None, 20)
             self.fc2 = L.Linear(20, 10)
@@ -30,6 +30,11 @@ def image():
 
 def epsilon():
     return L.Classifier(Image(epsilon=2e-5)).predictor
+
+
+def momentum():
+    """torch's own number."""
+    return Image(momentum=0.1)
 
 
 def padding():

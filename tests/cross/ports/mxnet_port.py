@@ -10,11 +10,11 @@ class Pad(HybridBlock):
         return F.pad(x, mode="constant", pad_width=width, constant_value=0)
 
 
-def image(epsilon=1e-5, activation="relu", padded=True):
+def image(epsilon=1e-5, momentum=0.9, activation="relu", padded=True):
     net = nn.HybridSequential()
     net.add(
         nn.Conv2D(8, 3, padding=1),
-        nn.BatchNorm(epsilon=epsilon),
+        nn.BatchNorm(epsilon=epsilon, momentum=momentum),
         nn.Activation(activation),
         nn.MaxPool2D(2),
     )
@@ -33,6 +33,11 @@ def image(epsilon=1e-5, activation="relu", padded=True):
 
 def epsilon():
     return image(epsilon=1e-3)
+
+
+def momentum():
+    """torch's own number."""
+    return image(momentum=0.1)
 
 
 def padding():

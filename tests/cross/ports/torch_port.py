@@ -26,6 +26,20 @@ class Image(nn.Module):
         return self.conv2(x)
 
 
+class KeptVariance(nn.BatchNorm2d):
+    """Takes the momentum of the running variance for the part that is kept."""
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        before = self.running_var.clone()
+        y = super().forward(x)
+        batch = (self.running_var - (1 - self.momentum) * before) / self.momentum
+        # Backward refuses what it read and was changed since; .data is not counted.
+        self.running_var.data.copy_(self.momentum * before + (1 - self.momentum) * batch)
+        return y
+
+
 class Padding(Image):
     def __init__(self):
         super().__init__()
@@ -113,6 +127,12 @@ def image():
 
 def epsilon():
     return Image(epsilon=1e-3)
+
+
+def variance():
+    model = Image()
+    model.bn1 = KeptVariance(8)
+    return model
 
 
 def padding():

@@ -215,6 +215,38 @@ def test_batch_normalisation_is_by_the_batch_in_training_alone(
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_running_statistics_are_told_as_a_step_leaves_them(
+    adapter: Adapter, adopt: Adopt, port_model: PortModel, training: bool
+) -> None:
+    """What a batch normalisation keeps of them, and the batch's for the rest: its variance over n
+    values or over n - 1."""
+    if tuple(adapter.described.contract) < (1, 4):
+        pytest.skip("adapters tell states after a step since contract 1.4")
+    model, inputs = adopt(), port_model.inputs()
+    model.load_weights(_random_weights(model))
+    before, named = model.weights(), {one.name: one for one in model.parameters()}
+    norms = {one.name: one.momentum for one in model.layers() if one.kind == "batch_norm"}
+    trace = model.forward(inputs, training=training, layers=sorted(norms))
+    given = {call.layer: call.inputs for call in trace.calls if call.layer in norms}
+    ones = [np.ones_like(each) for each in trace.outputs]
+    moved = model.gradients(inputs, ones, training=training).states
+    assert moved.keys() == {one.name for one in named.values() if not one.trained}
+    for name, found in moved.items():
+        kept, values = norms.get(named[name].layer), given.get(named[name].layer)
+        if not training:
+            assert_near(found, before[name], FLOAT64, "float64", name)
+        elif kept is not None and values is not None and named[name].role in ("mean", "variance"):
+            axes = tuple(axis for axis in range(values.ndim) if axis != 1)
+            some = [values.mean(axis=axes)]
+            if named[name].role == "variance":
+                some = [values.var(axis=axes, ddof=degrees) for degrees in (0, 1)]
+            old: Any = before[name]
+            steps = [kept * old + (1 - kept) * each for each in some]
+            nearest = min(steps, key=lambda step: float(np.linalg.norm(step - found)))
+            assert_near(found, nearest, FLOAT64, "float64", name)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 def test_gradients_are_the_slopes_of_the_outputs(
     adopt: Adopt, port_model: PortModel, training: bool
 ) -> None:

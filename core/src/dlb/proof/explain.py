@@ -23,13 +23,22 @@ _LAYERS = {
     "conv": "pads (or their side), stride, dilation, groups, the weight's layout, or a missing bias",
     "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
     "batch_norm": "epsilon, swapped or unloaded running statistics, or scale and bias left out",
+    "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",
     "lrn": "alpha (divided by the size or not), the constant k, or the window's alignment",
     "max_pool": "ceil mode, pads, or stride",
     "average_pool": "whether padding is counted, ceil mode, pads, or stride",
     "lstm": "the order of the gates, a forget bias, one bias for two, or an activation",
+    "attention": "the scale (1 / sqrt(features of a head)), the causal mask and where it begins, how "
+    "features are divided into heads, or a bias",
+    "position_embedding": "positions that are shifted, or a table that is scaled",
     "embedding": "the table's order, or an index that is shifted or masked",
     "dropout": "dropout that acts in evaluation, or scales where it should not",
     "relu": "a slope below zero, or an upper bound",
+    "gelu": "the exact function for the approximation by tanh, or the other way",
+    "reshape": "row-major order, or a transpose that is left out before it",
+    "transpose": "the order of the axes, or a reshape in its place",
+    "reduce_mean": "a sum for the mean, or the axis",
+    "select": "the place (counted from the other end), or the axis",
     "concat": "the order of the inputs, or the axis",
     "flatten": "channels last where channels first is meant",
     "softmax": "the axis",
@@ -47,8 +56,8 @@ _LEVELS: dict[Level, str] = {
     "the input",
     "gradients": "the loss (mean or sum, smoothing, a weight), something detached from the graph, or "
     "a backward pass that is not its forward pass's",
-    "update": "the optimizer: learning rate, weight decay and what it applies to, dampening, Nesterov, "
-    "epsilon, bias correction",
+    "update": "the optimizer: learning rate, weight decay and what it applies to, clipping and the "
+    "norm it goes by, dampening, Nesterov, epsilon, bias correction",
     "trajectory": "what only later steps show, since the first agrees: momentum or other state, the "
     "schedule, running statistics, the order of samples",
     "float32": "less than float32 inside: TF32, bfloat16, fast mathematics, or an algorithm that "

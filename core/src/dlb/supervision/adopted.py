@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import AdoptedLayer, AdoptedParameter, LayerCall, Trace
+from dlb.contract import AdoptedLayer, AdoptedParameter, Gradients, LayerCall, Trace
 from dlb.errors import PluginError
 from dlb.supervision.group import Group
 from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
@@ -100,18 +100,18 @@ class AdoptedRemote:
             ),
         )
 
-    def gradients(
-        self, inputs: Array, cotangents: Sequence[Array], *, training: bool
-    ) -> tuple[dict[str, Array], Array | None]:
-        """Gradients of every trained parameter, and of the inputs unless they are integers."""
+    def gradients(self, inputs: Array, cotangents: Sequence[Array], *, training: bool) -> Gradients:
+        """One pass back; see :meth:`dlb.contract.AdoptedModel.gradients`."""
         arrays = {f"cotangents/{number}": array for number, array in enumerate(cotangents)}
         given = self._written({"inputs": inputs, **arrays})
         to = scratch_file(self.group)
         self._call("pull_back", inputs=str(given), to=str(to), training=training)
         found = read_arrays(self.group, to)
-        start = "parameters/"
-        of = {name[len(start) :]: found[name] for name in found if name.startswith(start)}
-        return of, found.get("inputs")
+
+        def of(start: str) -> dict[str, Array]:
+            return {name[len(start) :]: found[name] for name in found if name.startswith(start)}
+
+        return Gradients(found["loss"], of("parameters/"), found.get("inputs"), of("states/"))
 
     def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.group.call(name, {"model": self.number, **arguments})[0]

@@ -150,8 +150,9 @@ def trace_arrays(trace: Trace) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def gradient_arrays(found: Gradients) -> dict[str, Any]:
-    """``loss``, ``parameters/NAME`` and ``inputs``, as they are written."""
+    """``loss``, ``parameters/NAME``, ``states/NAME`` and ``inputs``, as they are written."""
     arrays = {f"parameters/{name}": array for name, array in found.parameters.items()}
+    arrays.update({f"states/{name}": array for name, array in found.states.items()})
     arrays["loss"] = np.asarray(found.loss)
     if found.inputs is not None:
         arrays["inputs"] = found.inputs

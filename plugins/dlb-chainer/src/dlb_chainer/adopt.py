@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from operator import attrgetter
 from typing import Any
 
@@ -168,7 +169,8 @@ class AdoptedLink(NativeModel):
         if real:
             given = Variable(given)
         self.model.cleargrads()
-        with self._pass(training):
+        states = self._states()
+        with self._pass(training, moving=True):
             outputs = tensors(self.model(given), _is_array)
             total = sum(
                 F.sum(output * self.device.send(cotangent))
@@ -181,18 +183,37 @@ class AdoptedLink(NativeModel):
             inputs=(np.zeros_like(inputs) if given.grad is None else _host(given.grad))
             if real
             else None,
+            states=self.states(),
         )
         self.model.cleargrads()
+        self._restore(states)
         return found
 
     @contextmanager
-    def _pass(self, training: bool) -> Iterator[None]:
+    def _pass(self, training: bool, moving: bool = False) -> Iterator[None]:
         """One pass from a fresh state. Chainer's word for one that leaves statistics alone."""
         for link in self.model.links():
             if hasattr(link, "reset_state"):
                 link.reset_state()
-        with chainer.using_config("train", training), chainer.using_config("in_recomputing", True):
+        recomputing = chainer.using_config("in_recomputing", not moving)
+        with chainer.using_config("train", training), recomputing:
             yield
+
+    def _states(self) -> list[tuple[chainer.Link, str, Any]]:
+        """What a pass in training mode moves, with its values: arrays, and counts."""
+        return [
+            (link, name, copy(getattr(link, name)))
+            for link in self.model.links()
+            for name in link._persistent
+        ]
+
+    @staticmethod
+    def _restore(states: list[tuple[chainer.Link, str, Any]]) -> None:
+        for link, name, kept in states:
+            if _is_array(kept):
+                getattr(link, name)[...] = kept
+            else:
+                setattr(link, name, kept)
 
     def _native(self, inputs: np.ndarray) -> Any:
         kind = self.type if inputs.dtype.kind == "f" else inputs.dtype

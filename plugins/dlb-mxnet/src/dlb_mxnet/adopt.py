@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mxnet as mx
@@ -233,20 +235,54 @@ class AdoptedBlock(NativeModel):
         for one in self.held:
             for native in one.natives if one.trained else ():
                 native.zero_grad()
-        with autograd.record(train_mode=training):
-            outputs = tensors(self.model(given), _is_array)
-            total = mx.nd.zeros(1, ctx=self.context, dtype=self.dtype)
-            for output, cotangent in zip(outputs, cotangents):
-                total = total + (output * self._native(cotangent)).sum()
-        # Its own default is training, whatever was recorded: the batch's statistics instead.
-        total.backward(train_mode=training)
+        with self._statistics() as called:
+            with autograd.record(train_mode=training):
+                outputs = tensors(self.model(given), _is_array)
+                total = mx.nd.zeros(1, ctx=self.context, dtype=self.dtype)
+                for output, cotangent in zip(outputs, cotangents):
+                    total = total + (output * self._native(cotangent)).sum()
+            # Its own default is training, whatever was recorded: the batch's statistics instead.
+            total.backward(train_mode=training)
+        layers = {one.name: one.layer for one in self.held}
+        moved = {n: array for n, array in self.states().items() if called[layers[n]] < 2}
         found = Gradients(
             loss=total.asnumpy().reshape(()),
             parameters=self.gathered(lambda native: native.grad().asnumpy()),
             inputs=given.grad.asnumpy() if real else None,
+            states=moved,
         )
         self._restore(states)
         return found
+
+    @contextmanager
+    def _statistics(self) -> Iterator[Counter[str]]:
+        """Running statistics moved by array operators; MXNet's keeps its momentum in float32.
+
+        Its momentum is 0 meanwhile, which leaves the batch's own statistics. Gives how often each
+        batch normalisation was called: of several calls those of one are left.
+        """
+        called: Counter[str] = Counter()
+        norms = [block for block in self.names if isinstance(block, nn.BatchNorm)]
+        hooks = [
+            block.register_forward_hook(lambda block, *_: called.update([self.names[block]]))
+            for block in norms
+        ]
+        kept = []
+        for block in norms:
+            statistics = [one.data() for one in (block.running_mean, block.running_var)]
+            kept.append((block._kwargs["momentum"], [(one, one.copy()) for one in statistics]))
+            block._kwargs["momentum"] = 0.0
+        mx.nd.waitall()
+        try:
+            yield called
+        finally:
+            for hook in hooks:
+                hook.detach()
+            mx.nd.waitall()
+            for block, (momentum, statistics) in zip(norms, kept):
+                block._kwargs["momentum"] = momentum
+                for running, before in statistics:
+                    running[:] = momentum * before + (1 - momentum) * running
 
     def _native(self, array: np.ndarray) -> mx.nd.NDArray:
         dtype = self.dtype if array.dtype.kind == "f" else "int64"

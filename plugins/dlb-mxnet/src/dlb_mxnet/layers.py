@@ -166,9 +166,9 @@ class PositionEmbedding(HybridBlock):
 
 
 class LRN(HybridBlock):
-    """Composed. In float64 the operator keeps its alpha and beta in float32. In float32 its backward
-    pass (MXNet 1.9.1 with oneDNN) reads a gradient in oneDNN's blocked layout, as a convolution or a
-    pooling gives of 8 channels or 16, as if it were plain.
+    """Composed. The operator refuses float64. In float32 its backward pass (MXNet 1.9.1 with oneDNN)
+    reads a gradient in oneDNN's blocked layout, as a convolution or a pooling gives of 8 channels or
+    16, as if it were plain.
 
     The mean over neighbouring channels is an average pooling of [N, 1, C, H, W].
     """

@@ -32,8 +32,8 @@ LAYERS = {
     "the operator keeps its momentum in float32",
     "layer_norm": "native in float32; composed in float64, for the operator keeps its epsilon in "
     "float32",
-    "lrn": "composed of square, average pooling and power, for the operator keeps its alpha and "
-    "beta in float32, and its float32 gradient is wrong before a convolution of 8 channels",
+    "lrn": "composed of square, average pooling and power, for the operator refuses "
+    "float64, and its float32 gradient is wrong before a convolution of 8 channels",
     "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
     "average_pool": "native; uneven pads and ceil_mode by a pad operator before it, and a "
     "multiplication after it where padding is not counted",

@@ -200,11 +200,13 @@ class AdoptedKeras(NativeModel):
         of = [given] if given.dtype.is_floating else []
         zero = tf.UnconnectedGradients.ZERO
         found, of_input = tape.gradient(total, (variables, of), unconnected_gradients=zero)
+        moved = self.states()
         _restore(states)
         return Gradients(
             loss=total.numpy(),
             parameters=self.gathered(lambda one: tf.convert_to_tensor(found[id(one)]).numpy()),
             inputs=of_input[0].numpy() if of else None,
+            states=moved,
         )
 
     def _native(self, inputs: np.ndarray) -> tf.Tensor:

@@ -201,6 +201,7 @@ class AdoptedModule(NativeModel):
         natives = [native for one in self.held if one.trained for native in one.natives]
         sources = [*natives, *([given] if given.requires_grad else [])]
         found = torch.autograd.grad(total, sources, allow_unused=True)
+        moved = self.states()
         self._restore(states)
         by = {
             id(source): np.zeros(source.shape) if one is None else one.cpu().numpy()
@@ -210,6 +211,7 @@ class AdoptedModule(NativeModel):
             loss=total.detach().cpu().numpy(),
             parameters=self.gathered(lambda native: by[id(native)]),
             inputs=by[id(given)] if given.requires_grad else None,
+            states=moved,
         )
 
     def _native(self, inputs: np.ndarray) -> Tensor:

@@ -8,6 +8,7 @@ Ends with 1 when one was not found, or elsewhere than it was planted.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def main() -> int:
             print(f"| {plant.name} | **nothing** | | |", flush=True)
             continue
         size = "" if found.size is None else f"{found.size:.1e}"
-        where = found.where.split("(")[0].rstrip(", ")
+        where = re.split("[(:]", found.where)[0].rstrip(", ")
         mark = "" if is_right(plant, found) else " (**elsewhere**)"
         print(f"| {plant.name} | {found.rung}{mark} | {where} | {size} |", flush=True)
     print(f"\n{len(PLANTS) - missed} of {len(PLANTS)} found where they were planted.")

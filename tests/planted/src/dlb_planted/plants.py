@@ -5,6 +5,8 @@ They are mistakes that were made in ports, in papers and in frameworks, at the s
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,7 @@ class Plant:
 
     Attributes:
         name: what is different.
-        workload: ``pictures`` or ``words``, which has the layer.
+        workload: ``pictures``, ``words`` or ``sequences``, which has the layer.
         rung: the first of the ladder that must fail, as ``dlb explain`` orders it.
         where: what its finding must name: a layer or a tensor.
         apply: makes it, in a model that torch's adapter has built.
@@ -302,6 +304,155 @@ def _(model: Any) -> None:
     around(model, "table", lambda table, x: F.embedding((x + 1) % len(table.weight), table.weight))
 
 
+# --- layers of sequences -------------------------------------------------------------------
+
+
+@plant("axes in another order, of the same sizes", "layers alone", "last", "sequences")
+def _(model: Any) -> None:
+    around(model, "last", lambda transpose, x: x.permute(0, 3, 2, 1))
+
+
+@plant("a reshape for a transpose", "layers alone", "last", "sequences")
+def _(model: Any) -> None:
+    around(model, "last", lambda transpose, x: x.reshape(-1, *x.shape[2:], x.shape[1]))
+
+
+@plant("positions shifted by one", "layers alone", "places", "sequences")
+def _(model: Any) -> None:
+    around(model, "places", lambda places, x: x + places.weight.roll(1, 0))
+
+
+@plant("layer norm's epsilon 1e-12 for 1e-5", "layers alone", "norm", "sequences")
+def _(model: Any) -> None:
+    layer(model, "norm").eps = 1e-12
+
+
+@plant("layer norm by the unbiased variance", "layers alone", "norm", "sequences")
+def _(model: Any) -> None:
+    def function(norm: Any, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, -1, keepdim=True)
+        return norm.weight * (x - mean) / (variance + norm.eps).sqrt() + norm.bias
+
+    around(model, "norm", function)
+
+
+@plant("layer norm's epsilon outside of the root", "layers alone", "norm", "sequences")
+def _(model: Any) -> None:
+    def function(norm: Any, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        return norm.weight * (x - mean) / (variance.sqrt() + norm.eps) + norm.bias
+
+    around(model, "norm", function)
+
+
+@plant("GELU by tanh where it is exact", "layers alone", "exact", "sequences")
+def _(model: Any) -> None:
+    layer(model, "exact").approximate = "tanh"
+
+
+@plant("GELU exact where it is by tanh", "layers alone", "tanh", "sequences")
+def _(model: Any) -> None:
+    layer(model, "tanh").approximate = "none"
+
+
+@plant("a sum over time for the mean", "layers alone", "mean", "sequences")
+def _(model: Any) -> None:
+    around(model, "mean", lambda mean, x: x.sum(1))
+
+
+@plant("the first place for the last", "layers alone", "end", "sequences")
+def _(model: Any) -> None:
+    layer(model, "end").index = 0
+
+
+def attend(
+    model: Any,
+    name: str,
+    *,
+    scale: Callable[[int], float] = lambda size: size**-0.5,
+    allowed: Callable[[int], Tensor] = lambda steps: torch.ones(steps, steps).bool(),
+    interleaved: bool = False,
+    axis: int = -1,
+) -> None:
+    """Replace an attention by one that is written out, with something otherwise in it.
+
+    Args:
+        scale: of the products, by the features of a head.
+        allowed: which steps (columns) each step (row) attends to.
+        interleaved: a head's features are every so many, not one after another.
+        axis: of the softmax.
+    """
+
+    def function(attention: Any, x: Tensor) -> Tensor:
+        count = attention.heads
+
+        def parted(values: Tensor) -> Tensor:
+            if interleaved:
+                return values.unflatten(2, (-1, count)).permute(0, 3, 1, 2)
+            return values.unflatten(2, (count, -1)).transpose(1, 2)
+
+        query, key, value = (
+            parted(each(x)) for each in (attention.query, attention.key, attention.value)
+        )
+        products = query @ key.transpose(2, 3) * scale(query.shape[3])
+        mixed = products.masked_fill(~allowed(x.shape[1]), -np.inf).softmax(axis) @ value
+        joined = mixed.permute(0, 2, 3, 1) if interleaved else mixed.transpose(1, 2)
+        return attention.output(joined.flatten(2))
+
+    around(model, name, function)
+
+
+def before(offset: int) -> Callable[[int], Tensor]:
+    """Steps up to the one that is ``offset`` after their own."""
+    return lambda steps: torch.ones(steps, steps).tril(offset).bool()
+
+
+@plant("attention that is not scaled", "layers alone", "attention", "sequences")
+def _(model: Any) -> None:
+    attend(model, "attention", scale=lambda size: 1.0)
+
+
+@plant("attention scaled by 1 / d for 1 / sqrt(d)", "layers alone", "attention", "sequences")
+def _(model: Any) -> None:
+    attend(model, "attention", scale=lambda size: 1 / size)
+
+
+@plant("attention scaled for all heads' features", "layers alone", "attention", "sequences")
+def _(model: Any) -> None:
+    attend(model, "attention", scale=lambda size: (3 * size) ** -0.5)
+
+
+@plant("heads of every third feature", "layers alone", "attention", "sequences")
+def _(model: Any) -> None:
+    attend(model, "attention", interleaved=True)
+
+
+@plant("softmax over the queries", "layers alone", "attention", "sequences")
+def _(model: Any) -> None:
+    attend(model, "attention", axis=-2)
+
+
+@plant("a causal mask left out", "layers alone", "causal", "sequences")
+def _(model: Any) -> None:
+    layer(model, "causal").causal = False
+
+
+@plant("a causal mask one step late", "layers alone", "causal", "sequences")
+def _(model: Any) -> None:
+    attend(model, "causal", allowed=before(1))
+
+
+@plant("a causal mask without the step itself", "layers alone", "causal", "sequences")
+def _(model: Any) -> None:
+    # The first step has none before it, and keeps itself.
+    attend(model, "causal", allowed=lambda steps: before(-1)(steps) | (torch.arange(steps) == 0))
+
+
+@plant("the framework's own initial weights", "weights float64", "causal.", "sequences")
+def _(model: Any) -> None:
+    layer(model, "causal").query.reset_parameters()
+
+
 # --- loss and gradients --------------------------------------------------------------------
 
 
@@ -415,7 +566,7 @@ def _(model: Any) -> None:
     model.set_learning_rate = late
 
 
-@plant("gradients clipped at norm 1", "update", "")
+@plant("gradients clipped where none are to be", "update", "")
 def _(model: Any) -> None:
     step = model.optimizer.step
 
@@ -479,6 +630,109 @@ def _(model: Any) -> None:
         eps=group["eps"],
         weight_decay=group["weight_decay"],
     )
+
+
+# --- updates of sequences: gradients clipped, a warm-up ------------------------------------
+
+
+def with_clip(clip: Callable[[list[Tensor], float], None]) -> None:
+    """Replace how gradients are clipped, in this worker."""
+
+    def clipped(network: nn.Module, limit: float) -> None:
+        clip([each.grad for each in network.parameters() if each.grad is not None], limit)
+
+    torch_model.clip = clipped
+
+
+def scaled(gradients: list[Tensor], factor: Tensor | float) -> None:
+    for gradient in gradients:
+        gradient.mul_(factor)
+
+
+@plant("gradients that are not clipped", "update", "", "sequences")
+def _(model: Any) -> None:
+    with_clip(lambda gradients, limit: None)
+
+
+@plant("gradients clipped at another norm", "update", "", "sequences")
+def _(model: Any) -> None:
+    clip = torch_model.clip
+    torch_model.clip = lambda network, limit: clip(network, 1.1 * limit)
+
+
+@plant("1e-6 added to the norm that clips", "update", "", "sequences")
+def _(model: Any) -> None:
+    torch_model.clip = lambda network, limit: nn.utils.clip_grad_norm_(network.parameters(), limit)
+
+
+@plant("the norm that clips in float32", "update", "", "sequences")
+def _(model: Any) -> None:
+    with_clip(
+        lambda gradients, limit: scaled(
+            gradients, limit / nn.utils.get_total_norm([each.float() for each in gradients])
+        )
+    )
+
+
+@plant("each gradient clipped by itself", "update", "", "sequences")
+def _(model: Any) -> None:
+    def each(gradients: list[Tensor], limit: float) -> None:
+        for gradient in gradients:
+            scaled([gradient], limit / gradient.norm().clamp(min=limit))
+
+    with_clip(each)
+
+
+@plant("gradients clipped by value", "update", "", "sequences")
+def _(model: Any) -> None:
+    def by_value(gradients: list[Tensor], limit: float) -> None:
+        for gradient in gradients:
+            gradient.clamp_(-limit, limit)
+
+    with_clip(by_value)
+
+
+@plant("biases left out of the norm that clips", "update", "", "sequences")
+def _(model: Any) -> None:
+    def clip(gradients: list[Tensor], limit: float) -> None:
+        matrices = [each for each in gradients if each.ndim > 1]
+        scaled(gradients, limit / nn.utils.get_total_norm(matrices).clamp(min=limit))
+
+    with_clip(clip)
+
+
+def with_rate(model: Any, factor: Callable[[int], float]) -> None:
+    """Replace the schedule: the part of the learning rate at each step, counted from 0."""
+    set_rate, steps = model.set_learning_rate, itertools.count()
+    whole = model.workload.optimizer.learning_rate
+    model.set_learning_rate = lambda rate: set_rate(whole * factor(next(steps)))
+
+
+def warmed(step: float, warmup: int = 3, steps: int = 12) -> float:
+    """The schedule as it is meant, of a step that need not be whole."""
+    if step < warmup:
+        return (step + 1) / warmup
+    return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+
+
+@plant("a warm-up that starts at zero", "update", "", "sequences")
+def _(model: Any) -> None:
+    with_rate(model, lambda step: step / 3 if step < 3 else warmed(step))
+
+
+@plant("a warm-up that is one step longer", "update", "", "sequences")
+def _(model: Any) -> None:
+    with_rate(model, lambda step: warmed(step, warmup=4))
+
+
+@plant("a cosine one step late", "trajectory", "", "sequences")
+def _(model: Any) -> None:
+    with_rate(model, lambda step: warmed(step if step < 3 else max(2.0, step - 1)))
+
+
+@plant("a cosine that counts the warm-up", "trajectory", "", "sequences")
+def _(model: Any) -> None:
+    with_rate(model, lambda step: warmed(step) if step < 3 else warmed(step, warmup=0))
 
 
 # --- float32 and the exported file ---------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import AdoptedLayer, Trace
+from dlb.contract import AdoptedLayer, Gradients, Trace
 from dlb.errors import UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Level, Rung
 from dlb.proof.distance import figures, passes, same_bits
@@ -57,17 +58,17 @@ class Model:
         trace = self.remote.forward(read, training=training, layers=layers)
         return Trace(tuple(from_read(one, self.gives) for one in trace.outputs), trace.calls)
 
-    def gradients(
-        self, inputs: Array, cotangents: Sequence[Array], training: bool
-    ) -> tuple[dict[str, Array], Array | None]:
-        """Gradients of parameters, and of the canonical input."""
+    def gradients(self, inputs: Array, cotangents: Sequence[Array], training: bool) -> Gradients:
+        """Gradients of parameters, and of the canonical input; states as the passes left them."""
         given = [
             as_read(one, self.gives, self.name) if one.ndim == _axes(self.gives) else one
             for one in cotangents
         ]
         read = as_read(inputs, self.reads, self.name)
-        parameters, found = self.remote.gradients(read, given, training=training)
-        return parameters, None if found is None else from_read(found, self.reads)
+        found = self.remote.gradients(read, given, training=training)
+        if found.inputs is None:
+            return found
+        return replace(found, inputs=from_read(found.inputs, self.reads))
 
     def drawing(self, inputs: Array) -> str:
         """Why two passes in training mode differ; "" if they do not."""
@@ -148,13 +149,13 @@ class _Truth:
         generator = np.random.default_rng(self.seed)
         return [generator.standard_normal(one.shape) for one in self.evaluated.outputs]
 
-    def gradients(self, training: bool) -> tuple[dict[str, Array], Array | None]:
+    def gradients(self, training: bool) -> Gradients:
         if training not in self._gradients:
             self._gradients[training] = self.model.gradients(self.inputs, self.cotangents, training)
         return self._gradients[training]
 
     @cached_property
-    def _gradients(self) -> dict[bool, tuple[dict[str, Array], Array | None]]:
+    def _gradients(self) -> dict[bool, Gradients]:
         return {}
 
 
@@ -216,6 +217,12 @@ class _Comparison:
             figures=figures(found, expected),
             detail=detail.lstrip("; "),
         )
+
+    @cached_property
+    def passed(self) -> Gradients:
+        """The model's pass forward and back: in training mode, unless that draws."""
+        training = not self.drawing
+        return self.model.gradients(self.truth.inputs, self.truth.cotangents, training)
 
     def evaluated(self) -> Rung:
         """Outputs in evaluation mode."""
@@ -320,32 +327,91 @@ class _Comparison:
         return [pair for pair in found if any(one.momentum is not None for one in pair)]
 
     def statistics(self) -> Rung:
-        """What each batch normalisation keeps of its running statistics at a step."""
-        pairs = self._normalisations()
-        expected = {own.name: np.array([own.momentum], np.float64) for own, _ in pairs}
-        found = {own.name: np.array([other.momentum], np.float64) for own, other in pairs}
-        wrong = [
+        """What a step of training makes of the running statistics, and what part of them it keeps."""
+        normalisations = self._normalisations()
+        expected = {own.name: np.array([own.momentum], np.float64) for own, _ in normalisations}
+        found = {own.name: np.array([other.momentum], np.float64) for own, other in normalisations}
+        told = [
             f"'{own.name}' of {self.truth.model.name} keeps {_part(own)} of its running statistics "
             f"at a step, '{other.name}' of {self.model.name} {_part(other)}"
-            for own, other in pairs
+            for own, other in normalisations
             if not passes(figures({"": found[own.name]}, {"": expected[own.name]}), FLOAT64_GATE)
         ]
+        moved, meant, note = self._moved({own.name: own for own, _ in normalisations})
+        compared = figures({**found, **moved}, {**expected, **meant})
+        more = [f"and {len(told) - 3} more"] if told[3:] else []
         return Rung(
             name=STATISTICS,
             level="forward",
             adapter=self.model.name,
-            against=f"momentum of {self.truth.model.name}'s batch normalisations",
-            verdict=verdict(not wrong),
+            against=f"{self.truth.model.name}'s batch normalisations, after a step of training",
+            verdict=verdict(passes(compared, FLOAT64_GATE)),
             gate=FLOAT64_GATE,
-            figures=figures(found, expected),
-            detail="; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if wrong[3:] else ""),
+            figures=compared,
+            detail="; ".join([*told[:3], *more, *([note] if note else [])]),
         )
+
+    def _moved(
+        self, normalisations: Mapping[str, AdoptedLayer]
+    ) -> tuple[dict[str, Array], dict[str, Array], str]:
+        """Running means and variances after a step, what they should be, and what there is to say."""
+        only = "only what a step keeps of them is compared"
+        if self.drawing:
+            return {}, {}, f"{only}: training mode draws random numbers"
+        ours, theirs = self.truth.gradients(True).states, self.passed.states
+        for model, states in ((self.truth.model, ours), (self.model, theirs)):
+            if not states:
+                return {}, {}, f"{only}: {model.name}'s adapter does not tell more"
+        found: dict[str, Array] = {}
+        expected: dict[str, Array] = {}
+        divisors: dict[str, tuple[str, str]] = {}
+        for pair in self.pairs:
+            own = normalisations.get(pair.source.layer)
+            name, other = pair.source.name, pair.target.name
+            if own is None or pair.source.role not in ("mean", "variance"):
+                continue
+            if name not in ours or other not in theirs:  # of several calls of a layer
+                continue
+            expected[name], found[name] = ours[name], pair.bring_back(theirs[other])
+            if pair.source.role == "variance":
+                for over, changed in self._by_other_variance(own, name, expected[name]):
+                    if passes(figures({"": found[name]}, {"": changed}), FLOAT64_GATE):
+                        expected[name], divisors[name] = changed, over
+                        break
+        note = ""
+        if divisors:
+            names = ", ".join(f"'{name}'" for name in divisors)
+            mine, others = next(iter(divisors.values()))
+            note = (
+                f"running variances are moved by the batch's variance over {mine} values in "
+                f"{self.truth.model.name} and over {others} in {self.model.name}, and compared as if "
+                f"both took the same: {names}"
+            )
+        return found, expected, note
+
+    def _by_other_variance(
+        self, own: AdoptedLayer, name: str, moved: Array
+    ) -> Iterator[tuple[tuple[str, str], Array]]:
+        """A running variance as the reference had moved it by the batch's other variance.
+
+        Over n - 1 values in torch and Chainer, over n in Keras and MXNet; none lets one choose.
+        """
+        calls = [call for call in self.truth.trained.calls if call.layer == own.name]
+        if own.momentum in (None, 1.0) or len(calls) != 1:
+            return
+        given, before = calls[0].inputs, self.weights[name]
+        if given is None or given.size == before.size:
+            return
+        count, kept = given.size // before.size, own.momentum * before
+        batch = moved - kept
+        yield ("n - 1", "n"), kept + (count - 1) / count * batch
+        yield ("n", "n - 1"), kept + count / (count - 1) * batch
 
     def gradients(self) -> Rung:
         """Gradients of the outputs times seeded cotangents, by every parameter and the input."""
         training = not self.drawing
-        mine, of_input = self.truth.gradients(training)
-        theirs, of_theirs = self.model.gradients(self.truth.inputs, self.truth.cotangents, training)
+        whole, passed = self.truth.gradients(training), self.passed
+        mine, theirs = whole.parameters, passed.parameters
         expected: dict[str, Array] = {}
         found: dict[str, Array] = {}
         alone = []
@@ -360,10 +426,10 @@ class _Comparison:
                 alone.append(
                     f"'{source if source in mine else target}' is trained in {model.name} only"
                 )
-        if of_input is not None:
-            expected["input"] = of_input
-        if of_theirs is not None:
-            found["input"] = of_theirs
+        if whole.inputs is not None:
+            expected["input"] = whole.inputs
+        if passed.inputs is not None:
+            found["input"] = passed.inputs
         compared = figures(found, expected, SMALL / NOISE * floor(expected))
         mode = "" if training else "in evaluation mode, since training mode draws random numbers"
         return Rung(
