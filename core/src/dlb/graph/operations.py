@@ -129,6 +129,7 @@ def _linear(
     attention."""
     block = attention(reader, node)
     if block is not None:
+        reader.blocks[output] = block
         return reader.make(node, block.kind, block.attributes, list(block.starts))
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
@@ -228,6 +229,7 @@ def _arithmetic(
     last operator of layers that are written out."""
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
     if block is not None:
+        reader.blocks[output] = block
         return reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
@@ -257,7 +259,7 @@ def _arithmetic(
         meaning = rescaled_pool(reader, pooling, scale)
         if meaning is not None:
             return replace(before, attributes=meaning)
-    if scales and before.kind == "ReduceSum" and constant.size == 1:
+    if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
         number = float(constant.ravel()[0])
         if math.isclose(number if node.op_type == "Div" else 1 / number, before.attributes["of"]):
             return replace(before, kind="ReduceMean")

@@ -18,6 +18,7 @@ BatchNormalization       right, with epsilon and momentum rounded to float32
 LayerNormalization       likewise
 Sigmoid                  right, with overflow warnings
 Erf                      rounds to float32
+Gelu                     computes with constants rounded to float32
 ReduceMean               1.13 ignores the axes of operator sets before 18
 SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
                          for a logit 1000 below the largest; and loops in Python
@@ -186,6 +187,15 @@ class Erf(_Operator):
         return (_erf(x).astype(x.dtype),)
 
 
+class Gelu(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        if self.given("approximate", "none") in ("tanh", b"tanh"):
+            bent = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+        else:
+            bent = _erf(x / math.sqrt(2))
+        return ((0.5 * x * (1 + bent)).astype(x.dtype),)
+
+
 class ReduceMean(_Operator):
     """Mean over axes that are an attribute (before opset 18) or an input."""
 
@@ -298,6 +308,7 @@ OPERATORS = (
     LayerNormalization,
     Sigmoid,
     Erf,
+    Gelu,
     ReduceMean,
     LSTM,
     SoftmaxCrossEntropyLoss,
