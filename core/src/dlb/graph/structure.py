@@ -18,7 +18,7 @@ import onnx
 from dlb.graph.alignment import Difference, differences
 from dlb.graph.operations import Operation, operations
 
-__all__ = ["Difference", "Structure", "compare_structure"]
+__all__ = ["Difference", "Structure", "compare_operations", "compare_structure"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,13 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
     Raises:
         UnsupportedError: a graph cannot be run, which its reading needs.
     """
-    wanted, found = operations(canonical), operations(exported)
+    return compare_operations(operations(canonical), operations(exported))
+
+
+def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
+    """:func:`compare_structure` of graphs that were read."""
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
-    pairs = [(wanted, found)]
+    pairs = [(list(wanted), list(found))]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
         pairs.append((_folded(wanted), found))
     if written_out:
