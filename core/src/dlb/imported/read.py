@@ -218,8 +218,17 @@ def _after(traced: Trace, logits: str) -> onnx.ModelProto | None:
     nodes: list[onnx.NodeProto] = []
     name = traced.outputs[0]
     while name != logits:
-        nodes.insert(0, traced.producers[name])
-        name = nodes[0].input[0]
+        node = traced.producers[name]
+        if node.op_type in _SOFTMAX:
+            # Over the classes alone, which operator sets before 13 say as that axis and all behind.
+            large = [
+                axis for axis, size in enumerate(traced.values[name].shape) if axis and size > 1
+            ]
+            node = helper.make_node(
+                node.op_type, node.input, node.output, axis=max(large, default=1)
+            )
+        nodes.insert(0, node)
+        name = node.input[0]
     if not nodes:
         return None
     constants = {each for node in nodes for each in node.input if each not in traced.live}
