@@ -57,7 +57,7 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
 def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
     """:func:`compare_structure` of graphs that were read."""
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
-    pairs = [(list(wanted), list(found))]
+    pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
         pairs.append((_folded(wanted), found))
     if written_out:
