@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from conftest import ADAPTERS, Dlb
 from dlb.catalogue import load_workload
 from dlb.imported import import_file
-from dlb.workload import type_name
+from dlb.workload import Attention, type_name
 
 
 def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path: Path) -> None:
@@ -27,3 +29,24 @@ def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path:
     first = [each for each in document["certificate"]["rungs"] if each["name"] == "file"]
     assert [each["adapter"] for each in first] == list(ADAPTERS)
     assert {each["verdict"] for each in first} == {"passed"}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_layers_of_transformers_come_back_however_they_are_written_out(
+    adapter: str, dlb: Dlb, tmp_path: Path
+) -> None:
+    workload = Path(__file__).parent / "workloads" / "patches.toml"
+    path = tmp_path / "patches.onnx"
+    done = dlb("export", str(workload), str(path), "--from", adapter)
+    assert done.returncode == 0, done.stderr
+    found = import_file(path)
+    assert found.rung.verdict == "passed"
+    wanted = load_workload(str(workload)).model.nodes
+    assert [type_name(each.layer) for each in found.workload.model.nodes] == [
+        type_name(each.layer) for each in wanted
+    ]
+    heads = [each.layer for each in found.workload.model.nodes if isinstance(each.layer, Attention)]
+    assert [(each.heads, each.causal, each.bias) for each in heads] == [
+        (3, False, True),
+        (2, True, False),
+    ]

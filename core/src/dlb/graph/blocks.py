@@ -9,8 +9,8 @@ they agree there (:mod:`dlb.proof.files.analytic`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import permutations, product
 from typing import Any
 
@@ -43,6 +43,15 @@ _LONGEST = 30
 #: Relative L2 distance within which a block is a formula: its constants may be float32. The two
 #: kinds of GELU are 1e-4 apart.
 _NEAR = 1e-6
+#: Numbers of a value that are looked at first.
+_FEW = 64
+#: Numbers that GELU is written with.
+_OF_GELU_NUMBERS = (
+    *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715, math.sqrt(8 / math.pi)),
+    *(0.044715 * math.sqrt(2 / math.pi), math.sqrt(math.pi / 2)),
+)
+#: Of the features of a head, by which scores or queries and keys are scaled.
+_POWERS = (0.5, -0.5, 0.25, -0.25)
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,19 @@ class Block:
     Attributes:
         kind, attributes, parameters: of the operation that they are.
         starts: names of the values that they read.
+        meant: constants of the formula by name, as it has them: in a file they are rounded.
+        weights: of a normalisation, ``scale`` and ``bias`` [features].
+        places: of attention, int64 in the shape of the last value: where each number lies in what
+            the heads give one after another, [N, T, features].
     """
 
     kind: str
     attributes: dict[str, Any]
     starts: tuple[str, ...]
     parameters: int = 0
+    meant: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Array] = field(default_factory=dict)
+    places: Array | None = None
 
 
 def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
@@ -68,7 +84,8 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
         found = _run(trace, nodes, {start: x}, end.output[0])
         for approximate, formula in kinds.items():
             if _near(found.ravel(), formula(x.ravel())):
-                return Block("Gelu", {"approximate": approximate}, (start,))
+                meant = _meant(trace, nodes, _OF_GELU_NUMBERS)
+                return Block("Gelu", {"approximate": approximate}, (start,), meant=meant)
     return None
 
 
@@ -82,7 +99,7 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
     for start, nodes in _blocks(trace, end, _OF_NORM, _MEANS):
         shape = trace.values[start].shape
         constants = _constants(trace, nodes)
-        numbers = {decimal(float(each.ravel()[0])) for each in constants if each.size == 1}
+        numbers = {decimal(float(each.ravel()[0])) for each in constants.values() if each.size == 1}
         # Rows of many sizes, so that epsilon counts in some and not in others.
         rows = [
             random.standard_normal(shape) * 10.0 ** random.uniform(-4, 1, (*shape[:-1], 1))
@@ -95,10 +112,18 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
         for epsilon in sorted(number for number in numbers if 0 < number < 1):
             deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
             normal = (x - x.mean(axis=1, keepdims=True)) / deviation
-            if _near(found, _moved(normal, found)):
-                parameters = sum(each.size for each in constants if each.size == shape[-1])
+            scale, bias = _fitted(normal, found)
+            if _near(found, scale * normal + bias):
+                vectors = [each.ravel() for each in constants.values() if each.size == shape[-1]]
                 attributes = {"features": shape[-1], "epsilon": six_digits(epsilon)}
-                return Block("LayerNormalization", attributes, (start,), parameters)
+                return Block(
+                    "LayerNormalization",
+                    attributes,
+                    (start,),
+                    sum(each.size for each in vectors),
+                    _meant(trace, nodes, (epsilon, 1 / shape[-1])),
+                    {"scale": _exact(scale, vectors), "bias": _exact(bias, vectors)},
+                )
     return None
 
 
@@ -133,8 +158,18 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
         if width % count == 0:
             queries, keys, values = (shaped[name] for name in names)
             true = _attended(queries, keys, values, count, causal)
-            if any(_near(found.ravel(), each.ravel()) for each in _arranged(true)):
-                return Block("Attention", {"heads": count, "causal": causal}, names)
+            near = [_near(found.ravel(), each.ravel()) for each in _arranged(true)]
+            order = near.index(True) if any(near) else None
+            if order is not None:
+                size = width // count
+                places = np.arange(found.size).reshape(trace.batch, steps, count, size)
+                return Block(
+                    "Attention",
+                    {"heads": count, "causal": causal},
+                    names,
+                    meant=_meant(trace, nodes, [size**power for power in _POWERS]),
+                    places=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
+                )
     return None
 
 
@@ -185,26 +220,37 @@ def _arranged(heads: Array) -> tuple[Array, ...]:
 
 
 def _exact_gelu(x: Array) -> Array:
-    found: Array = 0.5 * x * (1 + np.array([math.erf(each / math.sqrt(2)) for each in x]))
+    found: Array = (
+        0.5 * x * (1 + np.array([math.erf(each) for each in (x / math.sqrt(2)).tolist()]))
+    )
     return found
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    found: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    found: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return found
 
 
-def _moved(normal: Array, found: Array) -> Array:
-    """``normal`` [rows, features] scaled and moved, each feature so as to come nearest ``found``."""
+def _fitted(normal: Array, found: Array) -> tuple[Array, Array]:
+    """The scale and bias [features] that bring ``normal`` [rows, features] nearest ``found``."""
     middle, centre = normal.mean(axis=0), found.mean(axis=0)
-    scale = ((normal - middle) * (found - centre)).sum(axis=0) / ((normal - middle) ** 2).sum(
-        axis=0
-    )
-    moved: Array = scale * (normal - middle) + centre
-    return moved
+    spread = ((normal - middle) ** 2).sum(axis=0)
+    scale = ((normal - middle) * (found - centre)).sum(axis=0) / spread
+    return scale, centre - scale * middle
+
+
+def _exact(fitted: Array, vectors: list[Array]) -> Array:
+    """What was fitted, without its rounding: one of the vectors, or ones, or zeros."""
+    plain = [np.ones_like(fitted), np.zeros_like(fitted)]
+    close = (each for each in (*vectors, *plain) if np.allclose(each, fitted, _NEAR, _NEAR))
+    return next(close, fitted)
 
 
 def _near(found: Array, true: Array) -> bool:
+    """Of one shape. A few numbers tell most that are not."""
+    largest = float(np.abs(true).max())
+    if np.abs(found[:_FEW] - true[:_FEW]).max() > _NEAR * largest * math.sqrt(true.size):
+        return False
     return bool(np.linalg.norm(found - true) <= _NEAR * np.linalg.norm(true))
 
 
@@ -253,10 +299,23 @@ def _between(
     return [node for node in trace.nodes if not names.isdisjoint(node.output)]
 
 
-def _constants(trace: Trace, nodes: list[onnx.NodeProto]) -> list[Array]:
-    """Real numbers that nodes read and that do not depend on the input, each once."""
+def _constants(trace: Trace, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
+    """Real numbers that nodes read and that do not depend on the input, by name."""
     names = {name for node in nodes for name in node.input if name and name not in trace.live}
-    return [trace.values[name] for name in names if trace.values[name].dtype.kind == "f"]
+    return {name: trace.values[name] for name in names if trace.values[name].dtype.kind == "f"}
+
+
+def _meant(trace: Trace, nodes: list[onnx.NodeProto], numbers: Iterable[float]) -> dict[str, float]:
+    """Single constants that nodes read, by name, that are one of the numbers, but for rounding."""
+    numbers = list(numbers)
+    found = {}
+    for name, each in _constants(trace, nodes).items():
+        near = [
+            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= _NEAR * n
+        ]
+        if near:
+            found[name] = near[0]
+    return found
 
 
 def _run(trace: Trace, nodes: list[onnx.NodeProto], given: Mapping[str, Array], end: str) -> Array:

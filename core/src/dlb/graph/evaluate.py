@@ -82,6 +82,11 @@ class Evaluator:
             found = self._runner.run(names, fed)
         except Exception as error:
             raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
+        for name, value in zip(names, found):
+            if isinstance(value, list):
+                raise UnsupportedError(
+                    f"the graph cannot be evaluated: '{name}' is a sequence, not a tensor"
+                )
         return {name: np.asarray(value) for name, value in zip(names, found)}
 
     def _fit(self, name: str, value: Array) -> Array:

@@ -130,6 +130,7 @@ def _linear(
     attention."""
     block = attention(reader, node)
     if block is not None:
+        reader.blocks[output] = block
         return reader.make(node, block.kind, block.attributes, list(block.starts))
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
@@ -258,6 +259,7 @@ def _arithmetic(
     last operator of layers that are written out."""
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
     if block is not None:
+        reader.blocks[output] = block
         return reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
@@ -288,7 +290,7 @@ def _arithmetic(
         if found_pool is not None:
             meaning, value = found_pool
             return replace(before, attributes=meaning, inputs=(reader.source[value],))
-    if scales and before.kind == "ReduceSum" and constant.size == 1:
+    if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
         number = float(constant.ravel()[0])
         if math.isclose(number if node.op_type == "Div" else 1 / number, before.attributes["of"]):
             return replace(before, kind="ReduceMean")

@@ -18,6 +18,7 @@ BatchNormalization       right, with epsilon and momentum rounded to float32
 LayerNormalization       likewise
 Sigmoid                  right, with overflow warnings
 Erf                      rounds to float32
+Gelu                     computes with constants rounded to float32
 ReduceMean               1.13 ignores the axes of operator sets before 18
 SoftmaxCrossEntropyLoss  takes the logarithm of a softmax that may have underflowed: infinite
                          for a logit 1000 below the largest; and loops in Python
@@ -192,8 +193,7 @@ class Sigmoid(_Operator):
 
 class Erf(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        found = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
-        return (found.reshape(x.shape).astype(x.dtype, copy=False),)
+        return (_erf(x).astype(x.dtype, copy=False),)
 
 
 class ReduceMean(_Operator):
@@ -292,6 +292,11 @@ class SoftmaxCrossEntropyLoss(_Operator):
         return (np.asarray(loss, scores.dtype), logarithm)[: len(self.onnx_node.output)]
 
 
+def _erf(x: Array) -> Array:
+    """The error function in float64; several times quicker than by numpy.vectorize."""
+    return np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) without overflow at either end."""
     small = np.exp(-np.abs(x))
@@ -308,6 +313,7 @@ OPERATORS = (
     LayerNormalization,
     Sigmoid,
     Erf,
+    Gelu,
     ReduceMean,
     LSTM,
     SoftmaxCrossEntropyLoss,

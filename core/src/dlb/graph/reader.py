@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import onnx
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
+
+if TYPE_CHECKING:
+    from dlb.graph.blocks import Block
 
 __all__ = ["Attributes", "Operation", "Reader", "Rule", "other"]
 
@@ -54,6 +57,8 @@ class Reader:
         self.trace = traced
         self.rules = rules
         self.found: list[Operation] = []
+        #: Layers that are written out as several operators, by the name of their last value.
+        self.blocks: dict[str, Block] = {}
         #: Where each live value comes from, by its name, as in Operation.inputs.
         self.source = {name: -1 - place for place, name in enumerate(traced.inputs)}
 

@@ -19,7 +19,7 @@ import onnx
 from dlb.graph.alignment import Difference, differences
 from dlb.graph.operations import Operation, operations
 
-__all__ = ["Difference", "Structure", "compare_structure"]
+__all__ = ["Difference", "Structure", "compare_operations", "compare_structure"]
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,14 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
     Raises:
         UnsupportedError: a graph cannot be run, which its reading needs.
     """
-    wanted, found = _tied(operations(canonical), operations(exported))
+    return compare_operations(operations(canonical), operations(exported))
+
+
+def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
+    """:func:`compare_structure` of graphs that were read."""
+    wanted, found = _tied(wanted, found)
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
-    pairs = [(wanted, found)]
+    pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
         pairs.append((_folded(wanted), found))
     if written_out:
@@ -64,8 +69,8 @@ def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> 
 
 
 def _tied(
-    wanted: list[Operation], found: list[Operation]
-) -> tuple[list[Operation], list[Operation]]:
+    wanted: Sequence[Operation], found: Sequence[Operation]
+) -> tuple[Sequence[Operation], Sequence[Operation]]:
     """Both graphs with each matrix that the canonical one shares with an embedding counted once.
 
     An exporter may write it twice: in the exported graph one is shared that holds the same numbers.

@@ -12,9 +12,17 @@ import onnx
 
 from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
+from dlb.imported.transformers import position_embedding
 from dlb.imported.values import Held, arranged, per_channel
 from dlb.imported.walk import NotCovered, Walk, called
-from dlb.workload.layers import AveragePool, BatchNorm, Conv, Linear
+from dlb.workload.layers import (
+    ATTENTION_MAPS,
+    Attention,
+    AveragePool,
+    BatchNorm,
+    Conv,
+    Linear,
+)
 from dlb.workload.shapes import window_sizes
 
 __all__ = ["with_constant"]
@@ -46,7 +54,8 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     places = walk.places(name) if held.places is None else held.places
     channels = per_channel(np.broadcast_to(constant, value.shape), places, shape)
     if channels is None:
-        return _rescaled(walk, node, name, constant)
+        added = position_embedding(walk, node, name, constant)
+        return _rescaled(walk, node, name, constant) if added is None else added
     ones, zeros = np.ones_like(channels), np.zeros_like(channels)
     scale, shift = {
         "Mul": (channels, zeros),
@@ -55,9 +64,14 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
         "Sum": (ones, channels),
         "Sub": (-ones, channels) if index else (ones, -channels),
     }[node.op_type]
-    if (scale == 1).all() and not shift.any():
+    # Zeros for every channel are a bias that was not trained yet.
+    bias = node.op_type in ("Add", "Sum") and constant.size == len(channels)
+    nothing = bool((scale == 1).all() and not shift.any())
+    if nothing and not (bias and isinstance(walk.made[held.layer].layer, _BIASED)):
         return held
-    if walk.alone(name) and _taken_in(walk, held.layer, scale, shift):
+    if walk.alone(name) and _taken_in(walk, held.layer, scale, shift, bias):
+        return held
+    if nothing:
         return held
     if len(shape) != 4:
         raise NotCovered(
@@ -109,12 +123,30 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     return Held(walk.add(node, layer, [source], shape))
 
 
-def _taken_in(walk: Walk, name: str, scale: Array, shift: Array) -> bool:
-    """Let the layer before do it, if it can; whether it did."""
+#: Layers that may have a bias.
+_BIASED = (Attention, Conv, Linear)
+
+
+def _taken_in(walk: Walk, name: str, scale: Array, shift: Array, biased: bool) -> bool:
+    """Let the layer before do it, if it can; whether it did.
+
+    Args:
+        biased: whether the shift is a bias, even if it is zeros.
+    """
     made = walk.made[name]
     layer, weights = made.layer, dict(made.weights)
     moves = bool((scale == 1).all())
     apart = isinstance(layer, Conv) and layer.groups == layer.out_channels == made.shape[1]
+    if isinstance(layer, Attention):
+        if not moves:
+            return False
+        none = np.zeros_like(shift)
+        biases = {f"{each}_bias": weights.get(f"{each}_bias", none) for each in ATTENTION_MAPS}
+        biases["output_bias"] = biases["output_bias"] + shift
+        walk.change(
+            name, layer=msgspec.structs.replace(layer, bias=True), weights={**weights, **biases}
+        )
+        return True
     if isinstance(layer, BatchNorm):
         weights["scale"] = weights["scale"] * scale
     elif isinstance(layer, Linear) or (apart and layer.kernel == (1, 1)):  # type: ignore[union-attr]
@@ -125,7 +157,7 @@ def _taken_in(walk: Walk, name: str, scale: Array, shift: Array) -> bool:
         return False
     bias = weights.get("bias", np.zeros_like(shift)) * scale + shift
     if isinstance(layer, (Conv, Linear)):
-        if not layer.bias and not bias.any():
+        if not (layer.bias or biased or bias.any()):
             walk.change(name, weights=weights)
             return True
         layer = msgspec.structs.replace(layer, bias=True)

@@ -10,7 +10,7 @@ import onnx
 
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import padding_of, places_taken
-from dlb.imported.values import Array, Held, Shape, arranged, axes_of, positions
+from dlb.imported.values import Held, Shape, arranged, axes_of, positions
 from dlb.imported.walk import NotCovered, Walk, called
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
@@ -68,9 +68,12 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
 def _whole(walk: Walk, node: onnx.NodeProto) -> tuple[Held, tuple[int, ...], Shape]:
     """What a node reads, the layer's axis that each of its axes is, and the layer's shape."""
     held = walk.elementwise(node.input[0])
-    shape = walk.shape(held)
-    places: Array = positions(shape) if held.places is None else held.places
+    shape, places = walk.shape(held), walk.places_of(held)
     order = axes_of(places, shape)
+    if order is None:
+        held = walk.laid_out(node.input[0])
+        shape, places = walk.shape(held), walk.places_of(held)
+        order = axes_of(places, shape)
     if order is None or len(shape) not in (2, 3, 4):
         raise NotCovered(
             f"{called(node)}: reads {list(places.shape)} of layer '{held.layer}' {list(shape)} in "

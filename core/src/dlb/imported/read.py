@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.layout import LAYOUT
@@ -25,7 +26,7 @@ from dlb.proof.files.read import ModelFile, read_model_file
 from dlb.samples import SYNTHETIC
 from dlb.workload import SGD, Data, Input, Model, Workload, files
 
-__all__ = ["Imported", "import_file"]
+__all__ = ["Arrangement", "Imported", "import_file"]
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +34,23 @@ Array = npt.NDArray[Any]
 BATCH_SIZE, LEARNING_RATE = 32, 0.01
 #: Operators after the logits that training has in its loss.
 _SOFTMAX = ("Softmax", "LogSoftmax")
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """How what the file reads and gives lies in what the workload does.
+
+    Attributes:
+        axes: of the file's input, in the order in which the workload reads them.
+        places: int64 in the shape of the file's value: the position of each number in the logits of
+            all samples, as many as the file was read with.
+        after: from that value to the file's output, in float64: a last softmax, and what arranges
+            its result. None where the value is the output.
+    """
+
+    axes: tuple[int, ...]
+    places: Array
+    after: onnx.ModelProto | None
 
 
 @dataclass(frozen=True)
@@ -43,15 +61,21 @@ class Imported:
         workload: its layers, trained with plain SGD on made-up data; ``onnx`` is the file's SHA-256.
         weights: float32, by ``layer.parameter``, in canonical layout.
         rung: the canonical graph against the file, passed; of no adapter yet.
+        arrangement: of its input and output.
     """
 
     workload: Workload
     weights: dict[str, npt.NDArray[np.float32]]
     rung: Rung
+    arrangement: Arrangement
 
 
-def import_file(path: Path) -> Imported:
+def import_file(path: Path, *, any_output: bool = False) -> Imported:
     """Read a file as a workload, and hold what was read against the file.
+
+    Args:
+        any_output: take any value as what the file gives, not logits alone; a map is flattened at
+            the end of the workload. What only arranges its input is still refused.
 
     Raises:
         DataError: no file, not an ONNX model, or one that contradicts itself.
@@ -61,7 +85,7 @@ def import_file(path: Path) -> Imported:
     file = read_model_file(path, path.name)
     try:
         with np.errstate(all="ignore"):
-            return _import(file, path)
+            return _import(file, path, any_output)
     except NotCovered as reason:
         raise UnsupportedError(f"{path}: {reason}") from None
     except DlbError as error:
@@ -69,7 +93,7 @@ def import_file(path: Path) -> Imported:
         raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from None
 
 
-def _import(file: ModelFile, path: Path) -> Imported:
+def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
     for kind, found in (("inputs", file.inputs), ("outputs", file.outputs)):
         if len(found) != 1:
             names = ", ".join(f"'{port.name}'" for port in found) or "none"
@@ -86,7 +110,7 @@ def _import(file: ModelFile, path: Path) -> Imported:
         )
     traced = _traced(file.wide)
     logits, told = _logits(traced, file.outputs[0].name, file.opset)
-    walk, last = _walked(traced, logits, file)
+    walk, last = _walked(traced, logits, file, any_output)
     nodes, exact = walk.nodes(last)
     given = walk.made[walk.input]
     model = Model(input=Input(name=walk.input, shape=given.shape[1:], kind=walk.kind), nodes=nodes)
@@ -128,7 +152,9 @@ def _import(file: ModelFile, path: Path) -> Imported:
             f"{size:.1e} apart; {rung.detail}".rstrip("; ")
         )
     detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
-    return Imported(workload, weights, msgspec.structs.replace(rung, detail=detail))
+    arrangement = Arrangement(walk.axes, walk.places(logits), _after(traced, logits))
+    rung = msgspec.structs.replace(rung, detail=detail)
+    return Imported(workload, weights, rung, arrangement)
 
 
 def _traced(model: onnx.ModelProto) -> Trace:
@@ -150,14 +176,14 @@ def _traced(model: onnx.ModelProto) -> Trace:
         raise NotCovered(f"{called(model.graph.node[fails - 1])}: {error}") from None
 
 
-def _walked(traced: Trace, logits: str, file: ModelFile) -> tuple[Walk, str]:
+def _walked(traced: Trace, logits: str, file: ModelFile, any_output: bool) -> tuple[Walk, str]:
     """The graph read, once its input is understood."""
     rank = traced.values[traced.inputs[0]].ndim
     axes, index = tuple(range(rank)), traced.values[traced.inputs[0]].dtype.kind in "iu"
     for _ in range(3):
         walk = Walk(traced, RULES, file.opset, axes, "index" if index else "real")
         try:
-            return walk, walk.read(logits)
+            return walk, walk.read(logits, any_output=any_output)
         except ReadAnew as anew:
             axes, index = anew.axes or axes, index or anew.index
     raise NotCovered(f"input {file.inputs[0]} is read in several orders of its axes")
@@ -185,3 +211,32 @@ def _logits(traced: Trace, output: str, opset: int) -> tuple[str, list[str]]:
         passed.append(node)
         name = node.input[0]
     return output, []
+
+
+def _after(traced: Trace, logits: str) -> onnx.ModelProto | None:
+    """The nodes between the logits and the output; each reads one value beside constants."""
+    nodes: list[onnx.NodeProto] = []
+    name = traced.outputs[0]
+    while name != logits:
+        node = traced.producers[name]
+        if node.op_type in _SOFTMAX:
+            # Over the classes alone, which operator sets before 13 say as that axis and all behind.
+            large = [
+                axis for axis, size in enumerate(traced.values[name].shape) if axis and size > 1
+            ]
+            node = helper.make_node(
+                node.op_type, node.input, node.output, axis=max(large, default=1)
+            )
+        nodes.insert(0, node)
+        name = node.input[0]
+    if not nodes:
+        return None
+    constants = {each for node in nodes for each in node.input if each not in traced.live}
+    graph = helper.make_graph(
+        nodes,
+        "after",
+        [helper.make_tensor_value_info(logits, TensorProto.DOUBLE, None)],
+        [helper.make_tensor_value_info(traced.outputs[0], TensorProto.DOUBLE, None)],
+        [numpy_helper.from_array(traced.values[each], each) for each in sorted(constants) if each],
+    )
+    return helper.make_model(graph, opset_imports=traced.opsets)

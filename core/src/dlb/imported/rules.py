@@ -19,8 +19,15 @@ from dlb.graph.layout import padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.affine import with_constant
 from dlb.imported.parts import pad, part
+from dlb.imported.transformers import (
+    attention,
+    gelu,
+    last_map,
+    layer_norm,
+    reduce_mean,
+)
 from dlb.imported.values import Held, arranged, axes_of, per_channel, positions
-from dlb.imported.walk import NotCovered, ReadAnew, Rule, Walk, called
+from dlb.imported.walk import Mixed, NotCovered, ReadAnew, Rule, Walk, called
 from dlb.workload import layers as L
 
 __all__ = ["RULES"]
@@ -243,7 +250,11 @@ def _linear(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         weights["bias"] = whole[0]
     layer = L.Linear(out_features=count, bias=bias is not None)
     shape = (*walk.made[source].shape[:-1], count)
-    made = walk.add(node, layer, [source], shape, weights)
+    if isinstance(walk.made[source].layer, Mixed) and walk.alone(node.input[0]):
+        last_map(walk, node, source, weight, weights.get("bias"))
+        made = source
+    else:
+        made = walk.add(node, layer, [source], shape, weights)
     places = rows[:, None] * count + np.arange(count)
     return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), shape)
 
@@ -289,12 +300,13 @@ def _lstm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if any(wrong.values()):
         raise NotCovered(f"{what}: {', '.join(name for name, found in wrong.items() if found)}")
     assert w is not None and r is not None
-    held, places = walk.of(node.input[0]), walk.places(node.input[0])
-    shape = walk.shape(held)
-    if axes_of(places, shape) not in ((1, 0, 2), (0, 1, 2)) or not (
-        len(shape) == 3 and np.array_equal(places, positions(shape).transpose(1, 0, 2))
-    ):
-        raise NotCovered(f"{what}: does not read the steps of '{held.layer}' {list(shape)}")
+    held = walk.of(node.input[0])
+    shape, places = walk.shape(held), walk.places(node.input[0])
+    if len(shape) != 3 or not np.array_equal(places.transpose(1, 0, 2), positions(shape)):
+        laid = walk.laid_out(node.input[0], axes=(1, 0, 2))
+        if laid.layer == held.layer:
+            raise NotCovered(f"{what}: does not read the steps of '{held.layer}' {list(shape)}")
+        held, shape = laid, walk.shape(laid)
     hidden = int(r.shape[2])
     weights = {
         "input_weight": w[0],
@@ -315,9 +327,15 @@ def _global_average(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         axes = given.get("axes", walk.trace.constant(node, 1))
         named = range(value.ndim) if axes is None else np.ravel(axes).tolist()
         over = tuple(sorted(int(axis) % value.ndim for axis in named))
+    mean = reduce_mean(walk, node, over) if node.op_type == "ReduceMean" else None
+    if mean is not None:
+        return mean
     order = axes_of(walk.places(node.input[0]), shape)
     if len(shape) != 4 or order is None or {order[axis] for axis in over} != {2, 3}:
-        raise NotCovered(f"{called(node)}: only the mean of a map over height and width is covered")
+        raise NotCovered(
+            f"{called(node)}: only the mean of a map over height and width, or of a "
+            "sequence over one axis, is covered"
+        )
     made_shape = (*shape[:2], 1, 1)
     made = walk.add(node, L.GlobalAveragePool(), [held.layer], made_shape)
     places = positions(made_shape).transpose(order)
@@ -335,6 +353,11 @@ def _concat(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     }
     order = orders.pop()
     value = walk.trace.values[node.output[0]]
+    if orders or len(order) != value.ndim:
+        held = [walk.laid_out(name) for name in node.input]
+        shapes = [walk.shape(each) for each in held]
+        orders = {() for each in held if each.places is not None}
+        order = tuple(range(value.ndim))
     if orders or len(order) != value.ndim:
         raise NotCovered(f"{called(node)}: joins values whose numbers are in another order")
     axis = order[given["axis"] % value.ndim]
@@ -369,6 +392,10 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         )
         for each in held
     )
+    if len(shapes) != 1 or not alike:
+        held = [walk.laid_out(name) for name in node.input]
+        shapes, first = {walk.shape(each) for each in held}, held[0]
+        alike = all(each.places is None for each in held)
     if len(shapes) != 1 or not alike:
         raise NotCovered(f"{called(node)}: adds values that are not arranged alike")
     total = first.layer
@@ -426,6 +453,9 @@ RULES: dict[str, Rule] = {
     "Slice": part,
     "Pad": pad,
     "LSTM": _lstm,
+    "LayerNormalization": layer_norm,
+    "Gelu": gelu,
+    "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
     "Concat": _concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),

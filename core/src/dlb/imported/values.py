@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Held", "arranged", "axes_of", "features_of", "per_channel", "positions"]
+from dlb.workload.layers import Reshape, Transpose
+
+__all__ = ["Held", "arranged", "arranging", "axes_of", "features_of", "per_channel", "positions"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -58,6 +60,55 @@ def axes_of(places: Array, shape: Shape) -> tuple[int, ...] | None:
         ):
             return axes
     return None
+
+
+def arranging(places: Array, shape: Shape) -> list[Reshape | Transpose] | None:
+    """The layers that arrange a value [N, ...] as a file does: a reshape, a transpose, a reshape.
+
+    Args:
+        places: of the file's value, [N, ...] too.
+        shape: of the layer's value.
+
+    Returns:
+        those that are needed; None where none can, as where samples are mixed.
+    """
+    batch, size = shape[0], math.prod(shape[1:])
+    if places.ndim < 2 or places.shape[0] != batch or places.size != batch * size:
+        return None
+    own = places.reshape(batch, size) - size * np.arange(batch)[:, None]
+    if not (own == own[:1]).all() or not np.array_equal(np.sort(own[0]), np.arange(size)):
+        return None
+    loops = _loops(own[0])
+    if loops is None:
+        return None
+    # The axes as they lie in the layer's value: the longest step is the first axis.
+    outer = sorted(range(len(loops)), key=lambda each: -loops[each][1])
+    before = tuple(loops[each][0] for each in outer)
+    axes = tuple(outer.index(each) + 1 for each in range(len(loops)))
+    after = tuple(count for count, _ in loops)
+    final = places.shape[1:]
+    layers: list[Reshape | Transpose] = [Reshape(shape=final)] if final != shape[1:] else []
+    if axes != tuple(sorted(axes)):
+        layers = [Reshape(shape=before)] if before != shape[1:] else []
+        layers += [Transpose(axes=axes)]
+        layers += [Reshape(shape=final)] if final != after else []
+    reshapes = [layer.shape for layer in layers if isinstance(layer, Reshape)]
+    return layers if all(len(each) <= 3 for each in reshapes) else None
+
+
+def _loops(order: Array) -> list[tuple[int, int]] | None:
+    """Positions as those of nested loops: the count and the step of each, the outermost first."""
+    found: list[tuple[int, int]] = []
+    while order.size > 1:
+        step = int(order[1] - order[0])
+        breaks = np.flatnonzero(np.diff(order) != step)
+        count = int(breaks[0]) + 1 if breaks.size else order.size
+        rows = order.reshape(-1, count) if order.size % count == 0 else None
+        if step < 1 or rows is None or not (np.diff(rows, axis=1) == step).all():
+            return None
+        found.insert(0, (count, step))
+        order = rows[:, 0]
+    return found or [(1, 1)]
 
 
 def features_of(places: Array, shape: Shape, flat: bool) -> tuple[Array, Array] | None:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.blocks import Block
 from dlb.graph.layout import LAYOUT
+from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
-from dlb.imported.values import Held, Shape, arranged, axes_of, features_of, positions
-from dlb.workload.layers import Flatten, Layer
+from dlb.imported.values import (
+    Held,
+    Shape,
+    arranged,
+    arranging,
+    axes_of,
+    features_of,
+    positions,
+)
+from dlb.workload.layers import Flatten, Layer, Transpose
 from dlb.workload.model import Node
 
-__all__ = ["Made", "NotCovered", "ReadAnew", "Rule", "Walk", "called"]
+__all__ = ["Made", "Mixed", "NotCovered", "ReadAnew", "Rule", "Walk", "called"]
 
 Array = npt.NDArray[Any]
 
@@ -45,17 +57,25 @@ class ReadAnew(Exception):
 
 
 @dataclass(frozen=True)
+class Mixed:
+    """An attention whose last linear map is still to come."""
+
+    heads: int
+    causal: bool
+
+
+@dataclass(frozen=True)
 class Made:
     """A layer that was read.
 
     Attributes:
-        layer: what it is.
+        layer: what it is; None for the input.
         inputs: names of layers, or of the input.
         weights: its parameters and states by name, float64, in canonical layout.
         shape: of its value, [N, ...].
     """
 
-    layer: Layer | None
+    layer: Layer | Mixed | None
     inputs: tuple[str, ...]
     weights: Mapping[str, Array]
     shape: Shape
@@ -101,7 +121,9 @@ class Walk:
         self.meant: dict[str, float] = {}
         self._held: dict[str, Held] = {}
         self._unread: dict[str, str] = {}
+        self._was: dict[str, Made] = {}
         self._flat: dict[str, str] = {}
+        self._laid: dict[tuple[str, Shape, bytes], str] = {}
         self._reads = Counter(
             name
             for node in traced.nodes
@@ -115,8 +137,11 @@ class Walk:
         places = positions(shape).transpose(np.argsort(axes))
         self._held[given] = arranged(self.input, places, shape)
 
-    def read(self, logits: str) -> str:
+    def read(self, logits: str, *, any_output: bool = False) -> str:
         """Read every node; the layer that gives the logits.
+
+        Args:
+            any_output: take any value for logits that a layer computes, flattened if it is a map.
 
         Raises:
             NotCovered: what they are made of cannot be described.
@@ -127,14 +152,20 @@ class Walk:
             if not outputs:
                 continue
             try:
-                self._held[node.output[0]] = self._read(node)
+                if not node.output[0]:
+                    raise NotCovered(f"{called(node)}: without its first output")
+                held = self._read(node)
             except NotCovered as reason:
                 self._unread.update(dict.fromkeys(outputs, str(reason)))
                 continue
+            self._held[node.output[0]] = held
+            self._was[node.output[0]] = self.made[held.layer]
             for place, name in enumerate(node.output[1:], start=2):
                 self._unread[name] = f"{called(node)}: its output {place} is not covered"
         last = self.of(logits)
         shape = self.made[last.layer].shape
+        if any_output:
+            return self._whole(last, logits)
         if len(shape) == 4 and shape[2:] == (1, 1):
             last = self._flattened(last, positions((shape[0], shape[1])), "logits")
             return last.layer
@@ -144,6 +175,9 @@ class Walk:
                 "logits [N, classes] or [N, T, classes]"
             )
         places = self.places(logits)
+        if places.ndim == len(shape) and features_of(places, shape, flat=False) is None:
+            last = self.laid_out(logits)
+            places, shape = self.places_of(last), self.made[last.layer].shape
         if places.shape[-1] != shape[-1]:
             places = places.reshape(shape)
         found = features_of(places, shape, flat=False)
@@ -151,11 +185,27 @@ class Walk:
             raise NotCovered(f"'{logits}': the classes are in another order than the layer's")
         return last.layer
 
+    def _whole(self, last: Held, name: str) -> str:
+        """The layer that gives every number of a value, flattened if it is a map."""
+        shape = self.made[last.layer].shape
+        if last.layer == self.input:
+            raise NotCovered(f"'{name}' is the input, at most in another order: no layer is read")
+        if len(shape) > 4:
+            raise NotCovered(f"'{name}': {list(shape)} is neither a map, a sequence nor features")
+        if not np.array_equal(np.sort(self.places(name), axis=None), np.arange(math.prod(shape))):
+            raise NotCovered(
+                f"'{name}' has some of the numbers of layer '{last.layer}', not each once"
+            )
+        if len(shape) == 4:
+            return self._flattened(last, positions(shape[:2]), "logits").layer
+        return last.layer
+
     def _read(self, node: onnx.NodeProto) -> Held:
         copied = self._copied(node)
         if copied is not None:
             return copied
-        rule = self.rules.get(node.op_type)
+        block = self.blocks.get(node.output[0])
+        rule = self.rules.get(node.op_type if block is None else block.kind)
         if rule is None:
             raise NotCovered(f"{called(node)}: no layer of dlb is this operator")
         return rule(self, node, attributes_of(node))
@@ -190,6 +240,18 @@ class Walk:
             raise NotCovered(f"'{name}' is a constant where a layer's value is needed")
         return self._held[name]
 
+    @cached_property
+    def blocks(self) -> dict[str, Block]:
+        """Layers that are written out as several operators, by the name of their last value."""
+        reader = reader_of(self.trace)
+        reader.read()
+        return reader.blocks
+
+    def was(self, name: str) -> Made:
+        """The layer that a value is of, before later operators were taken into it."""
+        self.of(name)
+        return self._was[name]
+
     def places(self, name: str) -> Array:
         """The positions of a value's numbers, in its shape."""
         places = self.of(name).places
@@ -216,6 +278,10 @@ class Walk:
         places = self.places(name) if held.places is None else held.places
         found = features_of(places, shape, flat=False) if len(shape) in (2, 3) else None
         if found is None:
+            held = self.laid_out(name)
+            places, shape = self.places_of(held), self.shape(held)
+            found = features_of(places, shape, flat=False) if len(shape) in (2, 3) else None
+        if found is None:
             raise NotCovered(
                 f"{called(node)}: reads {list(self.trace.values[name].shape)} of layer "
                 f"'{held.layer}' {list(shape)} in an order that no flatten gives"
@@ -241,6 +307,10 @@ class Walk:
                 if tuple(places.shape[k] for k in order) == inside
             ]
             axes = min(turned, default=None)
+        if axes is None and inside is None and places.ndim == 4:
+            held = self.laid_out(name)
+            if held.places is None:
+                return held
         if len(shape) != 4 or axes is None:
             by = self.trace.producers.get(name)
             raise NotCovered(
@@ -250,8 +320,59 @@ class Walk:
         if axes != (0, 1, 2, 3):
             if held.layer == self.input and axes[0] == 0:
                 raise ReadAnew(axes=tuple(self.axes[axis] for axis in axes))
+            laid = self.laid_out(name)
+            if inside is None and laid.places is None:
+                return laid
             raise NotCovered(f"{called(node)}: reads a map whose axes are in another order")
         return Held(held.layer)
+
+    def places_of(self, held: Held) -> Array:
+        """Positions, in the shape of its layer's value where it is arranged as that is."""
+        return positions(self.shape(held)) if held.places is None else held.places
+
+    def laid_out(self, name: str, axes: Sequence[int] | None = None) -> Held:
+        """A value as layers arrange it that reshape and transpose each sample, if they can.
+
+        Args:
+            axes: of the value, in the order in which a layer reads it.
+
+        Returns:
+            of a layer whose own value is the file's; what the value was where none can.
+        """
+        held, places = self.of(name), self.places(name)
+        places = places if axes is None else places.transpose(axes)
+        key = (held.layer, places.shape, places.tobytes())
+        if key not in self._laid:
+            layers = arranging(places, self.shape(held))
+            if layers is None or not layers:
+                return held
+            names = self._arrangers(name)
+            layer = held.layer
+            for each in layers:
+                kind = "Transpose" if isinstance(each, Transpose) else "Reshape"
+                shape = self.made[layer].shape
+                shape = (
+                    (shape[0], *(shape[axis] for axis in each.axes))
+                    if isinstance(each, Transpose)
+                    else (shape[0], *each.shape)
+                )
+                wanted = names[kind].pop(0) if names[kind] else f"{layer}_{kind}"
+                layer = self.new(wanted, each, (layer,), {}, shape)
+            self._laid[key] = layer
+        return Held(self._laid[key])
+
+    def _arrangers(self, name: str) -> dict[str, list[str]]:
+        """Names of the nodes that arranged a value, in order."""
+        found: dict[str, list[str]] = {"Transpose": [], "Reshape": []}
+        layer = self.of(name).layer
+        while name in self.trace.producers:
+            node = self.trace.producers[name]
+            if node.op_type not in LAYOUT or self.of(node.input[0]).layer != layer:
+                break
+            kind = "Transpose" if node.op_type == "Transpose" else "Reshape"
+            found[kind].insert(0, node.name or node.output[0])
+            name = node.input[0]
+        return found
 
     def alone(self, name: str) -> bool:
         """Whether nothing else reads the numbers of a value's layer."""
@@ -277,7 +398,7 @@ class Walk:
     def new(
         self,
         wanted: str,
-        layer: Layer | None,
+        layer: Layer | Mixed | None,
         inputs: tuple[str, ...],
         weights: Mapping[str, Array],
         shape: Shape,
@@ -318,7 +439,10 @@ class Walk:
                 waiting += self.made[name].inputs
         nodes, weights = [], {}
         for name, made in self.made.items():
-            if name in kept and made.layer is not None:
-                nodes.append(Node(name=name, layer=made.layer, inputs=made.inputs))
-                weights.update({f"{name}.{key}": each for key, each in made.weights.items()})
+            if name not in kept or made.layer is None:
+                continue
+            if isinstance(made.layer, Mixed):
+                raise NotCovered(f"'{name}': attention without a linear map of its own behind it")
+            nodes.append(Node(name=name, layer=made.layer, inputs=made.inputs))
+            weights.update({f"{name}.{key}": each for key, each in made.weights.items()})
         return tuple(nodes), weights

@@ -85,8 +85,10 @@ class MXNetModel(TrainableModel):
         self.optimizer = make_optimizer(request.workload.optimizer, request.dtype)
         if request.session is not None:
             self.trainer = request.session.distribute((trained, self.optimizer))
-        else:
+        elif trained:
             self.trainer = gluon.Trainer(trained, self.optimizer)
+        else:  # A trainer needs something to train.
+            self.trainer = None
         self.gradients_held = [parameter.grad() for parameter in trained]
         # Held are sums over samples and workers.
         self.share = self.optimizer.rescale_grad / self.batch_size

@@ -208,7 +208,7 @@ class SelfAttention(nn.Module):
 
 
 class Padded(nn.Module):
-    """Uneven pads, which torch writes as a pad before the layer.
+    """Pads that torch's layer does not take, as a pad before it: uneven ones, and long ones.
 
     ``sizes`` cuts off windows that rounding up would start past the end.
     """
@@ -277,26 +277,32 @@ def _conv(layer: W.Conv, given: tuple[int, ...]) -> nn.Module:
     return Padded(conv, layer.pads, 0.0, sizes)
 
 
+def _pads_itself(layer: W.MaxPool | W.AveragePool) -> bool:
+    """Whether torch's pooling takes these pads: even ones of half the kernel at most."""
+    top, left = layer.pads[:2]
+    return _even(layer.pads) and 2 * top <= layer.kernel[0] and 2 * left <= layer.kernel[1]
+
+
 def _max_pool(layer: W.MaxPool, given: tuple[int, ...]) -> nn.Module:
-    even = _even(layer.pads)
+    native = _pads_itself(layer)
     pool = nn.MaxPool2d(
-        layer.kernel, layer.stride, layer.pads[:2] if even else 0, ceil_mode=layer.ceil_mode
+        layer.kernel, layer.stride, layer.pads[:2] if native else 0, ceil_mode=layer.ceil_mode
     )
-    if even:
+    if native:
         return pool
     return Padded(pool, layer.pads, float("-inf"), _pooled(layer, given))
 
 
 def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> nn.Module:
-    even = _even(layer.pads)
+    native = _pads_itself(layer)
     pool = nn.AvgPool2d(
         layer.kernel,
         layer.stride,
-        layer.pads[:2] if even else 0,
+        layer.pads[:2] if native else 0,
         ceil_mode=layer.ceil_mode,
         count_include_pad=layer.count_include_pad,
     )
-    if even:
+    if native:
         return pool
     kind = Padded if layer.count_include_pad else UncountedAverage
     return kind(pool, layer.pads, 0.0, _pooled(layer, given))

@@ -195,17 +195,21 @@ def clip(network: nn.Module, limit: float) -> None:
 
 
 def make_optimizer(optimizer: W.Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """torch's optimizers are as the workload defines them: see dlb.workload.training."""
+    """torch's optimizers are as the workload defines them: see dlb.workload.training.
+
+    A group may be empty, where torch refuses an empty list: a model may have nothing to train.
+    """
+    groups = [{"params": parameters}]
     if isinstance(optimizer, W.Adam):
         return torch.optim.Adam(
-            parameters,
+            groups,
             lr=optimizer.learning_rate,
             betas=(optimizer.beta1, optimizer.beta2),
             eps=optimizer.epsilon,
             weight_decay=optimizer.weight_decay,
         )
     return torch.optim.SGD(
-        parameters,
+        groups,
         lr=optimizer.learning_rate,
         momentum=optimizer.momentum,
         # Without momentum the two are one, and torch refuses the second name for it.

@@ -1,0 +1,153 @@
+"""ONNX's own backend tests on adapters: what passes, what dlb's layers do not cover, what fails.
+
+    python benchmarks/onnx_backend.py torch tf mxnet chainer
+
+Runs ``onnx.backend.test.BackendTest`` with ``dlb.onnx_backend``: the tests of single operators, the
+simple models, those converted from PyTorch, and the networks of the model zoo that are in the onnx
+package. Nothing is downloaded. Prints a table of counts, and the reasons of what is not covered.
+
+``-k TEXT`` runs the tests whose names match alone (a regular expression).
+
+Ends with 1 when a test fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from onnx.backend.test import BackendTest
+from rich.console import Console
+from rich.progress import track
+
+import dlb
+
+KINDS = {
+    "OnnxBackendNodeModelTest": "operators",
+    "OnnxBackendSimpleModelTest": "simple models",
+    "OnnxBackendPyTorchConvertedModelTest": "converted from PyTorch, layers",
+    "OnnxBackendPyTorchOperatorModelTest": "converted from PyTorch, operators",
+    "OnnxBackendRealModelTest": "networks of the model zoo",
+}
+SHOWN = 12
+
+
+def main() -> int:
+    """Run, print, and tell by the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("adapters", nargs="+", metavar="ADAPTER")
+    parser.add_argument("-k", default="", metavar="TEXT", help="only tests of matching names")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ONNX_HOME"] = folder
+        for adapter in asked.adapters:
+            began = time.perf_counter()
+            found[adapter] = run(adapter, asked.k)
+            print(f"{adapter}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    print_counts(found)
+    print_reasons(found[asked.adapters[0]], asked.adapters[0])
+    failed = False
+    for adapter, result in found.items():
+        for test, text in (*result.failures, *result.errors):
+            failed = True
+            print(f"\n{adapter}: {test}\n{text}")
+    return int(failed)
+
+
+class Result(unittest.TestResult):
+    """Keeps what passed, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed: list[unittest.TestCase] = []
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self.passed.append(test)
+
+
+def run(adapter: str, matching: str) -> Result:
+    """Every test on one adapter, in one worker process."""
+    backend = dlb.onnx_backend(adapter)
+    # The runner would skip what is not compatible without a word; preparing it says why.
+    backend.is_compatible = classmethod(lambda cls, *_: True)
+    suite = BackendTest(backend, __name__).test_suite
+    tests = [
+        test
+        for test in _tests(suite)
+        if not test.id().endswith("_cuda") and re.search(matching, test.id())
+    ]
+    result = Result()
+    with np.errstate(all="ignore"):
+        for test in track(tests, adapter, console=Console(stderr=True)):
+            test.run(result)
+    backend.worker.close()
+    return result
+
+
+def _tests(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
+    for each in suite:
+        if isinstance(each, unittest.TestSuite):
+            yield from _tests(each)
+        else:
+            yield each
+
+
+def print_counts(found: dict[str, Result]) -> None:
+    """A row for each kind of tests, and for each adapter what passed."""
+    first = next(iter(found.values()))
+    print(f"| tests | in all | {' | '.join(found)} | not covered | failed |")
+    print(f"|---|---|{'---|' * len(found)}---|---|")
+    for kind, title in KINDS.items():
+        parts = {
+            name: (
+                _of(kind, result.passed),
+                _of(kind, [test for test, _ in result.skipped]),
+                _of(kind, [test for test, _ in (*result.failures, *result.errors)]),
+            )
+            for name, result in found.items()
+        }
+        passed, skipped, failed = zip(*parts.values())
+        total = passed[0] + skipped[0] + failed[0]
+        if total:
+            print(
+                f"| {title} | {total} | {' | '.join(map(str, passed))} | {_span(skipped)} "
+                f"| {_span(failed)} |"
+            )
+    print(f"\n{first.testsRun} tests")
+
+
+def _of(kind: str, tests: list[unittest.TestCase]) -> int:
+    return sum(type(test).__name__ == kind for test in tests)
+
+
+def _span(counts: tuple[int, ...]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def print_reasons(result: Result, adapter: str) -> None:
+    """Why tests are not covered, without the names of nodes and values, the commonest first."""
+    reasons = Counter(
+        re.sub(r"(node|input|output|layer)? ?'[^']*'( \[[^]]*\])?", r"\1", reason)
+        for _, reason in result.skipped
+    )
+    print(f"\nNot covered, on {adapter}:\n\n| | |\n|---|---|")
+    for reason, count in reasons.most_common(SHOWN):
+        print(f"| {count} | {reason} |")
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(SHOWN))
+    print(f"| {rest} | {len(reasons) - SHOWN} other reasons |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

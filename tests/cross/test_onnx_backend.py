@@ -1,0 +1,61 @@
+"""ONNX's own backend tests on every adapter: a subset that takes seconds."""
+
+from __future__ import annotations
+
+import unittest
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from onnx.backend.test import BackendTest
+
+import dlb
+from conftest import ADAPTERS
+
+#: Covered by layers.
+PASS = {
+    "NodeModel": """
+        averagepool_2d_ceil averagepool_2d_pads averagepool_2d_pads_count_include_pad
+        basic_conv_with_padding batchnorm_epsilon conv_with_strides_and_asymmetric_padding
+        gemm_transposeB maxpool_2d_ceil maxpool_2d_pads
+        maxpool_2d_same_lower relu tanh
+    """,
+    "PyTorchConvertedModel": "Conv2d_groups Conv2d_padding Linear MaxPool2d ReLU",
+    "SimpleModel": "single_relu_model",
+}
+#: Not covered, of which nothing must be tried.
+SKIP = {"NodeModel": "abs leakyrelu lstm_defaults xor2d"}
+
+
+@pytest.fixture(scope="module")
+def runner(home: Path) -> Iterator[BackendTest]:
+    """Every test, made once, since that alone takes seconds."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("DLB_HOME", str(home))
+        yield BackendTest(dlb.onnx_backend(ADAPTERS[0]), __name__)
+
+
+def named(runner: BackendTest, names: dict[str, str]) -> Iterator[unittest.TestCase]:
+    cases = runner.test_cases
+    for kind, words in names.items():
+        for word in words.split():
+            yield cases[f"OnnxBackend{kind}Test"](f"test_{word}_cpu")
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_what_layers_cover_passes_and_what_they_do_not_is_skipped(
+    adapter: str, runner: BackendTest
+) -> None:
+    runner.backend = dlb.onnx_backend(adapter)
+    covered, others = unittest.TestResult(), unittest.TestResult()
+    for test in named(runner, PASS):
+        test.run(covered)
+    for test in named(runner, SKIP):
+        test.run(others)
+    runner.backend.worker.close()
+    wrong = [*covered.failures, *covered.errors, *others.failures, *others.errors]
+    assert not wrong, "\n".join(text for _, text in wrong)
+    assert not covered.skipped
+    assert len(others.skipped) == others.testsRun
