@@ -196,6 +196,15 @@ class Erf(_Operator):
         return (_erf(x).astype(x.dtype, copy=False),)
 
 
+class Gelu(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        if self.given("approximate", "none") in ("tanh", b"tanh"):
+            bent = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+        else:
+            bent = _erf(x / math.sqrt(2))
+        return ((0.5 * x * (1 + bent)).astype(x.dtype),)
+
+
 class ReduceMean(_Operator):
     """Mean over axes that are an attribute (before opset 18) or an input."""
 
