@@ -73,8 +73,12 @@ def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
     same(tmp_path / "model.onnx", MODELS[name], weights)
 
 
+#: They say the same in several ways, and come back in one of them: see test_imported_parts.py.
+PARTS = {"gather", "pad", "select", "slice"}
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(model=models(frozenset(W.layer_types())))
+@given(model=models(frozenset(set(W.layer_types()) - PARTS)))
 def test_any_canonical_graph_is_read(
     model: W.Model, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

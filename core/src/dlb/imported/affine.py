@@ -73,6 +73,11 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
         return held
     if nothing:
         return held
+    # A sequence of one step: what is added to it is a table of one row.
+    one = len(shape) == 3 and shape[1] == 1
+    table = position_embedding(walk, node, name, constant) if one else None
+    if table is not None:
+        return table
     if len(shape) != 4:
         raise NotCovered(
             f"{called(node)}: scales or shifts features, which only a linear layer or a batch "
