@@ -286,6 +286,7 @@ class TiedDense(K.Layer):
     def __init__(self, table: K.Embedding, use_bias: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.table, self.use_bias = table, use_bias
+        self.kernel = None  # the table's
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.bias = None
@@ -467,8 +468,6 @@ def _factor(layer: W.AveragePool, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _linear_places(layer: W.Linear, given: Given) -> Mapping[str, Place]:
-    if layer.tied_to:
-        return {"bias": Place("bias")}
     # A row of the canonical weight is ordered as a sample is.
     weight = Place(
         "kernel",

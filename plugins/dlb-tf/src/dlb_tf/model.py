@@ -64,7 +64,7 @@ class Network:
     def _place(self, name: str, layer: keras.Layer, places: Mapping[str, Place]) -> None:
         for parameter, place in places.items():
             variable = attrgetter(place.attribute)(layer)
-            if variable is not None:  # a layer without a bias
+            if variable is not None:  # a layer without a bias, or a tied one
                 self.places[f"{name}.{parameter}"] = (variable, place)
 
     def select(self, names: Sequence[str]) -> keras.Model:
