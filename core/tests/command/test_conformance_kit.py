@@ -193,7 +193,7 @@ def test_models_of_ports_have_to_be_given(run_pytest: Pytest) -> None:
     ended = run_pytest("--pyargs", "dlb.conformance.test_ports", "--adapter", "example")
     assert ended.returncode == 1
     assert "give them with --port-models FILE" in ended.stdout
-    assert table(ended) == {"other tests": [0, 12, 0, 0]}
+    assert table(ended) == {"other tests": [0, 14, 0, 0]}
 
 
 def test_an_adapter_without_the_hook_is_skipped(run_pytest: Pytest, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_adapter_without_the_hook_is_skipped(run_pytest: Pytest, tmp_path: Pa
     words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "plain", "-rs")
     ended = run_pytest(*words, *PORTS)
     assert ended.returncode == 0
-    assert table(ended) == {"other tests": [0, 0, 0, 24]}
+    assert table(ended) == {"other tests": [0, 0, 0, 28]}
     assert "adapter 'example' does not implement dlb_adopt_model" in ended.stdout
 
 
