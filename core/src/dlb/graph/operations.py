@@ -252,6 +252,10 @@ def _lstm(
     return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
 
 
+#: What stands before the first layer.
+_INPUT = Operation("input", "Input", {}, ())
+
+
 def _arithmetic(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
@@ -276,15 +280,16 @@ def _arithmetic(
         table = _position_table(reader, live[0], constant)
         if table is not None:
             return reader.make(node, "PositionEmbedding", {"table": table}, live, math.prod(table))
-    if len(live) != 1 or len(node.input) != 2 or reader.source[live[0]] < 0:
+    if len(live) != 1 or len(node.input) != 2:
         return other(reader, node, given, place, output)
     index = 1 if node.input[0] == live[0] else 0
     constant = np.asarray(reader.trace.constant(node, index))
-    before = reader.found[reader.source[live[0]]]
+    source = reader.source[live[0]]
+    before = reader.found[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
-    pooling = reader.trace.producers[live[0]]
-    if scales and pooling.op_type == "AveragePool":
+    pooling = reader.trace.producers.get(live[0])
+    if scales and pooling is not None and pooling.op_type == "AveragePool":
         scale = constant if node.op_type == "Mul" else 1 / constant
         found_pool = rescaled_pool(reader, pooling, scale)
         if found_pool is not None:
