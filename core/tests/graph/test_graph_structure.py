@@ -347,19 +347,21 @@ def test_padding_and_bias_are_seen_through_layouts():
     assert found.differences[0].what == "operator"
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["of the input", "of a layer"])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_a_batch_normalisation_written_out_is_seen_whatever_its_channels(channels):
+def test_a_batch_normalisation_written_out_is_seen_whatever_its_channels(channels, first):
     """As TensorFlow writes it: a scale, then a shift."""
     numbers = [(name, np.full((1, channels, 1, 1), 0.5, np.float32)) for name in ("s", "b")]
+    before = [] if first else [Tanh()]
     nodes = [
-        helper.make_node("Tanh", ["x"], ["first"]),
-        helper.make_node("Mul", ["first", "s"], ["scaled"]),
+        *(helper.make_node("Tanh", ["x"], ["before"]) for _ in before),
+        helper.make_node("Mul", ["before" if before else "x", "s"], ["scaled"]),
         helper.make_node("Add", ["scaled", "b"], ["y"]),
     ]
     exported = written(nodes, weights=numbers, shape=(channels, 9, 9))
-    canonical = maps(Tanh(), BatchNorm(), shape=(channels, 9, 9))
+    canonical = maps(*before, BatchNorm(), shape=(channels, 9, 9))
     assert compare_structure(canonical, exported).equal
-    assert not compare_structure(maps(Tanh(), Tanh(), shape=(channels, 9, 9)), exported).equal
+    assert not compare_structure(maps(*before, Tanh(), shape=(channels, 9, 9)), exported).equal
 
 
 @pytest.mark.parametrize("counted", [True, False])

@@ -13,7 +13,7 @@ from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import padding_of, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
-from dlb.graph.trace import Trace, trace
+from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.graph.window_rules import conv, pool, rescaled_pool
 
 __all__ = ["Operation", "operations", "reader_of"]
@@ -289,8 +289,14 @@ def _arithmetic(
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
     pooling = reader.trace.producers.get(live[0])
+    scale = 1 / constant if scales and node.op_type == "Div" else constant
+    if pooling is not None and pooling.op_type == "Transpose":
+        order = attributes_of(pooling).get("perm", ())
+        if scale.ndim <= len(order):
+            whole = scale.reshape((1,) * (len(order) - scale.ndim) + scale.shape)
+            scale = whole.transpose(np.argsort(order))
+            pooling = reader.trace.producers.get(pooling.input[0])
     if scales and pooling is not None and pooling.op_type == "AveragePool":
-        scale = constant if node.op_type == "Mul" else 1 / constant
         found_pool = rescaled_pool(reader, pooling, scale)
         if found_pool is not None:
             meaning, value = found_pool
