@@ -181,13 +181,9 @@ def part_by_one_slice(w: Writer) -> None:
     w("Slice", "x", np.array([-5, 1]), np.array([-1, 4]), np.array([2, 1]), np.array([2, 1]))
 
 
-def part_by_a_slice_and_a_gather(w: Writer) -> None:
-    w(
-        "Gather",
-        w("Slice", "x", np.array([1]), np.array([4]), np.array([1])),
-        np.array([1, 3]),
-        axis=2,
-    )
+def part_by_a_slice_and_a_gather(w: Writer, last: int = 3) -> None:
+    rows = w("Slice", "x", np.array([1]), np.array([4]), np.array([1]))
+    w("Gather", rows, np.array([1, last]), axis=2)
 
 
 def part_of_the_transposed(w: Writer) -> None:
@@ -196,12 +192,7 @@ def part_of_the_transposed(w: Writer) -> None:
 
 
 def part_by_other_places(w: Writer) -> None:
-    w(
-        "Gather",
-        w("Slice", "x", np.array([1]), np.array([4]), np.array([1])),
-        np.array([1, 2]),
-        axis=2,
-    )
+    part_by_a_slice_and_a_gather(w, last=2)
 
 
 def padded(w: Writer) -> None:
