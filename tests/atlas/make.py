@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 from dlb import environments
-from dlb.errors import DlbError
+from dlb.errors import DlbError, EnvironmentMissing
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "atlas.md"
@@ -120,7 +120,12 @@ def measure(divergences: Divergences) -> tuple[Sizes, Mapping[str, Mapping[str, 
             for name, one in divergences.items()
             if framework in one.frameworks
         }
-        found = run(str(environments.find(framework).python), scripts, distributions)
+        environment = environments.find(framework)
+        if environment is None:
+            raise EnvironmentMissing(
+                f"adapter '{framework}' has no environment; make it with: dlb env create {framework}"
+            )
+        found = run(str(environment.python), scripts, distributions)
         versions[framework] = found["versions"]
         for name, printed in found["printed"].items():
             sizes[name, framework] = size(name, np.array(printed), np.array(true[name]))
