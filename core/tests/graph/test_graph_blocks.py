@@ -63,12 +63,14 @@ class Writer:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def canonical(layer) -> onnx.ModelProto:
-    model = Model(input=Input(shape=(4, FEATURES)), nodes=(Node(name="it", layer=layer),))
+def canonical(*layers) -> onnx.ModelProto:
+    nodes = (Node(name=f"it{place or ''}", layer=layer) for place, layer in enumerate(layers))
+    model = Model(input=Input(shape=(4, FEATURES)), nodes=tuple(nodes))
     return canonical_graph(model, initial_weights(model, 0))
 
 
 SCALE, BIAS = np.linspace(0.5, 2, FEATURES), np.linspace(-1, 1, FEATURES)
+TABLE = np.linspace(-2, 3, 4 * FEATURES).reshape(4, FEATURES) ** 2
 HALF, ROOT = 0.5, math.sqrt(2)
 
 
@@ -79,14 +81,14 @@ def norm_by_root(w: Writer, epsilon: float = 1e-3) -> None:
     w("Add", w("Mul", normal, SCALE), BIAS)
 
 
-def norm_by_reciprocal(w: Writer, epsilon: float = 1e-3) -> None:
+def norm_by_reciprocal(w: Writer, epsilon: float = 1e-3, bias: np.ndarray = BIAS) -> None:
     """Scaled before it is moved, as Keras does."""
     mean = w("ReduceMean", "x", axes=[2])
     moved = w("Sub", "x", mean)
     variance = w("ReduceMean", w("Mul", moved, moved), axes=[2])
     inverse = w("Reciprocal", w("Sqrt", w("Add", epsilon, variance)))
     scale = w("Mul", inverse, SCALE)
-    rest = w("Add", w("Mul", w("Neg", mean), scale), BIAS)
+    rest = w("Add", w("Mul", w("Neg", mean), scale), bias)
     w("Add", w("Mul", "x", scale), rest)
 
 
@@ -359,4 +361,52 @@ def test_another_epsilon_is_named(write: Callable[[Writer, float], None]) -> Non
     writer = Writer()
     write(writer, 1e-5)
     (found,) = compare_structure(canonical(NORM), writer.model()).differences
+    assert str(found).startswith("layer 'it': epsilon: expected 0.001, found 1e-05")
+
+
+def norm_and_table(w: Writer, epsilon: float = 1e-3) -> None:
+    """The bias and the table added up, as tf2onnx does."""
+    norm_by_reciprocal(w, epsilon, BIAS + TABLE)
+
+
+def norm_then_table(w: Writer, epsilon: float = 1e-3) -> None:
+    norm_by_reciprocal(w, epsilon)
+    w("Add", w.nodes[-1].output[0], TABLE)
+
+
+def norm_and_a_number_each(w: Writer, epsilon: float = 1e-3) -> None:
+    """What is added differs between samples, so it is no table."""
+    norm_by_reciprocal(w, epsilon)
+    w("Add", w.nodes[-1].output[0], w("Mul", "x", TABLE))
+
+
+@pytest.mark.parametrize("write", [norm_and_table, norm_then_table])
+@pytest.mark.parametrize("tables", [1, 2])
+def test_tables_may_be_in_what_is_added_before(
+    write: Callable[[Writer, float], None], tables: int
+) -> None:
+    writer = Writer()
+    write(writer)
+    wanted = canonical(NORM, *(PositionEmbedding(),) * tables)
+    found = compare_structure(wanted, writer.model())
+    assert found.equal, [str(each) for each in found.differences]
+    assert [each.kind for each in operations(writer.model())] == [
+        "LayerNormalization",
+        "PositionEmbedding",
+    ]
+
+
+def test_a_table_that_is_not_there_or_not_wanted_is_a_difference() -> None:
+    alone, both, others = Writer(), Writer(), Writer()
+    norm_by_reciprocal(alone)
+    norm_and_table(both)
+    norm_and_a_number_each(others)
+    table = PositionEmbedding()
+    assert not compare_structure(canonical(NORM, table), alone.model()).equal
+    assert not compare_structure(canonical(NORM), both.model()).equal
+    assert not compare_structure(canonical(table, NORM), both.model()).equal
+    assert not compare_structure(canonical(NORM, table), others.model()).equal
+    different = Writer()
+    norm_and_table(different, 1e-5)
+    (found,) = compare_structure(canonical(NORM, table), different.model()).differences
     assert str(found).startswith("layer 'it': epsilon: expected 0.001, found 1e-05")

@@ -157,7 +157,33 @@ def conv(output: str = "c", **attributes: object) -> onnx.NodeProto:
     return node("Conv", ["x", "w", "b"], [output], **{"pads": [1, 1, 1, 1], **attributes})
 
 
+def normalised() -> list[onnx.NodeProto]:
+    """Of x [N, 4, 6], to h; what is added last may be a table."""
+    return [
+        node("ReduceMean", ["x"], ["mean"], axes=[2]),
+        node("Sub", ["x", "mean"], ["moved"]),
+        node("Mul", ["moved", "moved"], ["squares"]),
+        node("ReduceMean", ["squares"], ["variance"], axes=[2]),
+        node("Add", ["variance", "epsilon"], ["sum"]),
+        node("Sqrt", ["sum"], ["deviation"]),
+        node("Div", ["scale", "deviation"], ["factor"]),
+        node("Mul", ["x", "factor"], ["scaled"]),
+        node("Mul", ["mean", "factor"], ["lost"]),
+        node("Sub", ["added", "lost"], ["rest"]),
+        node("Add", ["scaled", "rest"], ["h"]),
+    ]
+
+
 WRITTEN = {
+    "a normalisation and a table of positions added up": (
+        before_head(
+            normalised(),
+            {"epsilon": np.float32(1e-3), "scale": real(6), "added": real(1, 4, 6)},
+            24,
+            shape=("N", 4, 6),
+        ),
+        ["layer_norm", "position_embedding", *TAIL],
+    ),
     "Gemm transB, alpha, beta": (
         graph(
             [node("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=0.3)],

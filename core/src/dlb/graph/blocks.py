@@ -63,6 +63,8 @@ class Block:
         starts: names of the values that they read.
         meant: constants of the formula by name, as it has them: in a file they are rounded.
         weights: of a normalisation, ``scale`` and ``bias`` [features].
+        table: [T, features] that is added to every sequence that a normalisation gives; its bias is
+            in it.
         places: of attention, int64 in the shape of the last value: where each number lies in what
             the heads give one after another, [N, T, features].
     """
@@ -73,6 +75,7 @@ class Block:
     parameters: int = 0
     meant: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Array] = field(default_factory=dict)
+    table: Array | None = None
     places: Array | None = None
 
 
@@ -93,9 +96,11 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
     """The normalisation over the last axis, scaled and moved, that ends in a node, or None.
 
     Epsilon is one of the numbers that its operators read; scale and bias follow from what they
-    give, for each feature from many rows.
+    give, for each feature from many rows. Exporters add up constants: a bias may hold a table of
+    positions as well, and is then another at each of them.
     """
     random = np.random.default_rng(0)
+    live = all(name in trace.live for name in end.input)
     for start, nodes in _blocks(trace, end, _OF_NORM, _MEANS):
         shape = trace.values[start].shape
         constants = _constants(trace, nodes)
@@ -113,7 +118,15 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
             deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
             normal = (x - x.mean(axis=1, keepdims=True)) / deviation
             scale, bias = _fitted(normal, found)
-            if _near(found, scale * normal + bias):
+            table, tables = None, []
+            if live and len(shape) == 3 and not _near(found, scale * normal + bias):
+                at_positions = (each.reshape(-1, *shape[1:]) for each in (normal, found))
+                scales, table = _fitted(*at_positions)
+                scale, bias = scales.mean(axis=0), np.zeros(shape[-1])
+                sized = (each for each in constants.values() if each.size == table.size)
+                tables = [each.reshape(table.shape) for each in sized]
+            moved = bias if table is None else np.tile(table, (len(found) // len(table), 1))
+            if _near(found, scale * normal + moved):
                 vectors = [each.ravel() for each in constants.values() if each.size == shape[-1]]
                 attributes = {"features": shape[-1], "epsilon": six_digits(epsilon)}
                 return Block(
@@ -123,6 +136,7 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
                     sum(each.size for each in vectors),
                     _meant(trace, nodes, (epsilon, 1 / shape[-1])),
                     {"scale": _exact(scale, vectors), "bias": _exact(bias, vectors)},
+                    None if table is None else _exact(table, tables),
                 )
     return None
 
@@ -232,7 +246,7 @@ def _gelu_by_tanh(x: Array) -> Array:
 
 
 def _fitted(normal: Array, found: Array) -> tuple[Array, Array]:
-    """The scale and bias [features] that bring ``normal`` [rows, features] nearest ``found``."""
+    """The scale and bias [...] that bring ``normal`` [rows, ...] nearest ``found``."""
     middle, centre = normal.mean(axis=0), found.mean(axis=0)
     spread = ((normal - middle) ** 2).sum(axis=0)
     scale = ((normal - middle) * (found - centre)).sum(axis=0) / spread

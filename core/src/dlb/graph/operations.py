@@ -264,7 +264,19 @@ def _arithmetic(
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
     if block is not None:
         reader.blocks[output] = block
-        return reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
+        made = reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
+        if block.table is None:
+            return made
+        made.attributes["elements"] = reader.trace.elements(output)
+        reader.found.append(made)
+        last = {"table": block.table.shape}
+        return replace(
+            made,
+            kind="PositionEmbedding",
+            attributes=last,
+            inputs=(len(reader.found) - 1,),
+            parameters=block.table.size,
+        )
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]

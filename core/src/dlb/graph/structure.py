@@ -62,6 +62,8 @@ def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) 
     pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
         pairs.append((_folded(wanted), found))
+    if any(_is_table(each) for each in wanted):
+        pairs += [(_summed(a), _summed(b)) for a, b in list(pairs)]
     if written_out:
         pairs += [(_without_epsilon(a), _without_epsilon(b)) for a, b in list(pairs)]
     compared = [_compare(a, b, wanted) for a, b in pairs]
@@ -133,6 +135,31 @@ def _hashes(graph: Sequence[Operation]) -> Counter[str]:
 
 def _is_norm(operation: Operation) -> bool:
     return operation.kind == "BatchNormalization"
+
+
+def _is_table(operation: Operation) -> bool:
+    return operation.kind == "PositionEmbedding"
+
+
+def _summed(graph: Sequence[Operation]) -> list[Operation]:
+    """Each table of positions taken into the one that it alone reads, and the bias of a layer
+    normalisation into the table that alone reads it: exporters add up constants."""
+    readers = Counter(place for each in graph for place in each.inputs)
+    made: list[Operation] = []
+    moved: dict[int, int] = {}
+    for place, each in enumerate(graph):
+        before = each.inputs[0] if each.inputs else -1
+        if _is_table(each) and before >= 0 and readers[before] == 1:
+            into = made[moved[before]]
+            if _is_table(into):
+                moved[place] = moved[before]
+                continue
+            if into.kind == "LayerNormalization":
+                scale = into.attributes["features"]
+                made[moved[before]] = replace(into, parameters=min(into.parameters, scale))
+        moved[place] = len(made)
+        made.append(replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs)))
+    return made
 
 
 def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:

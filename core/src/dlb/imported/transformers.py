@@ -6,6 +6,7 @@ Those that are written out were recognised by the numbers that they give
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,8 +69,13 @@ def layer_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         weights[name] = np.empty(len(order))
         weights[name][order] = each
     made = walk.add(node, L.LayerNorm(epsilon=epsilon), [source], shape, weights)
-    places = rows[:, None] * len(order) + order
-    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), shape)
+    places = (rows[:, None] * len(order) + order).reshape(walk.trace.values[node.output[0]].shape)
+    if block is None or block.table is None:
+        return arranged(made, places, shape)
+    whole = np.empty(math.prod(shape))
+    whole[places.ravel()] = np.broadcast_to(block.table, places.shape).ravel()
+    weights = {"weight": whole.reshape(shape)[0]}
+    return arranged(walk.add(node, L.PositionEmbedding(), [made], shape, weights), places, shape)
 
 
 def _start(walk: Walk, block: Block) -> str:
