@@ -80,6 +80,31 @@ def test_gated_recurrent_units_are_proven(verify: Verify) -> None:
     assert bias == {"from": "gru.bias_ih_l0 | gru.bias_hh_l0", "to": "gru.bias"}
 
 
+SEQUENCE = ("--input-shape", "7,8")
+
+
+@pytest.mark.parametrize("models", [("torch", "tf"), ("tf", "torch")])
+def test_attention_is_proven_between_its_native_layers(
+    verify: Verify, models: tuple[str, str]
+) -> None:
+    document = verify(*[f"{one}:encoder" for one in models], status=0, words=SEQUENCE)
+    assert document["proven"]
+    pairs = {(one["from"], one["to"]) for one in document["weights"][models[1]]}
+    native = ("0.self_attn.in_proj_weight", "{0}.query.kernel | {0}.key.kernel | {0}.value.kernel")
+    names = native[0], native[1].format("encoder.attention")
+    assert (names if models[0] == "torch" else names[::-1]) in pairs
+
+
+def test_attention_with_steps_first_is_proven(verify: Verify) -> None:
+    words = (*SEQUENCE, "--layout", "torch=TNC")
+    assert verify("tf:attends", "torch:attends", status=0, words=words)["proven"]
+
+
+def test_a_normalisation_after_the_attention_is_named(verify: Verify) -> None:
+    document = verify("tf:encoder", "torch:post_norm", status=1, words=SEQUENCE)
+    assert "norm1" in rung(document, "layers", "torch")["detail"]
+
+
 #: The kind of error, the reference, the model that has it, and what must be told of its place.
 ERRORS = [
     (

@@ -93,14 +93,21 @@ def summed(place: Place, first: str, second: str) -> Way:
     return Way((first, second), canonical, native, lambda arrays: place.to_canonical(arrays[0]))
 
 
-def stacked(attributes: Sequence[str]) -> Way:
-    """Attributes that lie one after another on the first axis of the canonical parameter."""
+def stacked(attributes: Sequence[str], place: Place | None = None) -> Way:
+    """Attributes that lie one after another on the first axis of the canonical parameter.
+
+    Args:
+        place: the two ways across for each of them; as they are when left out.
+    """
 
     def canonical(arrays: Sequence[Array]) -> Array:
-        return np.concatenate(arrays)
+        return np.concatenate([place.to_canonical(one) if place else one for one in arrays])
 
-    count = len(attributes)
-    return Way(tuple(attributes), canonical, lambda array: np.split(array, count), canonical, " | ")
+    def native(array: Array) -> Sequence[Array]:
+        parts = np.split(array, len(attributes))
+        return [place.to_native(one) if place else one for one in parts]
+
+    return Way(tuple(attributes), canonical, native, canonical, " | ")
 
 
 def gru_ways(

@@ -50,6 +50,40 @@ def gated():
     return keras.Sequential([layers.GRU(5, return_sequences=True), layers.Dense(3)])
 
 
+class Encoder(layers.Layer):
+    """torch's TransformerEncoderLayer(8, 2, 16), normalised before each part."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = (layers.LayerNormalization(epsilon=1e-5) for _ in range(2))
+        self.attention = layers.MultiHeadAttention(2, 4)
+        self.hidden = layers.Dense(16, activation="relu")
+        self.back = layers.Dense(8)
+
+    def call(self, x):
+        normal = self.norm1(x)
+        x = x + self.attention(normal, normal)
+        return x + self.back(self.hidden(self.norm2(x)))
+
+
+def encoder():
+    return keras.Sequential([Encoder(), layers.Dense(3)])
+
+
+class Attends(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.attention = layers.MultiHeadAttention(2, 4, use_bias=False)
+        self.out = layers.Dense(3)
+
+    def call(self, x):
+        return self.out(self.attention(x, x))
+
+
+def attends():
+    return Attends()
+
+
 def text():
     return keras.Sequential([layers.Embedding(50, 8), layers.LSTM(12), layers.Dense(4)])
 

@@ -121,6 +121,34 @@ def gated():
     return Gated()
 
 
+def encoder(norm_first=True):
+    """torch's own layer, in evaluation as one fused operator where nothing looks on."""
+    return nn.Sequential(
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=norm_first),
+        nn.Linear(8, 3),
+    )
+
+
+def post_norm():
+    return encoder(norm_first=False)
+
+
+class Attends(nn.Module):
+    """Steps first, without biases."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, bias=False)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.attention(x, x, x, need_weights=False)[0].transpose(0, 1))
+
+
+def attends():
+    return Attends()
+
+
 def image():
     return Image()
 

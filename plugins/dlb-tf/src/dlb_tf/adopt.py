@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 from keras import layers as K
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, held, plain, tensors, words
+from dlb.adoption import Held, NativeModel, Way, held, plain, stacked, tensors, words
 from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_tf.layers import TABLE, Given, Place
@@ -62,6 +63,34 @@ def _gru_ways(layer: K.Layer) -> Mapping[str, Way]:
     }
 
 
+def _attention_ways(layer: K.Layer) -> Mapping[str, Way]:
+    """The maps of queries, keys and values one below the other; if they are of one size."""
+    maps = [f"_{name}_dense" for name in ("query", "key", "value")]
+    of_input = [attrgetter(f"{name}.kernel")(layer) for name in maps]
+    if len({tuple(kernel.shape) for kernel in of_input}) > 1:
+        return {}
+    kernel, bias = of_input[0].shape, tuple(of_input[0].shape[1:])
+    last = layer._output_dense.kernel.shape
+    return {
+        "input_weight": stacked(
+            [f"{name}.kernel" for name in maps],
+            Place("kernel", lambda w: w.T.reshape(kernel), lambda w: w.reshape(len(w), -1).T),
+        ),
+        "input_bias": stacked(
+            [f"{name}.bias" for name in maps],
+            Place("bias", lambda b: b.reshape(bias), lambda b: b.ravel()),
+        ),
+        "output_weight": plain(
+            Place(
+                "_output_dense.kernel",
+                lambda w: w.T.reshape(last),
+                lambda w: w.reshape(-1, w.shape[-1]).T,
+            )
+        ),
+        "output_bias": plain(Place("_output_dense.bias")),
+    }
+
+
 #: By the type of a layer: the layer type that it is, and where its parameters are.
 KNOWN: dict[type[K.Layer], tuple[str, Callable[[K.Layer], Mapping[str, Way]]]] = {
     K.Dense: ("linear", _of(W.Linear)),
@@ -75,6 +104,7 @@ KNOWN: dict[type[K.Layer], tuple[str, Callable[[K.Layer], Mapping[str, Way]]]] =
     K.Embedding: ("embedding", _of(W.Embedding)),
     K.LSTM: ("lstm", _of(W.LSTM)),
     K.GRU: ("gru", _gru_ways),
+    K.MultiHeadAttention: ("attention", _attention_ways),
 }
 #: Layers that leave the order of axes as it was.
 ELEMENTWISE = (
@@ -140,16 +170,20 @@ class AdoptedKeras(NativeModel):
             inner = {id(variable) for one in _inside(layer) for variable in one.weights}
             own = [v for v in layer.weights if id(v) not in inner and id(v) not in seen]
             seen |= {id(variable) for variable in own}
+            often = Counter(variable.name for variable in own)
+            called = {
+                id(v): v.name if often[v.name] == 1 else ".".join(v.path.split("/")[-2:])
+                for v in own
+            }
             for role, way in known(layer)[1].items():
-                (attribute,) = way.attributes
-                variable = attrgetter(attribute)(layer)
-                place = next((n for n, one in enumerate(own) if one is variable), None)
-                if place is not None:
-                    native = own.pop(place)
-                    yield held(name, role, native.trainable, {native.name: native}, way)
+                natives = [attrgetter(attribute)(layer) for attribute in way.attributes]
+                if {id(native) for native in natives} <= {id(variable) for variable in own}:
+                    own = [one for one in own if all(one is not native for native in natives)]
+                    named = {called[id(native)]: native for native in natives}
+                    yield held(name, role, natives[0].trainable, named, way)
             for variable in own:
                 if variable.dtype.startswith("float"):
-                    yield held(name, "", variable.trainable, {variable.name: variable})
+                    yield held(name, "", variable.trainable, {called[id(variable)]: variable})
 
     def read(self, native: keras.Variable) -> np.ndarray:
         return np.array(native.numpy())
@@ -190,7 +224,8 @@ class AdoptedKeras(NativeModel):
     ) -> Gradients:
         states = self._states()
         given = self._native(inputs)
-        variables = {id(one.natives[0]): one.natives[0].value for one in self.held if one.trained}
+        natives = [native for one in self.held if one.trained for native in one.natives]
+        variables = {id(native): native.value for native in natives}
         with tf.GradientTape() as tape:
             tape.watch(given)
             outputs = tensors(self.model(given, training=training), tf.is_tensor)

@@ -50,6 +50,18 @@ def _gru_ways(module: nn.Module) -> Mapping[str, Way]:
     return _every_layer(module, ways)
 
 
+def _attention_ways(module: nn.Module) -> Mapping[str, Way]:
+    """Queries, keys and values lie one below the other; nothing is known if they are kept apart."""
+    if module.in_proj_weight is None or module.bias_k is not None:
+        return {}
+    return {
+        "input_weight": plain(Place("in_proj_weight")),
+        "input_bias": plain(Place("in_proj_bias")),
+        "output_weight": plain(Place("out_proj.weight")),
+        "output_bias": plain(Place("out_proj.bias")),
+    }
+
+
 def _every_layer(module: nn.Module, ways: Callable[[str], Mapping[str, Way]]) -> Mapping[str, Way]:
     """Of every layer and direction of a recurrent module, by the end of its attributes' names."""
     if isinstance(module, nn.RNNCellBase):
@@ -78,6 +90,7 @@ KNOWN: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mapping[str, Way]]
     nn.LSTMCell: ("lstm", _lstm_ways),
     nn.GRU: ("gru", _gru_ways),
     nn.GRUCell: ("gru", _gru_ways),
+    nn.MultiheadAttention: ("attention", _attention_ways),
 }
 
 
@@ -130,10 +143,12 @@ class AdoptedModule(NativeModel):
     def _held(self) -> Iterator[Held]:
         seen: set[int] = set()
         for name, module in self.model.named_modules():
+            # The last map of an attention is a module in it, which is not called.
+            whole = isinstance(module, nn.MultiheadAttention)
             own = {
                 attribute: tensor
                 for attribute, tensor in [
-                    *module.named_parameters(recurse=False),
+                    *module.named_parameters(recurse=whole),
                     *module.named_buffers(recurse=False),
                 ]
                 if tensor.is_floating_point() and id(tensor) not in seen
@@ -251,7 +266,7 @@ class _Watch(TorchFunctionMode):
 
     def _end(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         self._active.pop()
-        steps_first = isinstance(module, (nn.LSTM, nn.GRU)) and not module.batch_first
+        steps_first = not getattr(module, "batch_first", True)
         self._note(self.names[module], given[0] if given else None, _first(output), steps_first)
 
     def __torch_function__(
