@@ -21,6 +21,7 @@ from dlb.workload import (
     BatchNorm,
     Conv,
     Embedding,
+    Flatten,
     GlobalAveragePool,
     Input,
     Linear,
@@ -241,7 +242,7 @@ def swapped_pool(model: Model) -> Model:
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_difference_is_found_at_its_layer(planted):
     name, change, layer, what, *values = PLANTED[planted]
-    found = compare_structure(graph_of(MODELS[name]), graph_of(change(MODELS[name])))
+    found = compare_structure(graph_of(MODELS[name]), graph_of(change(MODELS[name])), {})
     assert not found.equal
     first = found.differences[0]
     assert (first.layer, first.what) == (layer, what), [str(each) for each in found.differences]
@@ -516,3 +517,26 @@ def test_equal_weights_are_two_where_nothing_is_tied():
     table = np.random.default_rng(0).standard_normal((7, 5))
     found = compare_structure(graph_of(words("")), written_twice(table, table))
     assert found.equal and found.exported_parameters == 2 * 7 * 5 + 7
+
+
+def test_a_bias_of_zeros_may_be_left_out_by_an_exporter():
+    model = Model(
+        input=Input(shape=(2, 9, 9)),
+        nodes=(
+            Node(name="conv", layer=Conv(out_channels=3, kernel=(3, 3))),
+            Node(name="flat", layer=Flatten()),
+            Node(name="one", layer=Linear(out_features=4)),
+            Node(name="two", layer=Linear(out_features=5)),
+        ),
+    )
+    wanted = graph_of(model)
+    for layer in ("conv", "one"):
+        exported = graph_of(changed(model, layer, bias=False))
+        still = {f"{name}.bias": np.zeros(4) for name in ("conv", "one", "two")}
+        assert compare_structure(wanted, exported, still).equal
+        # It is not zeros, or nothing says that it is.
+        for known in ({**still, f"{layer}.bias": np.array([0, 1e-9])}, {}):
+            (found,) = compare_structure(wanted, exported, known).differences
+            assert (found.layer, found.what, found.found) == (layer, "bias", "False")
+        # One too many is no exporter's doing.
+        assert not compare_structure(exported, wanted, still).equal

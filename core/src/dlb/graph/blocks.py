@@ -133,7 +133,7 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
                     "LayerNormalization",
                     attributes,
                     (start,),
-                    sum(each.size for each in vectors),
+                    shape[-1] * (2 if table is None else 1),
                     _meant(trace, nodes, (epsilon, 1 / shape[-1])),
                     {"scale": _exact(scale, vectors), "bias": _exact(bias, vectors)},
                     None if table is None else _exact(table, tables),

@@ -137,11 +137,10 @@ def _linear(
     if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):
         return other(reader, node, given, place, output)
     shape = weight.shape if given.get("transB", 0) else weight.shape[::-1]
-    parameters = weight.size + (0 if bias is None else bias.size)
-    attributes = {"weight": shape, "bias": bias is not None}
-    made = reader.make(node, "Linear", attributes, parameters=parameters)
+    made = reader.make(node, "Linear", {"weight": shape, "bias": False}, parameters=weight.size)
     matrix = weight if given.get("transB", 0) else weight.T
-    return replace(made, matrix=matrix, matrix_name=reader.initializer(node.input[1]))
+    made = replace(made, matrix=matrix, matrix_name=reader.initializer(node.input[1]))
+    return made if bias is None else reader.biased(made, node.input[2])
 
 
 def _concat(
@@ -319,9 +318,7 @@ def _arithmetic(
             return replace(before, kind="ReduceMean")
     width = before.attributes["weight"][0] if before.kind in ("Conv", "Linear") else 0
     if moves and width == constant.size and not before.attributes["bias"]:
-        attributes = {**before.attributes, "bias": True}
-        parameters = before.parameters + constant.size
-        return replace(before, attributes=attributes, parameters=parameters)
+        return reader.biased(before, node.input[index])
     if constant.size == 1 and np.all(constant == (0 if moves else 1)) and (moves or scales):
         return reader.source[live[0]]
     affine = {"channels": constant.size, "scaled": scales}

@@ -39,6 +39,8 @@ class Operation:
         parameters: how many real numbers of the model it holds.
         matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in.
         matrix_name: of the initialiser that the matrix is.
+        bias_name: of the initialiser that the bias of a Conv or Linear is.
+        moves: whether that bias is anything but zeros, which exporters leave out.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Operation:
     parameters: int = 0
     matrix: Array | None = field(default=None, compare=False, repr=False)
     matrix_name: str = field(default="", compare=False)
+    bias_name: str = field(default="", compare=False)
+    moves: bool = field(default=True, compare=False)
 
 
 class Reader:
@@ -117,6 +121,16 @@ class Reader:
         while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
             name = self.trace.producers[name].input[0]
         return name
+
+    def biased(self, operation: Operation, name: str) -> Operation:
+        """A Conv or Linear with the constant of that name as its bias."""
+        return replace(
+            operation,
+            attributes={**operation.attributes, "bias": True},
+            parameters=operation.parameters + self.trace.values[name].size,
+            bias_name=self.initializer(name),
+            moves=bool(self.trace.values[name].any()),
+        )
 
     def make(
         self,

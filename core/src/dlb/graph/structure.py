@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dlb.graph.alignment import Difference, differences
@@ -46,13 +47,29 @@ class Structure:
     unseen: tuple[str, ...] = ()
 
 
-def compare_structure(canonical: onnx.ModelProto, exported: onnx.ModelProto) -> Structure:
+def compare_structure(
+    canonical: onnx.ModelProto,
+    exported: onnx.ModelProto,
+    weights: Mapping[str, npt.NDArray[np.floating]] | None = None,
+) -> Structure:
     """Compare an exported graph with a canonical one (of inference, with either outputs).
+
+    Args:
+        weights: of the model that was exported, by the canonical graph's names, where that graph
+            holds others. Exporters leave out a bias that is zeros; one that is not there is not.
 
     Raises:
         UnsupportedError: a graph cannot be run, which its reading needs.
     """
-    return compare_operations(operations(canonical), operations(exported))
+    wanted = operations(canonical)
+    if weights is not None:
+        wanted = [
+            replace(
+                each, moves=each.bias_name not in weights or bool(weights[each.bias_name].any())
+            )
+            for each in wanted
+        ]
+    return compare_operations(wanted, operations(exported))
 
 
 def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
@@ -62,6 +79,8 @@ def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) 
     pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
         pairs.append((_folded(wanted), found))
+    if any(map(_still, wanted)) and sum(map(_has_bias, found)) < sum(map(_has_bias, wanted)):
+        pairs += [(_unbiased(a), _unbiased(b)) for a, b in list(pairs)]
     if any(_is_table(each) for each in wanted):
         pairs += [(_summed(a), _summed(b)) for a, b in list(pairs)]
     if written_out:
@@ -137,6 +156,28 @@ def _is_norm(operation: Operation) -> bool:
     return operation.kind == "BatchNormalization"
 
 
+def _has_bias(operation: Operation) -> bool:
+    return operation.kind in ("Conv", "Linear") and bool(operation.attributes["bias"])
+
+
+def _still(operation: Operation) -> bool:
+    """Whether it has a bias of zeros, which an exporter may have left out."""
+    return _has_bias(operation) and not operation.moves
+
+
+def _unbiased(graph: Sequence[Operation]) -> list[Operation]:
+    return [
+        replace(
+            each,
+            attributes={**each.attributes, "bias": False},
+            parameters=each.parameters - each.attributes["weight"][0],
+        )
+        if _still(each)
+        else each
+        for each in graph
+    ]
+
+
 def _is_table(operation: Operation) -> bool:
     return operation.kind == "PositionEmbedding"
 
@@ -190,6 +231,7 @@ def _folded(graph: Sequence[Operation]) -> list[Operation]:
                     into,
                     attributes={**into.attributes, "bias": True},
                     parameters=into.parameters + bias,
+                    moves=True,
                 )
                 moved[place] = moved[before]
                 continue

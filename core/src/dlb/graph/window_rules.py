@@ -81,10 +81,10 @@ def conv(
         "weight": weight.shape,
         **_effective(window),
         "groups": given.get("group", 1),
-        "bias": bias is not None,
+        "bias": False,
     }
-    parameters = weight.size + (0 if bias is None else bias.size)
-    return reader.make(node, "Conv", attributes, [padding.value], parameters)
+    made = reader.make(node, "Conv", attributes, [padding.value], weight.size)
+    return made if bias is None else reader.biased(made, node.input[2])
 
 
 def pool(

@@ -338,7 +338,7 @@ def prove_export(
 
     def compare() -> Rung:
         try:
-            return rungs.structure_rung(adapter, canonical, exported)
+            return rungs.structure_rung(adapter, canonical, exported, lambda: model.weights()[0])
         except DlbError as error:
             reason = str(error)
             return rungs.not_run("structure", "structure", adapter, "canonical ONNX graph", reason)

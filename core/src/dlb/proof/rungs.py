@@ -6,7 +6,7 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -490,13 +490,22 @@ def floor(tensors: Tensors, share: float = NOISE) -> float:
     return share * float(np.sqrt(sum(float(np.sum(array**2)) for array in parameters)))
 
 
-def structure_rung(adapter: str, canonical: Any, exported: Path) -> Rung:
-    """The exported graph's operators, attributes, shapes and parameters against the canonical's."""
+def structure_rung(
+    adapter: str, canonical: Any, exported: Path, weights: Callable[[], Tensors]
+) -> Rung:
+    """The exported graph's operators, attributes, shapes and parameters against the canonical's.
+
+    Args:
+        weights: gives those that were exported; asked only where some may have been left out.
+    """
     import onnx
 
     from dlb.graph.structure import compare_structure
 
-    found = compare_structure(canonical, onnx.load(str(exported), load_external_data=False))
+    graph = onnx.load(str(exported), load_external_data=False)
+    found = compare_structure(canonical, graph, {})
+    if any(each.what in ("bias", "parameters") for each in found.differences):
+        found = compare_structure(canonical, graph, weights())
     return Rung(
         name="structure",
         level="structure",
