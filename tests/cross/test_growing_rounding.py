@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
-from conftest import ADAPTERS, Dlb
+from conftest import ADAPTERS, ROOT, Dlb
 
-DEEP = Path(__file__).parent / "workloads" / "deep.toml"
+DEEP = ROOT / "tests" / "planted" / "workloads" / "deep.toml"
 
 
 def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:

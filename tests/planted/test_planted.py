@@ -19,7 +19,7 @@ def test_a_planted_difference_is_found(name: str) -> None:
     assert is_right(PLANTS[name], found), found
 
 
-@pytest.mark.parametrize("workload", ["pictures", "words", "sequences"])
+@pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep"])
 def test_without_a_difference_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["planted"])
     assert certificate.word("planted") == "proven"

@@ -28,7 +28,7 @@ class Plant:
 
     Attributes:
         name: what is different.
-        workload: ``pictures``, ``words`` or ``sequences``, which has the layer.
+        workload: of ``workloads``, the one that has the layer.
         rung: the first of the ladder that must fail, as ``dlb explain`` orders it.
         where: what its finding must name: a layer or a tensor.
         apply: makes it, in a model that torch's adapter has built.
@@ -453,6 +453,46 @@ def _(model: Any) -> None:
     layer(model, "causal").query.reset_parameters()
 
 
+# --- layers that take parts, and a matrix of two layers -------------------------------------
+
+
+@plant("padded after what was to be padded before", "layers alone", "pad", "parts")
+def _(model: Any) -> None:
+    left, right, top, bottom = layer(model, "pad").padding
+    layer(model, "pad").padding = (right, left, bottom, top)
+
+
+@plant("padded with zeros for another number", "layers alone", "pad", "parts")
+def _(model: Any) -> None:
+    layer(model, "pad").value = 0.0
+
+
+@plant("every second place, from the second", "layers alone", "slice", "parts")
+def _(model: Any) -> None:
+    around(model, "slice", lambda each, x: x[:, 1::2])
+
+
+@plant("places from the end counted from one too far", "layers alone", "gather", "parts")
+def _(model: Any) -> None:
+    around(model, "gather", lambda gather, x: x[:, :, [-2, 3, 0, -4, 4, 2]])
+
+
+@plant("a tied matrix that starts as one and is two", "gradients by differences", "", "parts")
+def _(model: Any) -> None:
+    logits = layer(model, "logits")
+    own = logits.weight.detach().clone()
+    around(model, "logits", lambda linear, x: F.linear(x, own, linear.bias))
+
+
+@plant("a tied matrix that decays for each of its layers", "update", "table.weight", "parts")
+def _(model: Any) -> None:
+    (group,) = model.optimizer.param_groups
+    shared = layer(model, "table").weight
+    group["params"] = [each for each in group["params"] if each is not shared]
+    twice = {"params": [shared], "weight_decay": 2 * group["weight_decay"]}
+    model.optimizer.add_param_group(twice)
+
+
 # --- loss and gradients --------------------------------------------------------------------
 
 
@@ -748,6 +788,18 @@ def _(model: Any) -> None:
                 F.linear(x.bfloat16(), linear.weight.bfloat16()).float() + linear.bias
             ),
         )
+
+
+def tf32(array: Tensor) -> Tensor:
+    """Its ten first bits, as tensor cores round what they multiply."""
+    rounded = (array.detach().view(torch.int32) & ~0x1FFF).view(torch.float32)
+    return array + (rounded - array.detach())
+
+
+@plant("products in TensorFloat-32 where rounding grows", "forward float32", "scores", "deep")
+def _(model: Any) -> None:
+    if model.dtype == torch.float32:
+        around(model, "conv8", lambda conv, x: F.conv2d(tf32(x), tf32(conv.weight), padding=1))
 
 
 @plant("one float32 weight off by its last bit", "weights float32", "square.weight")
