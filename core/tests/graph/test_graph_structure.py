@@ -19,6 +19,7 @@ from dlb.workload import (
     LRN,
     AveragePool,
     BatchNorm,
+    Concat,
     Conv,
     Embedding,
     Flatten,
@@ -540,3 +541,21 @@ def test_a_bias_of_zeros_may_be_left_out_by_an_exporter():
             assert (found.layer, found.what, found.found) == (layer, "bias", "False")
         # One too many is no exporter's doing.
         assert not compare_structure(exported, wanted, still).equal
+
+
+def concatenated(*, nested: bool, axis: int = 1) -> onnx.ModelProto:
+    nodes = (
+        Node(name="conv", layer=Conv(out_channels=3, kernel=(1, 1))),
+        Node(name="relu", layer=ReLU()),
+        Node(name="two", layer=Concat(axis=axis), inputs=("relu", "conv")),
+        Node(name="all", layer=Concat(), inputs=("two", "two") if nested else ("relu", "conv") * 2),
+    )
+    return graph_of(Model(input=Input(shape=(2, 8, 8)), nodes=nodes))
+
+
+def test_what_is_concatenated_twice_is_concatenated_once():
+    assert compare_structure(concatenated(nested=True), concatenated(nested=False)).equal
+    assert compare_structure(concatenated(nested=False), concatenated(nested=True)).equal
+    other = concatenated(nested=True, axis=2)
+    assert not compare_structure(concatenated(nested=False), other).equal
+    assert not compare_structure(other, concatenated(nested=True)).equal

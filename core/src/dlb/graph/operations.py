@@ -150,8 +150,26 @@ def _concat(
         return other(reader, node, given, place, output)
     if len(node.input) == 1:
         return reader.source[node.input[0]]
-    sizes = [reader.trace.values[name].shape[given["axis"]] for name in node.input]
-    return reader.make(node, "Concat", {"sizes": tuple(sizes)})
+    sizes: list[int] = []
+    inputs: list[int] = []
+    for name in node.input:
+        value, source = reader.trace.values[name], reader.source[name]
+        if _concatenated(reader, name, given["axis"]):
+            sizes += reader.found[source].attributes["sizes"]
+            inputs += reader.found[source].inputs
+            continue
+        sizes.append(value.shape[given["axis"]])
+        inputs.append(source)
+    return replace(reader.make(node, "Concat", {"sizes": tuple(sizes)}), inputs=tuple(inputs))
+
+
+def _concatenated(reader: Reader, name: str, axis: int) -> bool:
+    """Whether a value is concatenated along an axis itself: exporters take such a one into the
+    concatenation that reads it, or do not."""
+    node, source = reader.trace.producers.get(name), reader.source[name]
+    if node is None or node.op_type != "Concat" or reader.found[source].kind != "Concat":
+        return False
+    return bool((attributes_of(node)["axis"] - axis) % reader.trace.values[name].ndim == 0)
 
 
 def _part(
