@@ -230,15 +230,16 @@ def row(w: Writer) -> None:
     w("Add", "x", np.arange(6.0))
 
 
-def attention(w: Writer, *, scale: float, causal: bool = False) -> None:
+def attention(w: Writer, *, scale: float, causal: bool = False, count: int = 3) -> None:
     """Three heads of 2; the scale in two parts, the mask a choice."""
+    size = FEATURES // count
     random = np.random.default_rng(0)
 
     def linear(x: str) -> str:
         return w("Add", w("MatMul", x, random.random((FEATURES, FEATURES))), BIAS)
 
     def heads(x: str, perm: tuple[int, ...]) -> str:
-        return w("Transpose", w("Reshape", x, np.array([0, 4, 3, 2])), perm=perm)
+        return w("Transpose", w("Reshape", x, np.array([0, 4, count, size])), perm=perm)
 
     queries = w("Mul", heads(linear("x"), (0, 2, 1, 3)), math.sqrt(scale))
     keys = w("Mul", heads(linear("x"), (0, 2, 3, 1)), math.sqrt(scale))
@@ -256,6 +257,11 @@ def attention_to_the_past(w: Writer) -> None:
 
 def attention_to_all(w: Writer) -> None:
     attention(w, scale=1 / math.sqrt(2))
+
+
+def attention_of_single_features(w: Writer) -> None:
+    """Each scaled by one."""
+    attention(w, scale=1.0, count=6)
 
 
 def attention_that_is_not_scaled(w: Writer) -> None:
@@ -313,6 +319,7 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (table, PositionEmbedding()),
         (attention_to_all, SEES_ALL),
         (attention_to_the_past, SEES_THE_PAST),
+        (attention_of_single_features, Attention(heads=6)),
     ],
 )
 def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None:

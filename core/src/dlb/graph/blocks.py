@@ -198,7 +198,9 @@ def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
                 continue
             source = reader.source[name]
             linear = source >= 0 and reader.found[source].kind == "Linear"
-            if node.op_type in LAYOUT or not linear:
+            # What multiplies by one, as the scale of heads of one feature, is the same value.
+            copied = any(reader.source[each] == source for each in reader.live_inputs(node))
+            if node.op_type in LAYOUT or copied or not linear:
                 names.add(name)
                 waiting.append(node)
         if len(names) > _LONGEST:
