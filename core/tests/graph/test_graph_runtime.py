@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -54,6 +57,28 @@ def test_models_that_onnx_runtime_cannot_run():
     refused(UnsupportedError, "Reluctant", strange.SerializeToString(), {"input": X})
     newest = with_opset(LENET, 999).SerializeToString()
     refused(UnsupportedError, "Opset 999", newest, {"input": X})
+
+
+def test_sessions_in_threads_leave_standard_output_alone(capfd):
+    """One that fails would be told by ONNX Runtime on it, and threads that turn it away at once
+    may leave it turned away."""
+    before, good = sys.stdout, LENET.SerializeToString()
+    bad = onnx.ModelProto()
+    bad.CopyFrom(LENET)
+    bad.graph.node[1].op_type = "Reluctant"
+
+    def opened(number: int) -> bool:
+        try:
+            run_model(bad.SerializeToString() if number % 2 else good, {"input": X}, threads=1)
+        except UnsupportedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(opened, range(64)))
+    assert found == [True, False] * 32
+    assert sys.stdout is before
+    assert capfd.readouterr().out == ""
 
 
 def test_inputs_that_do_not_fit():

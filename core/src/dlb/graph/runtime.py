@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -67,13 +65,13 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
     try:
-        # It prints about some files before it raises, and standard output may be a document.
-        with contextlib.redirect_stdout(io.StringIO()):
-            return onnxruntime.InferenceSession(
-                model if isinstance(model, bytes) else str(model),
-                options,
-                providers=["CPUExecutionProvider"],
-            )
+        return onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=["CPUExecutionProvider"],
+            # Else it prints before it raises, and standard output may be a document.
+            enable_fallback=0,
+        )
     except Exception as error:
         raise _told(error, model) from error
 
