@@ -30,6 +30,7 @@ from dlb.workload import (
     Model,
     Node,
     ReLU,
+    Slice,
     Tanh,
     parameter_shapes,
 )
@@ -559,3 +560,21 @@ def test_what_is_concatenated_twice_is_concatenated_once():
     other = concatenated(nested=True, axis=2)
     assert not compare_structure(concatenated(nested=False), other).equal
     assert not compare_structure(other, concatenated(nested=True)).equal
+
+
+@pytest.mark.parametrize("layer", [MaxPool, AveragePool, Conv])
+def test_windows_that_are_cut_off_are_none(layer):
+    """As torch's adapter has padding that is wider than the layer's, cut where it was not wanted."""
+    of = {"out_channels": 2} if layer is Conv else {}
+    window = layer(kernel=(4, 4), stride=(2, 2), pads=(1, 1, 1, 1), **of)
+    wide = msgspec.structs.replace(window, pads=(1, 1, 3, 2))
+    assert compare_structure(
+        maps(window), maps(wide, Slice(starts=(0, 0, 0), ends=(2, 4, 4)))
+    ).equal
+    assert not compare_structure(maps(window), maps(wide)).equal
+    assert not compare_structure(
+        maps(window), maps(wide, Slice(starts=(0, 1, 0), ends=(2, 5, 4)))
+    ).equal
+    assert not compare_structure(
+        maps(window), maps(wide, Slice(starts=(0, 0, 0), ends=(2, 3, 4)))
+    ).equal

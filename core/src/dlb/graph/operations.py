@@ -14,7 +14,7 @@ from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import padding_of, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
-from dlb.graph.window_rules import conv, pool, rescaled_pool
+from dlb.graph.window_rules import conv, first_windows, pool, rescaled_pool
 
 __all__ = ["Operation", "operations", "reader_of"]
 
@@ -194,6 +194,11 @@ def _part(
     source = reader.source[node.input[0]]
     if not cuts:
         return source
+    windows = first_windows(reader.trace, output)
+    if windows is not None:
+        whole, sizes = windows
+        rule = conv if whole.op_type == "Conv" else pool
+        return rule(reader, whole, attributes_of(whole), place, output, sizes)
     inputs: tuple[int, ...] = (source,)
     if source >= 0 and reader.found[source].kind == "Slice":
         before = reader.found[source]
@@ -317,16 +322,18 @@ def _arithmetic(
     before = reader.found[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
-    pooling = reader.trace.producers.get(live[0])
+    windows = live[0]
+    pooling = reader.trace.producers.get(windows)
     scale = 1 / constant if scales and node.op_type == "Div" else constant
     if pooling is not None and pooling.op_type == "Transpose":
         order = attributes_of(pooling).get("perm", ())
         if scale.ndim <= len(order):
             whole = scale.reshape((1,) * (len(order) - scale.ndim) + scale.shape)
             scale = whole.transpose(np.argsort(order))
-            pooling = reader.trace.producers.get(pooling.input[0])
-    if scales and pooling is not None and pooling.op_type == "AveragePool":
-        found_pool = rescaled_pool(reader, pooling, scale)
+            windows = pooling.input[0]
+    pooled = first_windows(reader.trace, windows) if scales else None
+    if pooled is not None and pooled[0].op_type == "AveragePool":
+        found_pool = rescaled_pool(reader, pooled[0], scale, pooled[1])
         if found_pool is not None:
             meaning, value = found_pool
             return replace(before, attributes=meaning, inputs=(reader.source[value],))

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.layout import Padding, padding_before
+from dlb.graph.layout import Padding, padding_before, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, other
-from dlb.graph.trace import attributes_of
+from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["conv", "pool", "rescaled_pool"]
+__all__ = ["conv", "first_windows", "pool", "rescaled_pool"]
+
+Sizes = tuple[int, ...]
 
 
 def _effective(window: Window) -> Attributes:
@@ -32,19 +34,43 @@ def _effective(window: Window) -> Attributes:
     }
 
 
-def _padded(reader: Reader, node: onnx.NodeProto, given: Attributes) -> tuple[Window, Padding]:
+def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | None:
+    """The convolution or pooling that gives a value, and how many of its windows are in it on each
+    axis: all, or the first, where what is padded for others' sake is cut off; or None."""
+    node = trace.producers.get(name)
+    while node is not None and node.op_type == "Slice":
+        taken, shape = places_taken(trace, node), trace.values[node.input[0]].shape
+        if taken is None or any(
+            list(places) != list(range(len(places) if axis > 1 else shape[axis]))
+            for axis, places in taken.items()
+        ):
+            return None
+        node = trace.producers.get(node.input[0])
+    if node is None or node.op_type not in ("Conv", "MaxPool", "AveragePool"):
+        return None
+    return node, trace.values[name].shape[2:]
+
+
+def _padded(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, sizes: Sizes | None
+) -> tuple[Window, Padding]:
     """The windows of a node, with all that was padded before it taken in."""
-    return _paddings(reader, node, given)[-1]
+    return _paddings(reader, node, given, sizes)[-1]
 
 
 def _paddings(
-    reader: Reader, node: onnx.NodeProto, given: Attributes
+    reader: Reader, node: onnx.NodeProto, given: Attributes, sizes: Sizes | None
 ) -> list[tuple[Window, Padding]]:
-    """The windows of a node as they are, and with each padding before them taken in, one more each."""
+    """The windows of a node as they are, and with each padding before them taken in, one more each.
+
+    Args:
+        sizes: how many of the windows count on each axis; all if None.
+    """
     weight = reader.trace.constant(node, 1)
     kernel = tuple(given["kernel_shape"]) if weight is None else weight.shape[2:]
     size = reader.trace.values[node.input[0]].shape[2:]
     window = window_of(lambda name, default: given.get(name, default), size, kernel)
+    window = replace(window, output=sizes or window.output)
     own = any(window.before) or any(window.after)
     taken = [(window, Padding(node.input[0]))]
     while True:
@@ -71,12 +97,17 @@ def _paddings(
 
 
 def conv(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+    reader: Reader,
+    node: onnx.NodeProto,
+    given: Attributes,
+    place: int,
+    output: str,
+    sizes: Sizes | None = None,
 ) -> Operation | int:
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if weight is None:
         return other(reader, node, given, place, output)
-    window, padding = _padded(reader, node, given)
+    window, padding = _padded(reader, node, given, sizes)
     attributes = {
         "weight": weight.shape,
         **_effective(window),
@@ -88,9 +119,14 @@ def conv(
 
 
 def pool(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+    reader: Reader,
+    node: onnx.NodeProto,
+    given: Attributes,
+    place: int,
+    output: str,
+    sizes: Sizes | None = None,
 ) -> Operation:
-    window, padding = _padded(reader, node, given)
+    window, padding = _padded(reader, node, given, sizes)
     attributes = _effective(window)
     if node.op_type == "AveragePool":
         if not any(attributes["pads"]) and window.kernel == window.size:
@@ -100,16 +136,22 @@ def pool(
 
 
 def rescaled_pool(
-    reader: Reader, node: onnx.NodeProto, scale: npt.NDArray[np.floating]
+    reader: Reader,
+    node: onnx.NodeProto,
+    scale: npt.NDArray[np.floating],
+    sizes: Sizes | None = None,
 ) -> tuple[Attributes, str] | None:
     """What an AveragePool node means whose output is multiplied by ``scale``, and the value that its
     windows lie in; or None.
+
+    Args:
+        sizes: how many of the windows count on each axis; all if None.
 
     Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
     by the whole kernel, and scale each window by how much of it counts.
     """
     given = attributes_of(node)
-    for window, padding in reversed(_paddings(reader, node, given)):
+    for window, padding in reversed(_paddings(reader, node, given, sizes)):
         meaning = _rescaled(window, padding, given, scale)
         if meaning is not None:
             return meaning, padding.value
