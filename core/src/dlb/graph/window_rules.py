@@ -144,11 +144,11 @@ def rescaled_pool(
     """What an AveragePool node means whose output is multiplied by ``scale``, and the value that its
     windows lie in; or None.
 
-    Args:
-        sizes: how many of the windows count on each axis; all if None.
-
     Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
     by the whole kernel, and scale each window by how much of it counts.
+
+    Args:
+        sizes: how many of the windows count on each axis; all if None.
     """
     given = attributes_of(node)
     for window, padding in reversed(_paddings(reader, node, given, sizes)):
