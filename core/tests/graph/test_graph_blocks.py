@@ -417,3 +417,22 @@ def test_a_table_that_is_not_there_or_not_wanted_is_a_difference() -> None:
     norm_and_table(different, 1e-5)
     (found,) = compare_structure(canonical(NORM, table), different.model()).differences
     assert str(found).startswith("layer 'it': epsilon: expected 0.001, found 1e-05")
+
+
+def test_a_normalisation_of_one_feature_is_its_bias() -> None:
+    """Whatever is added to its variance: epsilon may be any number in it."""
+
+    def one(feature: str | None = None) -> onnx.ModelProto:
+        if feature is None:
+            part = Slice(starts=(0, 2), ends=(4, 3))
+            return canonical(part, NORM)
+        w = Writer()
+        x = w("Slice", "x", np.array([2]), np.array([3]), np.array([2]))
+        moved = w("Sub", x, w("ReduceMean", x, axes=[2]))
+        variance = w("ReduceMean", w("Mul", moved, moved), axes=[2])
+        normal = w("Div", moved, w("Sqrt", w("Add", variance, 1e-3)))
+        w("Add", w("Mul", normal, np.array([0.5])), np.array([1e-4]) if feature == "bias" else x)
+        return w.model()
+
+    assert compare_structure(one(), one("bias")).equal
+    assert not compare_structure(one(), one("itself")).equal

@@ -578,3 +578,9 @@ def test_windows_that_are_cut_off_are_none(layer):
     assert not compare_structure(
         maps(window), maps(wide, Slice(starts=(0, 0, 0), ends=(2, 3, 4)))
     ).equal
+
+
+def test_a_relu_of_a_relu_is_one():
+    assert compare_structure(maps(ReLU(), ReLU()), maps(ReLU())).equal
+    assert compare_structure(maps(ReLU()), maps(ReLU(), ReLU())).equal
+    assert not compare_structure(maps(ReLU(), GlobalAveragePool()), maps(GlobalAveragePool())).equal

@@ -248,10 +248,12 @@ def _gelu_by_tanh(x: Array) -> Array:
 
 
 def _fitted(normal: Array, found: Array) -> tuple[Array, Array]:
-    """The scale and bias [...] that bring ``normal`` [rows, ...] nearest ``found``."""
+    """The scale and bias [...] that bring ``normal`` [rows, ...] nearest ``found``; 1 is the scale of
+    what does not vary."""
     middle, centre = normal.mean(axis=0), found.mean(axis=0)
     spread = ((normal - middle) ** 2).sum(axis=0)
-    scale = ((normal - middle) * (found - centre)).sum(axis=0) / spread
+    shared = ((normal - middle) * (found - centre)).sum(axis=0)
+    scale = np.divide(shared, spread, out=np.ones_like(shared), where=spread > 0)
     return scale, centre - scale * middle
 
 

@@ -35,8 +35,16 @@ def reader_of(traced: Trace) -> Reader:
 
 def _activation(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
-) -> Operation:
-    return reader.make(node, node.op_type, {})
+) -> Operation | int:
+    return _relu(reader, node) if node.op_type == "Relu" else reader.make(node, node.op_type, {})
+
+
+def _relu(reader: Reader, node: onnx.NodeProto) -> Operation | int:
+    """One that reads another changes nothing, and exporters leave it out."""
+    (source,) = {reader.source[name] for name in reader.live_inputs(node)}
+    if source >= 0 and reader.found[source].kind == "Relu":
+        return source
+    return reader.make(node, "Relu", {})
 
 
 def _clip(
@@ -48,11 +56,11 @@ def _clip(
         zeros = [reader.trace.constant(node, index) for index in range(len(node.input))]
         none = [zero for zero in zeros if zero is not None and not np.any(zero)]
         if len(node.input) == 2 and len(none) == 1:
-            return reader.make(node, "Relu", {})
+            return _relu(reader, node)
     elif float(given.get("min", -np.inf) if low is None else low) == 0 and (
         float(given.get("max", np.inf) if high is None else high) >= 3e38
     ):
-        return reader.make(node, "Relu", {})
+        return _relu(reader, node)
     return other(reader, node, given, place, output)
 
 
@@ -112,9 +120,14 @@ def _layer_norm(
     rank = reader.trace.values[node.input[0]].ndim
     if scale is None or place or given.get("axis", -1) % rank != rank - 1:
         return other(reader, node, given, place, output)
-    attributes = {"features": scale.size, "epsilon": six_digits(given.get("epsilon", 1e-5))}
+    attributes = _of_norm(scale.size, six_digits(given.get("epsilon", 1e-5)))
     parameters = scale.size + (0 if bias is None else bias.size)
     return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
+
+
+def _of_norm(features: int, epsilon: float) -> Attributes:
+    """Of one feature nothing is left but the bias, whatever is added to its variance."""
+    return {"features": features, "epsilon": epsilon if features > 1 else None}
 
 
 def _gelu(
@@ -286,7 +299,10 @@ def _arithmetic(
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
     if block is not None:
         reader.blocks[output] = block
-        made = reader.make(node, block.kind, block.attributes, list(block.starts), block.parameters)
+        attributes = dict(block.attributes)
+        if block.kind == "LayerNormalization":
+            attributes = _of_norm(**attributes)
+        made = reader.make(node, block.kind, attributes, list(block.starts), block.parameters)
         if block.table is None:
             return made
         made.attributes["elements"] = reader.trace.elements(output)
