@@ -390,8 +390,12 @@ def test_a_response_normalisation_written_out_counts_its_padding(counted):
     assert found.equal == counted
 
 
-def rescaled(size: int, kernel: int, stride: int, scale) -> onnx.ModelProto:
-    """Zeros at the end of both axes, a mean over the whole kernel, and a scale for each window."""
+def rescaled(size: int, kernel: int, stride: int, scale, norm=()) -> onnx.ModelProto:
+    """Zeros at the end of both axes, a mean over the whole kernel, and a scale for each window.
+
+    Args:
+        norm: what multiplies each channel as well, in the same product; something is added then.
+    """
     make = helper.make_node
     count = len(scale)
     more = (count - 1) * stride + kernel - size
@@ -399,10 +403,14 @@ def rescaled(size: int, kernel: int, stride: int, scale) -> onnx.ModelProto:
     nodes = [
         make("Pad", ["x", "pads"], ["padded"]),
         make("AveragePool", ["padded"], ["pooled"], **pool),
-        make("Mul", ["pooled", "scale"], ["y"]),
+        make("Mul", ["pooled", "scale"], ["scaled" if norm else "y"]),
     ]
     array = np.outer(scale, scale).astype(np.float32).reshape(1, 1, count, count)
+    if norm:
+        nodes.append(make("Add", ["scaled", "shift"], ["y"]))
+        array = array * np.array(norm, np.float32).reshape(1, 2, 1, 1)
     weights = [("pads", np.array([0, 0, 0, 0, 0, 0, more, more])), ("scale", array)]
+    weights += [("shift", np.array([0.3, -2], np.float32).reshape(1, 2, 1, 1))] if norm else []
     return written(nodes, weights=weights, shape=(2, size, size))
 
 
@@ -415,6 +423,12 @@ def test_a_mean_that_is_rescaled_counts_what_its_scale_says():
     assert [found.what for found in wholly.differences] == ["count_include_pad"]
     assert not compare_structure(canonical, rescaled(8, 3, 2, (1, 1, 1, 1.4))).equal
     assert not compare_structure(canonical, rescaled(8, 3, 2, (3 / 2, 1, 1, 1))).equal
+    # A batch normalisation after it, whose scale the exporter took into the same product.
+    both = maps(pool, BatchNorm(), shape=(2, 8, 8))
+    assert compare_structure(both, rescaled(8, 3, 2, (1, 1, 1, 3 / 2), (0.7, -1.3))).equal
+    assert not compare_structure(canonical, rescaled(8, 3, 2, (1, 1, 1, 3 / 2), (0.7, -1.3))).equal
+    assert not compare_structure(both, rescaled(8, 3, 2, (1, 1, 1, 1.4), (0.7, -1.3))).equal
+    assert not compare_structure(both, rescaled(8, 3, 2, (1, 1, 1, 1), (0.7, -1.3))).equal
     # A window that ends two past the input, of which the pads that count are one.
     partly = AveragePool(
         kernel=(4, 4), stride=(3, 3), pads=(0, 0, 1, 1), ceil_mode=True, count_include_pad=True

@@ -14,7 +14,7 @@ from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import padding_of, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
-from dlb.graph.window_rules import conv, first_windows, pool, rescaled_pool
+from dlb.graph.window_rules import Rescaled, conv, first_windows, pool, rescaled_pool
 
 __all__ = ["Operation", "operations", "reader_of"]
 
@@ -351,8 +351,7 @@ def _arithmetic(
     if pooled is not None and pooled[0].op_type == "AveragePool":
         found_pool = rescaled_pool(reader, pooled[0], scale, pooled[1])
         if found_pool is not None:
-            meaning, value = found_pool
-            return replace(before, attributes=meaning, inputs=(reader.source[value],))
+            return _rescaled(reader, node, found_pool, before, output)
     if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
         number = float(constant.ravel()[0])
         if math.isclose(number if node.op_type == "Div" else 1 / number, before.attributes["of"]):
@@ -376,6 +375,21 @@ def _arithmetic(
             before, kind="BatchNormalization", attributes=attributes, parameters=parameters
         )
     return reader.make(node, "Affine", affine, live, constant.size)
+
+
+def _rescaled(
+    reader: Reader, node: onnx.NodeProto, found: Rescaled, before: Operation, output: str
+) -> Operation:
+    """An average pooling; and what its channels are multiplied by, one operation more."""
+    inputs = (reader.source[found.value],)
+    pooling = replace(before, attributes=dict(found.meaning), inputs=inputs)
+    if found.channels is None:
+        return pooling
+    pooling.attributes["elements"] = reader.trace.elements(output)
+    reader.found.append(pooling)
+    channels = found.channels.size
+    made = reader.make(node, "Affine", {"channels": channels, "scaled": True}, parameters=channels)
+    return replace(made, inputs=(len(reader.found) - 1,))
 
 
 _RULES: dict[str, Rule] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 
@@ -15,7 +16,7 @@ from dlb.graph.reader import Attributes, Operation, Reader, other
 from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["conv", "first_windows", "pool", "rescaled_pool"]
+__all__ = ["Rescaled", "conv", "first_windows", "pool", "rescaled_pool"]
 
 Sizes = tuple[int, ...]
 
@@ -135,45 +136,69 @@ def pool(
     return reader.make(node, node.op_type, attributes, [padding.value])
 
 
+@dataclass(frozen=True)
+class Rescaled:
+    """An average pooling whose output is multiplied by a constant.
+
+    Attributes:
+        meaning: the attributes of the pooling that both are together.
+        value: the one that its windows lie in.
+        channels: by what it is multiplied still, [C]; None if by nothing.
+    """
+
+    meaning: Attributes
+    value: str
+    channels: npt.NDArray[np.floating] | None
+
+
 def rescaled_pool(
     reader: Reader,
     node: onnx.NodeProto,
     scale: npt.NDArray[np.floating],
     sizes: Sizes | None = None,
-) -> tuple[Attributes, str] | None:
-    """What an AveragePool node means whose output is multiplied by ``scale``, and the value that its
-    windows lie in; or None.
+) -> Rescaled | None:
+    """What an AveragePool node means whose output is multiplied by ``scale``, or None.
 
     Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
-    by the whole kernel, and scale each window by how much of it counts.
+    by the whole kernel, and scale each window by how much of it counts. Exporters take the scale of
+    a batch normalisation after it into that.
 
     Args:
         sizes: how many of the windows count on each axis; all if None.
     """
     given = attributes_of(node)
+    channels = reader.trace.values[node.output[0]].shape[1]
     for window, padding in reversed(_paddings(reader, node, given, sizes)):
-        meaning = _rescaled(window, padding, given, scale)
-        if meaning is not None:
-            return meaning, padding.value
+        own = _divisors(window, *_counted(window, padding, given))
+        if scale.shape[-own.ndim :] != own.shape or set(window.dilation) != {1}:
+            continue
+        rows = scale.reshape(-1, own.size)
+        if len(rows) not in (1, channels):
+            continue
+        for counted, beyond in _countings(window):
+            left = rows * (_divisors(window, counted, beyond) / own).ravel()
+            if np.allclose(left, 1, rtol=1e-5):
+                factors = None
+            elif len(rows) == channels and _alike(left) and not _alike(rows):
+                factors = left[:, 0]
+            else:
+                continue
+            return Rescaled(
+                _effective(window) | _meaning(window, counted, beyond), padding.value, factors
+            )
     return None
 
 
-def _rescaled(
-    window: Window, padding: Padding, given: Attributes, scale: npt.NDArray[np.floating]
-) -> Attributes | None:
-    axes = len(window.kernel)
-    if (
-        scale.shape[-axes:] != window.output
-        or scale.size != np.prod(window.output)
-        or set(window.dilation) != {1}
-    ):
-        return None
-    wanted = _divisors(window, *_counted(window, padding, given)) / scale.reshape(window.output)
-    beyonds = product(*(range(reach + 1) for reach in window.reach))
-    for counted, beyond in ((False, (0,) * axes), *((True, beyond) for beyond in beyonds)):
-        if np.allclose(_divisors(window, counted, beyond), wanted, rtol=1e-5):
-            return _effective(window) | _meaning(window, counted, beyond)
-    return None
+def _countings(window: Window) -> Iterator[tuple[bool, tuple[int, ...]]]:
+    """What of the padding may count in a mean: nothing; or all, but for so much at the end."""
+    yield False, (0,) * len(window.kernel)
+    for beyond in product(*(range(reach + 1) for reach in window.reach)):
+        yield True, beyond
+
+
+def _alike(rows: npt.NDArray[np.floating]) -> bool:
+    """Whether each row is one number throughout."""
+    return np.allclose(rows, rows[:, :1], rtol=1e-5)
 
 
 def _counted(window: Window, padding: Padding, given: Attributes) -> tuple[bool, tuple[int, ...]]:

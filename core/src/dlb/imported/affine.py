@@ -107,9 +107,9 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
         reader.read()
         scale = {"Mul": constant, "Div": 1 / constant}.get(node.op_type)
         found = None if scale is None else rescaled_pool(reader, pooling, scale)
-    if found is None:
+    if found is None or found.channels is not None:
         raise NotCovered(f"{called(node)}: a constant that differs within a channel")
-    meaning, _ = found
+    meaning = found.meaning
     top, left, bottom, right = meaning["pads"]
     below, beside = meaning.get("not counted", (0, 0))
     layer = AveragePool(
