@@ -25,11 +25,13 @@ from dlb.workload import (
     Flatten,
     GlobalAveragePool,
     Input,
+    LayerNorm,
     Linear,
     MaxPool,
     Model,
     Node,
     ReLU,
+    Reshape,
     Slice,
     Tanh,
     parameter_shapes,
@@ -571,6 +573,9 @@ def concatenated(*, nested: bool, axis: int = 1) -> onnx.ModelProto:
 def test_what_is_concatenated_twice_is_concatenated_once():
     assert compare_structure(concatenated(nested=True), concatenated(nested=False)).equal
     assert compare_structure(concatenated(nested=False), concatenated(nested=True)).equal
+    # What only seems to arrange is seen through.
+    again = twice(Concat(), Reshape(shape=(4, 8, 8)), Concat(), Flatten())
+    assert compare_structure(again, twice(Concat(), Concat(), Flatten())).equal
     other = concatenated(nested=True, axis=2)
     assert not compare_structure(concatenated(nested=False), other).equal
     assert not compare_structure(other, concatenated(nested=True)).equal
@@ -598,3 +603,20 @@ def test_a_relu_of_a_relu_is_one():
     assert compare_structure(maps(ReLU(), ReLU()), maps(ReLU())).equal
     assert compare_structure(maps(ReLU()), maps(ReLU(), ReLU())).equal
     assert not compare_structure(maps(ReLU(), GlobalAveragePool()), maps(GlobalAveragePool())).equal
+
+
+def twice(*layers) -> onnx.ModelProto:
+    """Each that concatenates reads the one before, and the input."""
+    names = [f"layer{k}" for k in range(len(layers))]
+    nodes = tuple(
+        Node(name=name, layer=layer, inputs=(before, "input") if layer == Concat() else (before,))
+        for name, layer, before in zip(names, layers, ["input", *names])
+    )
+    return graph_of(Model(input=Input(shape=(2, 8, 8)), nodes=nodes))
+
+
+def test_a_batch_normalisation_may_be_in_the_layer_normalisation_before():
+    both = maps(LayerNorm(), BatchNorm(), shape=(6,))
+    found = compare_structure(both, maps(LayerNorm(), shape=(6,)))
+    assert found.equal and found.unseen == ("layer1",)
+    assert not compare_structure(maps(LayerNorm(), shape=(6,)), both).equal

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from exported_models import MODELS
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb import workload as W
@@ -77,7 +77,18 @@ def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
 PARTS = {"gather", "pad", "select", "slice"}
 
 
+def turned(layer: W.Layer) -> W.Model:
+    """A layer that reads a map whose axes are in another order than the layer's before."""
+    layers = (W.ReLU(), W.Transpose(axes=(2, 1, 3)), layer, W.Flatten(), W.Linear(out_features=5))
+    nodes = tuple(W.Node(name=f"n{k}", layer=each) for k, each in enumerate(layers))
+    return W.Model(input=W.Input(shape=(4, 7, 6)), nodes=nodes)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(model=turned(W.BatchNorm()))
+@example(model=turned(W.GlobalAveragePool()))
+@example(model=turned(W.LRN(size=3)))
+@example(model=turned(W.MaxPool(kernel=(2, 2), stride=(2, 2))))
 @given(model=models(frozenset(set(W.layer_types()) - PARTS)))
 def test_any_canonical_graph_is_read(
     model: W.Model, tmp_path_factory: pytest.TempPathFactory

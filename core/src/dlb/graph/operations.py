@@ -11,7 +11,7 @@ import onnx
 from dlb.graph.blocks import attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
-from dlb.graph.layout import padding_of, places_taken
+from dlb.graph.layout import LAYOUT, padding_of, places_taken
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.graph.window_rules import Rescaled, conv, first_windows, pool, rescaled_pool
@@ -179,10 +179,15 @@ def _concat(
 def _concatenated(reader: Reader, name: str, axis: int) -> bool:
     """Whether a value is concatenated along an axis itself: exporters take such a one into the
     concatenation that reads it, or do not."""
-    node, source = reader.trace.producers.get(name), reader.source[name]
+    trace, source = reader.trace, reader.source[name]
+    node, value = trace.producers.get(name), trace.values[name]
+    while node is not None and node.op_type in LAYOUT - {"Transpose"}:
+        if trace.values[node.input[0]].shape != value.shape:
+            return False
+        node = trace.producers.get(node.input[0])
     if node is None or node.op_type != "Concat" or reader.found[source].kind != "Concat":
         return False
-    return bool((attributes_of(node)["axis"] - axis) % reader.trace.values[name].ndim == 0)
+    return bool((attributes_of(node)["axis"] - axis) % value.ndim == 0)
 
 
 def _part(
@@ -338,15 +343,8 @@ def _arithmetic(
     before = reader.found[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
-    windows = live[0]
-    pooling = reader.trace.producers.get(windows)
     scale = 1 / constant if scales and node.op_type == "Div" else constant
-    if pooling is not None and pooling.op_type == "Transpose":
-        order = attributes_of(pooling).get("perm", ())
-        if scale.ndim <= len(order):
-            whole = scale.reshape((1,) * (len(order) - scale.ndim) + scale.shape)
-            scale = whole.transpose(np.argsort(order))
-            windows = pooling.input[0]
+    windows, scale = _before_layout(reader.trace, live[0], scale)
     pooled = first_windows(reader.trace, windows) if scales else None
     if pooled is not None and pooled[0].op_type == "AveragePool":
         found_pool = rescaled_pool(reader, pooled[0], scale, pooled[1])
@@ -375,6 +373,24 @@ def _arithmetic(
             before, kind="BatchNormalization", attributes=attributes, parameters=parameters
         )
     return reader.make(node, "Affine", affine, live, constant.size)
+
+
+def _before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:
+    """What a Transpose, or of a single channel a Reshape, has made a value of, and what the value is
+    multiplied by in that order of axes."""
+    node = trace.producers.get(name)
+    if node is None or node.op_type not in ("Transpose", "Reshape"):
+        return name, scale
+    shape = trace.values[node.input[0]].shape
+    if node.op_type == "Transpose":
+        order = attributes_of(node).get("perm", range(len(shape))[::-1])
+        if scale.ndim > len(order):
+            return name, scale
+        whole = scale.reshape((1,) * (len(order) - scale.ndim) + scale.shape)
+        return node.input[0], whole.transpose(np.argsort(order))
+    if shape[1:2] != (1,) or scale.size != math.prod(shape[2:]):
+        return name, scale
+    return node.input[0], scale.reshape(shape[1:])
 
 
 def _rescaled(

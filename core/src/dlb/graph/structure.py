@@ -217,7 +217,8 @@ def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:
 
 
 def _folded(graph: Sequence[Operation]) -> list[Operation]:
-    """Each batch normalisation that alone reads a convolution or linear layer, taken into it."""
+    """Each batch normalisation that alone reads a convolution, a linear layer or, of [N, features],
+    a layer normalisation, taken into it."""
     readers = Counter(place for each in graph for place in each.inputs)
     made: list[Operation] = []
     moved: dict[int, int] = {}
@@ -233,6 +234,10 @@ def _folded(graph: Sequence[Operation]) -> list[Operation]:
                     parameters=into.parameters + bias,
                     moves=True,
                 )
+                moved[place] = moved[before]
+                continue
+            whole = each.attributes["channels"] == each.attributes["elements"]
+            if into.kind == "LayerNormalization" and whole:
                 moved[place] = moved[before]
                 continue
         moved[place] = len(made)

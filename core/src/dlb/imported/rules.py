@@ -26,7 +26,7 @@ from dlb.imported.transformers import (
     layer_norm,
     reduce_mean,
 )
-from dlb.imported.values import Held, arranged, axes_of, per_channel, positions
+from dlb.imported.values import Held, Shape, arranged, axes_of, per_channel, positions
 from dlb.imported.walk import Mixed, NotCovered, ReadAnew, Rule, Walk, called
 from dlb.workload import layers as L
 
@@ -200,8 +200,29 @@ def _batch_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if given.get("training_mode", 0) or not given.get("spatial", 1):
         raise NotCovered(f"{called(node)}: in training mode, or of every number by itself")
     held = walk.elementwise(node.input[0])
-    value, shape = walk.trace.values[node.input[0]], walk.shape(held)
     places = walk.places(node.input[0]) if held.places is None else held.places
+    weights = _norm_weights(walk, node, places, walk.shape(held), constants)
+    if weights is None:  # of another axis than the layer's channels: it is turned first
+        held = walk.laid_out(node.input[0])
+        weights = _norm_weights(walk, node, walk.places_of(held), walk.shape(held), constants)
+    if weights is None:
+        raise NotCovered(f"{called(node)}: its channels are not those of '{held.layer}'")
+    layer = L.BatchNorm(
+        epsilon=decimal(given.get("epsilon", 1e-5)), momentum=decimal(given.get("momentum", 0.9))
+    )
+    made = walk.add(node, layer, [held.layer], walk.shape(held), weights)
+    return Held(made, held.places)
+
+
+def _norm_weights(
+    walk: Walk,
+    node: onnx.NodeProto,
+    places: Array,
+    shape: Shape,
+    constants: Sequence[Array | None],
+) -> dict[str, Array] | None:
+    """Of a batch normalisation of the channels of a layer of that shape; None if not of these."""
+    value = walk.trace.values[node.input[0]]
     weights = {}
     for name, constant in zip(("scale", "bias", "mean", "variance"), constants):
         if constant is None or len(shape) not in (2, 4):
@@ -211,13 +232,9 @@ def _batch_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         whole = np.broadcast_to(constant.reshape(1, -1, *(1,) * (value.ndim - 2)), value.shape)
         channels = per_channel(whole, places, shape)
         if channels is None:
-            raise NotCovered(f"{called(node)}: its channels are not those of '{held.layer}'")
+            return None
         weights[name] = channels
-    layer = L.BatchNorm(
-        epsilon=decimal(given.get("epsilon", 1e-5)), momentum=decimal(given.get("momentum", 0.9))
-    )
-    made = walk.add(node, layer, [held.layer], shape, weights)
-    return Held(made, held.places)
+    return weights
 
 
 def _lrn(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
@@ -331,6 +348,10 @@ def _global_average(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if mean is not None:
         return mean
     order = axes_of(walk.places(node.input[0]), shape)
+    turned = len(shape) == 4 and order is not None and {order[axis] for axis in over} != {2, 3}
+    if value.ndim == 4 and over == (2, 3) and (turned or order is None):
+        held = walk.laid_out(node.input[0])
+        shape, order = walk.shape(held), axes_of(walk.places_of(held), walk.shape(held))
     if len(shape) != 4 or order is None or {order[axis] for axis in over} != {2, 3}:
         raise NotCovered(
             f"{called(node)}: only the mean of a map over height and width, or of a "
