@@ -25,6 +25,7 @@ from dlb.workload import (
     ReduceMean,
     Select,
     Slice,
+    Transpose,
 )
 from dlb.workload.initial import initial_weights
 
@@ -436,3 +437,25 @@ def test_a_normalisation_of_one_feature_is_its_bias() -> None:
 
     assert compare_structure(one(), one("bias")).equal
     assert not compare_structure(one(), one("itself")).equal
+
+
+def test_what_is_normalised_twice_is_two() -> None:
+    """Of one feature the last one's bias is left, whatever the block is taken to begin at."""
+    part = Slice(starts=(0, 2), ends=(4, 3))
+    w = Writer()
+    x = w("Slice", "x", np.array([2]), np.array([3]), np.array([2]))
+    for epsilon in (1e-3, 1e-1):
+        mean = w("ReduceMean", x, axes=[2])
+        moved = w("Sub", x, mean)
+        variance = w("ReduceMean", w("Mul", moved, moved), axes=[2])
+        scale = w("Reciprocal", w("Sqrt", w("Add", variance, epsilon)))
+        x = w("Add", w("Mul", x, scale), w("Mul", w("Neg", mean), scale))
+    found = compare_structure(canonical(part, NORM, LayerNorm(epsilon=0.1)), w.model())
+    assert found.equal, [str(each) for each in found.differences]
+
+
+def test_a_table_may_be_added_before_a_turn_or_after_it() -> None:
+    turn, around = Transpose(axes=(2, 1)), PositionEmbedding()
+    assert compare_structure(canonical(turn, around), canonical(around, turn)).equal
+    part = Slice(starts=(0, 0), ends=(3, FEATURES))
+    assert not compare_structure(canonical(part, around), canonical(around, part)).equal

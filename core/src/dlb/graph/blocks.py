@@ -293,8 +293,10 @@ def _blocks(
     ):
         return
     size = trace.values[end.output[0]].size
-    for start in sorted(name for name in seen if trace.values[name].size == size):
-        nodes = _between(trace, start, end, operators)
+    starts = sorted(name for name in seen if trace.values[name].size == size)
+    blocks = [(start, _between(trace, start, end, operators)) for start in starts]
+    # The shortest first: what is normalised twice is normalised.
+    for start, nodes in sorted(blocks, key=lambda block: len(block[1])):
         if any(node.op_type in needed for node in nodes):
             yield start, nodes
 

@@ -245,13 +245,14 @@ def _pad(
 
 
 def _position_table(reader: Reader, name: str, constant: np.ndarray) -> tuple[int, ...] | None:
-    """The shape of a constant [T, features], repeated for each sample or not, or None."""
+    """The sizes of a constant [T, features], repeated for each sample or not, or None: the smaller
+    first, since an exporter may have turned it."""
     shape = reader.trace.values[name].shape
     if constant.ndim == len(shape) and (constant == constant[:1]).all():
         constant = constant[0]
     if len(shape) != 3 or min(shape[1:]) == 1 or constant.shape != shape[1:]:
         return None
-    return constant.shape
+    return tuple(sorted(constant.shape))
 
 
 def _embedding(
@@ -312,7 +313,7 @@ def _arithmetic(
             return made
         made.attributes["elements"] = reader.trace.elements(output)
         reader.found.append(made)
-        last = {"table": block.table.shape}
+        last = {"table": tuple(sorted(block.table.shape))}
         return replace(
             made,
             kind="PositionEmbedding",
