@@ -17,6 +17,7 @@ from dlb.graph.exported import check_exported, with_opset
 from dlb.graph.structure import compare_structure
 from dlb.workload import (
     LRN,
+    Add,
     AveragePool,
     BatchNorm,
     Concat,
@@ -620,3 +621,18 @@ def test_a_batch_normalisation_may_be_in_the_layer_normalisation_before():
     found = compare_structure(both, maps(LayerNorm(), shape=(6,)))
     assert found.equal and found.unseen == ("layer1",)
     assert not compare_structure(maps(LayerNorm(), shape=(6,)), both).equal
+
+
+def test_what_is_computed_twice_of_the_same_is_computed_once():
+    def summed(first: str, second: str, layer) -> onnx.ModelProto:
+        nodes = (
+            Node(name="one", layer=layer, inputs=("input",)),
+            Node(name="two", layer=layer, inputs=("input",)),
+            Node(name="sum", layer=Add(), inputs=(first, second)),
+        )
+        return graph_of(Model(input=Input(shape=(2, 8, 8)), nodes=nodes))
+
+    assert compare_structure(summed("one", "two", ReLU()), summed("one", "one", ReLU())).equal
+    # Two layers of one kind that have weights are two.
+    conv = Conv(out_channels=2, kernel=(1, 1))
+    assert not compare_structure(summed("one", "two", conv), summed("one", "one", conv)).equal

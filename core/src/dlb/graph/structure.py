@@ -74,7 +74,7 @@ def compare_structure(
 
 def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
     """:func:`compare_structure` of graphs that were read."""
-    wanted, found = _tied(wanted, found)
+    wanted, found = (_once(each) for each in _tied(wanted, found))
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
     pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
@@ -87,6 +87,24 @@ def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) 
         pairs += [(_without_epsilon(a), _without_epsilon(b)) for a, b in list(pairs)]
     compared = [_compare(a, b, wanted) for a, b in pairs]
     return min(compared, key=lambda each: (not each.equal, len(each.differences)))
+
+
+def _once(graph: Sequence[Operation]) -> list[Operation]:
+    """Each operation without parameters once, however often the same is computed of the same:
+    exporters leave the second out."""
+    made: list[Operation] = []
+    moved: dict[int, int] = {}
+    known: dict[str, int] = {}
+    for place, each in enumerate(graph):
+        read = tuple(moved.get(i, i) for i in each.inputs)
+        inputs = tuple(sorted(read)) if each.kind == "Add" else read
+        meaning = repr((each.kind, sorted(each.attributes.items(), key=str), inputs))
+        if not each.parameters and meaning in known:
+            moved[place] = known[meaning]
+            continue
+        moved[place] = known[meaning] = len(made)
+        made.append(replace(each, inputs=read))
+    return made
 
 
 def _tied(
