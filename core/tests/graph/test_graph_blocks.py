@@ -16,6 +16,8 @@ from dlb.graph.structure import compare_structure
 from dlb.workload import (
     GELU,
     Attention,
+    BatchNorm,
+    Flatten,
     Input,
     LayerNorm,
     Model,
@@ -459,3 +461,20 @@ def test_a_table_may_be_added_before_a_turn_or_after_it() -> None:
     assert compare_structure(canonical(turn, around), canonical(around, turn)).equal
     part = Slice(starts=(0, 0), ends=(3, FEATURES))
     assert not compare_structure(canonical(part, around), canonical(around, part)).equal
+
+
+def test_a_gelu_may_hold_the_scale_of_the_normalisation_after_it() -> None:
+    def written(count: int) -> onnx.ModelProto:
+        w = Writer()
+        flat = w("Slice", w("Flatten", "x"), np.array([0]), np.array([6]), np.array([1]))
+        half = w("Mul", flat, np.array([0.35, 1.5, -2.0, 0.5, 1.0, 0.1])[:count].repeat(6 // count))
+        w("Mul", half, w("Add", w("Erf", w("Div", flat, ROOT)), 1.0))
+        w("Add", w.nodes[-1].output[0], np.linspace(-1, 1, 6))
+        return w.model()
+
+    layers = Flatten(), Slice(starts=(0,), ends=(6,)), GELU()
+    found = compare_structure(canonical(*layers, BatchNorm()), written(6))
+    assert found.equal and found.unseen == ("it3",), [str(each) for each in found.differences]
+    assert not compare_structure(canonical(*layers), written(6)).equal
+    tanh = GELU(approximate="tanh")
+    assert not compare_structure(canonical(*layers[:2], tanh, BatchNorm()), written(6)).equal

@@ -62,7 +62,8 @@ class Block:
         kind, attributes, parameters: of the operation that they are.
         starts: names of the values that they read.
         meant: constants of the formula by name, as it has them: in a file they are rounded.
-        weights: of a normalisation, ``scale`` and ``bias`` [features].
+        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a GELU ``scale`` [C], if an
+            exporter took the scale of a batch normalisation after it in.
         table: [T, features] that is added to every sequence that a normalisation gives; its bias is
             in it.
         places: of attention, int64 in the shape of the last value: where each number lies in what
@@ -85,10 +86,26 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
     for start, nodes in _blocks(trace, end, _OF_GELU, ("Erf", "Tanh")):
         x = 2 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
         found = _run(trace, nodes, {start: x}, end.output[0])
+        meant = _meant(trace, nodes, _OF_GELU_NUMBERS)
         for approximate, formula in kinds.items():
-            if _near(found.ravel(), formula(x.ravel())):
-                meant = _meant(trace, nodes, _OF_GELU_NUMBERS)
+            true = formula(x.ravel())
+            if _near(found.ravel(), true):
                 return Block("Gelu", {"approximate": approximate}, (start,), meant=meant)
+            scale = _per_channel(found, true.reshape(found.shape))
+            if scale is not None:
+                attributes = {"approximate": approximate}
+                return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
+    return None
+
+
+def _per_channel(found: Array, true: Array) -> Array | None:
+    """What the second or the last axis of a value is multiplied by, [C], where it is; or None."""
+    for axis in {1, found.ndim - 1}:
+        over = tuple(each for each in range(found.ndim) if each != axis)
+        scale = np.sum(found * true, axis=over) / np.sum(true**2, axis=over)
+        around = scale.reshape([-1 if each == axis else 1 for each in range(found.ndim)])
+        if len(scale) > 1 and _near(found.ravel(), (around * true).ravel()):
+            return np.asarray(scale)
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from dlb.graph.blocks import attention, gelu, layer_normalization
+from dlb.graph.blocks import Block, attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import LAYOUT, padding_of, places_taken
@@ -309,18 +309,7 @@ def _arithmetic(
         if block.kind == "LayerNormalization":
             attributes = _of_norm(**attributes)
         made = reader.make(node, block.kind, attributes, list(block.starts), block.parameters)
-        if block.table is None:
-            return made
-        made.attributes["elements"] = reader.trace.elements(output)
-        reader.found.append(made)
-        last = {"table": tuple(sorted(block.table.shape))}
-        return replace(
-            made,
-            kind="PositionEmbedding",
-            attributes=last,
-            inputs=(len(reader.found) - 1,),
-            parameters=block.table.size,
-        )
+        return _with_more(reader, node, block, made, output)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
@@ -374,6 +363,24 @@ def _arithmetic(
             before, kind="BatchNormalization", attributes=attributes, parameters=parameters
         )
     return reader.make(node, "Affine", affine, live, constant.size)
+
+
+def _with_more(
+    reader: Reader, node: onnx.NodeProto, block: Block, made: Operation, output: str
+) -> Operation:
+    """A block's layer; or, where it does more than that, the layer and one operation more."""
+    if block.table is not None:
+        table = tuple(sorted(block.table.shape))
+        more = replace(made, kind="PositionEmbedding", attributes={"table": table})
+        parameters = block.table.size
+    elif block.kind == "Gelu" and block.weights:
+        parameters = block.weights["scale"].size
+        more = replace(made, kind="Affine", attributes={"channels": parameters, "scaled": True})
+    else:
+        return made
+    made.attributes["elements"] = reader.trace.elements(output)
+    reader.found.append(made)
+    return replace(more, inputs=(len(reader.found) - 1,), parameters=parameters)
 
 
 def _before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:

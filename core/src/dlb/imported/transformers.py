@@ -35,6 +35,10 @@ Given = Mapping[str, Any]
 
 def gelu(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     block = walk.blocks.get(node.output[0])
+    if block is not None and block.weights:
+        raise NotCovered(
+            f"{called(node)}: a GELU that is multiplied by another number each channel"
+        )
     start = node.input[0] if block is None else _start(walk, block)
     kind = given.get("approximate", "none") if block is None else block.attributes["approximate"]
     held = walk.elementwise(start)
