@@ -23,19 +23,19 @@ from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung
 from dlb.proof.ladder import (
-    FEW_SAMPLES,
     as_dtype,
     batch_gradients,
     prove_dropout,
     prove_export,
     prove_float32,
+    prove_float32_updates,
     prove_float64,
     prove_updates,
     timed,
 )
 from dlb.proof.reference import Reference
 from dlb.record import Exported, Quality, Timing
-from dlb.request import PRACTICE_BATCH, Prepared, Reporter, Request
+from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 from dlb.workload.shapes import trained_names
@@ -198,6 +198,7 @@ class _Climb:
                 self.prove_alone(workers.group)
                 if self.request.levels & TIMED_LEVELS:
                     self.time(workers).drop()
+                self.prove_rounded(workers.group)
             return
         spread: list[dict[str, Array]] = []
         with self.started("spread") as workers:
@@ -212,6 +213,7 @@ class _Climb:
             if spread:
                 self.compare_alone(workers.group, spread)
             self.prove_alone(workers.group)
+            self.prove_rounded(workers.group)
 
     def keep(self, rung: Rung) -> None:
         """Keep a rung, if its level is asked for."""
@@ -311,14 +313,13 @@ class _Climb:
         return model
 
     def prove_alone(self, group: Group) -> None:
-        """Native dropout and updates in float64, and gradients in float32, of models built for it
-        in one worker."""
+        """Native dropout and updates in float64, of models built for it in one worker."""
         request, prepared, ran = self.request, self.prepared, self.ran
         if prepared.reference.masks and "forward" in request.levels:
             self.prove_dropout(group)
         if request.levels & {"update", "trajectory"}:
             self.reporter.phase(ran.adapter, "proving updates")
-            model = self.build_for_proof(group, "float64", PRACTICE_BATCH)
+            model = self.build_for_proof(group, "float64", prepared.practice.batch)
             ran.changes = prove_updates(
                 model,
                 self.reference,
@@ -332,7 +333,10 @@ class _Climb:
             model.drop()
             if self.is_first and len(ran.changes) > 1:
                 ran.growths = self.grow(group)
-        if request.dtype == "float32" and "float32" in request.levels:
+
+    def prove_rounded(self, group: Group) -> None:
+        """Gradients and updates in float32, of models built for it in one worker."""
+        if self.request.dtype == "float32" and "float32" in self.request.levels:
             self.round_gradients(group)
             self.follow_float32(group)
 
@@ -344,7 +348,7 @@ class _Climb:
     def grow(self, group: Group) -> dict[int, float]:
         """How far from what so many steps changed slightly longer steps get."""
         practice, start = self.prepared.practice, self.reference.weights
-        model = self.build_for_proof(group, "float64", PRACTICE_BATCH, longer=rungs.LONGER)
+        model = self.build_for_proof(group, "float64", practice.batch, longer=rungs.LONGER)
         folder = scratch_file(group, "")
         kept = divergence.follow(model, practice.path("float64"), practice.order, folder)
         model.drop()
@@ -357,14 +361,17 @@ class _Climb:
     def round_gradients(self, group: Group) -> None:
         """What float32 does to gradients; of the first adapter, what rounding the weights does."""
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
-        model = self.build_for_proof(group, "float64", FEW_SAMPLES)
+        model = self.build_for_proof(group, "float64", practice.batch)
         exact = list(batch_gradients(model, practice))
         model.drop()
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
         nudged = (("float64", divergence.nudged(weights, seed), ran.nudged) for seed in seeds)
         for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
-            model = self.build_for_proof(group, dtype, FEW_SAMPLES, given)
+            model = self.build_for_proof(group, dtype, practice.batch, given)
             errors += map(rungs.gradient_errors, batch_gradients(model, practice), exact)
+            if errors is ran.rounded:
+                seed = self.request.seed
+                self.keep(prove_float32_updates(model, weights, practice, ran.adapter, seed))
             model.drop()
 
     def follow_float32(self, group: Group) -> None:
@@ -389,7 +396,7 @@ class _Climb:
     def follow(self, group: Group, dtype: str, weights: Mapping[str, Array]) -> list[Path]:
         """A trajectory from its start, in files."""
         practice = self.prepared.practice
-        model = self.build_for_proof(group, dtype, PRACTICE_BATCH, weights)
+        model = self.build_for_proof(group, dtype, practice.batch, weights)
         folder = scratch_file(group, "")
         kept = divergence.follow(model, practice.path(dtype), practice.order, folder)
         model.drop()

@@ -173,6 +173,9 @@ def _reasons(rung: Rung, own: Sequence[Rung], figure: Figure | None) -> Iterator
         if rung.level == "layers" and kind[1] in _LAYERS:
             yield f"with {kind[1]} it is mostly {_LAYERS[kind[1]]}"
             return
+    if rung.name == "update float32":
+        yield f"in float32 alone: {_LEVELS['update']}"
+        return
     if rung.level == "update":
         yield from _of_update(rung)
     if rung.level in _LEVELS:

@@ -33,12 +33,12 @@ from dlb.workload import (
 from dlb.workload.shapes import trained_names
 
 __all__ = [
-    "FEW_SAMPLES",
     "Practice",
     "batch_gradients",
     "prove_dropout",
     "prove_export",
     "prove_float32",
+    "prove_float32_updates",
     "prove_float64",
     "prove_updates",
     "without_dropout",
@@ -48,8 +48,13 @@ Array = npt.NDArray[Any]
 #: Takes each rung as it is climbed, so that none is lost to what comes after it.
 Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
-#: Batches that float32 gradients are compared on. Small, so that few of them meet a kink.
-FEW_BATCHES, FEW_SAMPLES = 3, 4
+#: Batches that float32 gradients are compared on.
+FEW_BATCHES = 3
+#: Steps that float32 updates are compared after: the second is the first that momentum shows in.
+FEW_STEPS = 3
+#: What the same gradient may differ by in float32, in units of its norm, where a step computes it once
+#: more in other code.
+GRADIENT_NOISE = 1e-6
 #: Elements that a native dropout should drop, so that their number tells its rate to about a tenth of
 #: it; and the least and the most samples that are taken for that.
 DROPPED, LEAST_SAMPLES, MOST_SAMPLES = 2048, 16, 256
@@ -69,6 +74,11 @@ class Practice:
     inputs: Array
     labels: Array
     order: Array
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step: few, so that few of them meet a kink."""
+        return int(self.order.shape[1])
 
     def path(self, dtype: str) -> Path:
         """The file of a dtype."""
@@ -156,8 +166,8 @@ def prove_dropout(
 def batch_gradients(model: RemoteModel, practice: Practice) -> Iterator[dict[str, Array]]:
     """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
     inputs = as_dtype(practice.inputs, model.dtype)
-    for start in range(0, FEW_BATCHES * FEW_SAMPLES, FEW_SAMPLES):
-        few = slice(start, start + FEW_SAMPLES)
+    for start in range(0, FEW_BATCHES * practice.batch, practice.batch):
+        few = slice(start, start + practice.batch)
         found = model.gradients(inputs[few], practice.labels[few])
         check_gradients(found, model.workload.model)
         yield found
@@ -270,6 +280,48 @@ def prove_updates(
                 rung = judge(adapter, step + 1, start, after, truth)
                 keep(msgspec.structs.replace(rung, seconds=took))
     return changes
+
+
+def prove_float32_updates(
+    model: RemoteModel, weights: Mapping[str, Array], practice: Practice, adapter: str, seed: int
+) -> Rung:
+    """What a few steps change in a float32 model that has not trained.
+
+    NumPy steps with the adapter's own gradients in float64; and in float32, with gradients as far
+    beside as rounding may put them, for what float32 may make of it.
+    """
+    began = time.perf_counter()
+    workload, generator = model.workload, np.random.default_rng(seed)
+    start = {name: weights[name].astype(np.float64) for name in trained_names(workload.model)}
+    truth = Updates(workload.optimizer, start)
+    witness = Updates(workload.optimizer, start, "float32")
+    inputs = as_dtype(practice.inputs, model.dtype)
+    order = practice.order[:FEW_STEPS]
+    for step, rows in enumerate(order):
+        found = model.gradients(inputs[rows], practice.labels[rows])
+        check_gradients(found, workload.model)
+        gradients = {name: found[name].astype(np.float64) for name in start}
+        rate = learning_rate(workload.optimizer, workload.schedule, step)
+        truth.step(gradients, rate)
+        witness.step({name: beside(one, generator) for name, one in gradients.items()}, rate)
+        model.train(practice.path(model.dtype), rows[None], via="memory", first_step=step)
+    after = model.weights()[0]
+    rung = rungs.update_float32_rung(
+        adapter,
+        len(order),
+        start,
+        {name: after[name] for name in start if name in after} | model.optimizer_state(),
+        truth.weights | truth.state,
+        witness.weights | witness.state,
+    )
+    return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
+
+
+def beside(gradient: Array, generator: np.random.Generator) -> Array:
+    """A gradient with noise of GRADIENT_NOISE of its norm; zeros stay what they are."""
+    noise = generator.standard_normal(gradient.shape)
+    size = GRADIENT_NOISE * float(np.linalg.norm(gradient)) / math.sqrt(max(gradient.size, 1))
+    return np.asarray(gradient + np.where(gradient == 0, 0.0, size * noise))
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "slope_rung",
     "structure_rung",
     "trajectory_rung",
+    "update_float32_rung",
     "update_rung",
     "weights_rung",
 ]
@@ -298,6 +299,21 @@ def _change_rung(
         start: weights before the first step; what is not in it started at zero.
         found, truth: weights, states and ``layer.parameter.slot`` after the last.
     """
+    ordered = _changes(start, found, truth)
+    return Rung(
+        name=name,
+        level=level,
+        adapter=adapter,
+        against="the optimizer's definition, on the adapter's own gradients, in float64",
+        verdict=verdict(passes(ordered, FLOAT64_GATE)),
+        gate=FLOAT64_GATE,
+        figures=ordered,
+        detail=f"{steps} step{'s' if steps > 1 else ''}",
+    )
+
+
+def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ...]:
+    """How far what was changed is from what should have been, worst first."""
     collected = []
     for tensor in {**truth, **found}:
         expected, own = truth.get(tensor), found.get(tensor)
@@ -309,17 +325,40 @@ def _change_rung(
         if tensor not in start:
             slot = tensor.rsplit(".", 1)[1]
             least = floor({key: value for key, value in truth.items() if key.endswith(f".{slot}")})
-        collected.append(figure(tensor, own - before, expected - before, least))
-    ordered = worst_first(collected)
+        # In the type of what was found, which its last place is counted in.
+        change = (own - before).astype(own.dtype)
+        collected.append(figure(tensor, change, expected - before, least))
+    return worst_first(collected)
+
+
+def update_float32_rung(
+    adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors, witness: Tensors
+) -> Rung:
+    """What some float32 steps changed, against the definition fed with the adapter's own gradients.
+
+    Args:
+        start: float64 weights before the first step.
+        found, truth: weights and ``layer.parameter.slot`` after the last; float32, and float64.
+        witness: what NumPy makes of it in float32.
+    """
+    rounding = {one.tensor: one.relative_l2 for one in _changes(start, witness, truth)}
+    ordered = _changes(start, found, truth)
+    allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in ordered}
+    multiples = {
+        one.tensor: (np.inf if one.relative_l2 is None else one.relative_l2) / allowed[one.tensor]
+        for one in ordered
+    }
+    worst = max(multiples, key=lambda tensor: multiples[tensor], default="")
     return Rung(
-        name=name,
-        level=level,
+        name="update float32",
+        level="float32",
         adapter=adapter,
         against="the optimizer's definition, on the adapter's own gradients, in float64",
-        verdict=verdict(passes(ordered, FLOAT64_GATE)),
-        gate=FLOAT64_GATE,
+        verdict=verdict(bool(ordered) and multiples[worst] <= FLOAT32_MULTIPLE),
+        gate=FLOAT32_MULTIPLE * allowed.get(worst, FLOAT32_LEAST),
         figures=ordered,
-        detail=f"{steps} step{'s' if steps > 1 else ''}",
+        detail=f"{steps} step{'s' if steps > 1 else ''}; {multiples.get(worst, 0.0):.1f} times what "
+        f"float32 makes of {worst} in NumPy; allowed {FLOAT32_MULTIPLE:.0f}",
     )
 
 

@@ -21,16 +21,20 @@ class Updates:
     Args:
         optimizer: as described.
         weights: of the trained parameters before the first step, by ``layer.parameter``.
+        dtype: of everything that is computed and kept.
 
     Attributes:
-        weights: float64, as they are after the steps so far.
-        state: float64, by ``layer.parameter.slot``; empty before the first step and where the
-            optimizer keeps none.
+        weights: as they are after the steps so far.
+        state: by ``layer.parameter.slot``; empty before the first step and where the optimizer
+            keeps none.
     """
 
-    def __init__(self, optimizer: Optimizer, weights: Mapping[str, Array]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, weights: Mapping[str, Array], dtype: str = "float64"
+    ) -> None:
         self.optimizer = optimizer
-        self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
+        self.number = np.dtype(dtype).type
+        self.weights = {name: array.astype(dtype) for name, array in weights.items()}
         self.state: dict[str, Array] = {}
         self._steps = 0
 
@@ -38,32 +42,36 @@ class Updates:
         """Take one step.
 
         Args:
-            gradients: float64, of every trained parameter.
+            gradients: of every trained parameter.
             rate: the learning rate of this step.
         """
-        self._steps += 1
+        number, self._steps = self.number, self._steps + 1
         scale = 1.0
         if clip := self.optimizer.clip_norm:
             norm = np.sqrt(sum(float(np.sum(gradients[name] ** 2)) for name in self.weights))
             scale = clip / max(norm, clip)
+        decay = number(self.optimizer.weight_decay)
         for name, weight in self.weights.items():
-            gradient = scale * gradients[name] + self.optimizer.weight_decay * weight
-            self.weights[name] = weight - rate * self._direction(name, gradient)
+            gradient = number(scale) * gradients[name].astype(number) + decay * weight
+            self.weights[name] = weight - number(rate) * self._direction(name, gradient)
 
     def _direction(self, name: str, gradient: Array) -> Array:
-        optimizer = self.optimizer
+        optimizer, number = self.optimizer, self.number
+        velocity: Array
         if isinstance(optimizer, SGD):
             if not optimizer.momentum:
                 return gradient
-            velocity = optimizer.momentum * self._slot(name, "velocity", gradient) + gradient
+            momentum = number(optimizer.momentum)
+            velocity = momentum * self._slot(name, "velocity", gradient) + gradient
             self.state[f"{name}.velocity"] = velocity
-            return gradient + optimizer.momentum * velocity if optimizer.nesterov else velocity
-        first, second = optimizer.beta1, optimizer.beta2
-        m = first * self._slot(name, "m", gradient) + (1 - first) * gradient
-        v = second * self._slot(name, "v", gradient) + (1 - second) * gradient**2
+            return gradient + momentum * velocity if optimizer.nesterov else velocity
+        one, first, second = number(1), number(optimizer.beta1), number(optimizer.beta2)
+        m = first * self._slot(name, "m", gradient) + (one - first) * gradient
+        v = second * self._slot(name, "v", gradient) + (one - second) * gradient**2
         self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v
-        mean, square = m / (1 - first**self._steps), v / (1 - second**self._steps)
-        return np.asarray(mean / (np.sqrt(square) + optimizer.epsilon))
+        steps = number(self._steps)
+        mean, square = m / (one - first**steps), v / (one - second**steps)
+        return np.asarray(mean / (np.sqrt(square) + number(optimizer.epsilon)))
 
     def _slot(self, name: str, slot: str, like: Array) -> Array:
         return self.state.get(f"{name}.{slot}", np.zeros_like(like))

@@ -24,6 +24,7 @@ CLIMBED: dict[str, tuple[Level, ...]] = {
     "dropout": ("forward", "layers"),
     "gradients": ("forward", "layers", "gradients"),
     "update": ("forward", "layers", "gradients", "update"),
+    "update float32": LEVELS,
     "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
 }
 
@@ -33,7 +34,8 @@ def find(plant: Plant, workloads: Path) -> Explanation | None:
     os.environ["DLB_PLANT"] = plant.name
     try:
         path = workloads / f"{plant.workload}.toml"
-        levels = CLIMBED.get(plant.rung.split()[0], LEVELS)
+        rung = plant.rung if plant.rung in CLIMBED else plant.rung.split()[0]
+        levels = CLIMBED.get(rung, LEVELS)
         certificate = verify(path, ["planted"], levels=levels, steps=8, threads=1)
     finally:
         del os.environ["DLB_PLANT"]

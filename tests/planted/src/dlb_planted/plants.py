@@ -802,6 +802,25 @@ def _(model: Any) -> None:
         around(model, "conv8", lambda conv, x: F.conv2d(tf32(x), tf32(conv.weight), padding=1))
 
 
+@plant("a momentum of 0.899 for 0.9 when it is float32", "update float32", "")
+def _(model: Any) -> None:
+    if model.dtype == torch.float32:
+        model.optimizer.param_groups[0]["momentum"] -= 1e-3
+
+
+@plant("a learning rate kept in bfloat16 when it is float32", "update float32", "")
+def _(model: Any) -> None:
+    set_rate = model.set_learning_rate
+    if model.dtype == torch.float32:
+        model.set_learning_rate = lambda rate: set_rate(float(torch.tensor(rate).bfloat16()))
+
+
+@plant("Adam's epsilon 1e-7 for 1e-8 when it is float32", "update float32", "", "words")
+def _(model: Any) -> None:
+    if model.dtype == torch.float32:
+        model.optimizer.param_groups[0]["eps"] = 1e-7
+
+
 @plant("one float32 weight off by its last bit", "weights float32", "square.weight")
 def _(model: Any) -> None:
     if model.dtype == torch.float32:

@@ -1,0 +1,70 @@
+"""What float32 steps may differ by from the optimizer's definition, and what they may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dlb.proof.certificate import Rung
+from dlb.proof.rungs import update_float32_rung
+from dlb.proof.updates import Updates
+from dlb.workload import SGD, Adam, Optimizer
+
+Array = npt.NDArray[Any]
+STEPS = 3
+SIMPLE = SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+MOMENTS = Adam(learning_rate=0.01)
+
+
+def climbed(described: Optimizer, built: Optimizer, dtype: str = "float32") -> Rung:
+    """The rung of an adapter that steps as ``built`` where ``described`` was asked for."""
+    generator = np.random.default_rng(0)
+    start = {
+        name: generator.standard_normal(shape).astype(np.float32).astype(np.float64)
+        for name, shape in (("a.weight", (30, 20)), ("a.bias", (20,)))
+    }
+    truth, own = Updates(described, start), Updates(built, start, dtype)
+    witness = Updates(described, start, "float32")
+    for _ in range(STEPS):
+        gradients = {
+            name: generator.standard_normal(array.shape).astype(np.float32)
+            for name, array in start.items()
+        }
+        for each in (truth, own, witness):
+            each.step(gradients, described.learning_rate)
+    sets = ({**one.weights, **one.state} for one in (own, truth, witness))
+    return update_float32_rung("torch", STEPS, start, *sets)
+
+
+@pytest.mark.parametrize("optimizer", [SIMPLE, MOMENTS])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_same_steps_pass(optimizer: Optimizer, dtype: str) -> None:
+    rung = climbed(optimizer, optimizer, dtype)
+    assert rung.verdict == "passed"
+    assert {one.tensor.count(".") for one in rung.figures} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("described", "built"),
+    [
+        (SIMPLE, SGD(learning_rate=0.1, momentum=0.899, nesterov=True, weight_decay=5e-4)),
+        (SIMPLE, SGD(learning_rate=0.1, momentum=0.9, weight_decay=5e-4)),
+        (SIMPLE, SGD(learning_rate=0.1, momentum=0.9, nesterov=True)),
+        (MOMENTS, Adam(learning_rate=0.01, epsilon=1e-3)),
+        (MOMENTS, Adam(learning_rate=0.01, beta2=0.99)),
+        (MOMENTS, SGD(learning_rate=0.01)),
+    ],
+)
+def test_other_steps_fail(described: Optimizer, built: Optimizer) -> None:
+    rung = climbed(described, built)
+    assert rung.verdict == "failed"
+    assert rung.worst is not None
+    assert rung.worst.relative_l2 is None or rung.worst.relative_l2 > (rung.gate or np.inf)
+
+
+def test_last_places_are_those_of_float32() -> None:
+    rung = climbed(SIMPLE, SIMPLE)
+    assert all(one.ulp is not None and one.ulp < 1e4 for one in rung.figures)
