@@ -2,20 +2,23 @@
 
 One command measures every adapter that dlb finds, each in its own environment, and prints a table::
 
-    python benchmarks/step_overhead.py
+    python benchmarks/step_overhead.py [WORKLOAD ...]
 
-``--adapter NAME`` measures that one in the environment it is called in.
+Without a name it is LeNet-5. ``--adapter NAME`` measures that one in the environment it is called in.
 
-LeNet-5 is built twice in the adapter's process, from the same weights: through the adapter's hooks, and as
-``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Both train on the same batches, in
-blocks of ten steps that alternate; which of the two goes first is drawn for each pair of blocks,
-so that neither always finds the machine warmer. Steps are timed by the adapter's clock, for both.
+The network is built twice in the adapter's process, from the same weights: through the adapter's
+hooks, and as ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Both train on the same
+batches of made-up samples, in blocks of steps that alternate; which of the two goes first is drawn
+for each pair of blocks, so that neither always finds the machine warmer. Steps are timed by the
+adapter's clock, for both. A native file may have the framework's own ``fit`` as well: it trains a
+model of its own in blocks between the others.
 
 The figure is the ratio of the median step times, with a 95% interval by bootstrap over the pairs
 (Efron and Tibshirani 1993, section 13.3, percentiles): pairs, since steps next to each other share
 the machine's state and are not independent.
 
-Ends with 1 when the whole interval lies above 1.02, and with 2 when the two have not trained alike.
+Before that, the losses of the first steps are compared, dropout left out: both must be the same
+network. Ends with 1 when a whole interval lies above 1.02, and with 2 when two are not alike.
 """
 
 from __future__ import annotations
@@ -23,40 +26,46 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import pluggy
-from rich.console import Console
-from rich.progress import track
 
 from dlb import hookspecs
 from dlb.adapters import find_adapters
 from dlb.contract import BuildRequest, LoadRequest, StartRequest
 from dlb.data.batches import sample_order
-from dlb.data.load import load as load_split
-from dlb.data.load import normalise
 from dlb.plugins import check_hooks, load_plugins
+from dlb.proof.ladder import without_dropout
 from dlb.provenance import machine_facts
-from dlb.workload import SGD
+from dlb.samples import noise, random_labels
+from dlb.workload import Dropout, Workload
 from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
 
-BLOCK = 10
+#: A block has so many steps at most, and takes about so many seconds; but one step at least.
+BLOCK, BLOCK_SECONDS = 10, 0.5
 #: Pairs of blocks before any that counts: compilation, first allocations, caches.
 WARM_UP = 3
+#: Pairs that are measured however long they take.
+LEAST_PAIRS = 10
 RESAMPLES = 5000
 LIMIT = 1.02
-#: How far losses may be apart, relative, in the first block. Later, training in float32 is
-#: chaotic, and the least difference in the order of a sum grows.
-ALIKE = 1e-4
+#: How far losses may be apart, relative, in the first steps. Later, training in float32 is chaotic,
+#: and the least difference in the order of a sum grows.
+ALIKE, ALIKE_STEPS = 1e-4, 3
+#: Batches that there are samples for.
+BATCHES = 8
 SEED = 0
 
 
@@ -67,66 +76,85 @@ def main() -> int:
 
 
 def _each(asked: argparse.Namespace) -> int:
-    """Every adapter in its own environment, one after another, and a table of all."""
-    rows, statuses = [], []
-    for home in track(find_adapters(()), "measuring", console=Console(stderr=True)):
-        with tempfile.TemporaryDirectory() as folder:
-            figures = Path(folder) / "figures.json"
-            words = ["--adapter", home.adapter, "--figures", str(figures)]
-            words += ["--steps", str(asked.steps), "--threads", str(asked.threads)]
-            ran = subprocess.run([home.python, __file__, *words], stdout=sys.stderr)
-            statuses.append(ran.returncode)
-            if figures.exists():
-                rows.append(json.loads(figures.read_text()))
-    machine = machine_facts()
+    """Every adapter in its own environment, one after another; a table that grows as they end."""
+    machine, statuses = machine_facts(), []
     print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
-    print("| adapter | by the adapter | by hand | ratio | 95% interval |")
-    print("|---|---|---|---|---|")
-    for row in rows:
-        print(
-            f"| {row['framework']} | {row['adapter']:.2f} ms | {row['native']:.2f} ms "
-            f"| {row['ratio']:.3f} | {row['low']:.3f} to {row['high']:.3f} |"
-        )
+    print(
+        "| workload | batch | adapter | steps | by the adapter | by hand | ratio | 95% interval | fit |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for name in asked.workloads or ["lenet5"]:
+        for home in find_adapters(asked.on):
+            with tempfile.TemporaryDirectory() as folder:
+                figures = Path(folder) / "figures.json"
+                words = [name, "--adapter", home.adapter, "--figures", str(figures)]
+                for option in ("steps", "seconds", "threads", "batch_size"):
+                    words += [f"--{option.replace('_', '-')}", str(getattr(asked, option))]
+                ran = subprocess.run([home.python, __file__, *words], stdout=sys.stderr)
+                statuses.append(ran.returncode)
+                if figures.exists():
+                    print(_row(name, json.loads(figures.read_text())), flush=True)
     return max(map(abs, statuses), default=0)
+
+
+def _row(name: str, found: dict[str, Any]) -> str:
+    fit = f"{found['fit']:.2f} ms, {found['fit_ratio']:.3f}" if "fit" in found else ""
+    return (
+        f"| `{name}` | {found['batch']} | {found['framework']} | {found['steps']} "
+        f"| {found['adapter']:.2f} ms | {found['native']:.2f} ms | {found['ratio']:.3f} "
+        f"| {found['low']:.3f} to {found['high']:.3f} | {fit} |"
+    )
 
 
 def _one(asked: argparse.Namespace) -> int:
     """The adapter of this environment."""
+    (name,) = asked.workloads or ["lenet5"]
     hook = hooks(asked.adapter_plugin)
     facts = hook.dlb_start(framework=asked.adapter, request=StartRequest(threads=asked.threads))
-    print(f"{asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
-    pairs = WARM_UP + -(-asked.steps // BLOCK)
-    adapter, native = _contestants(asked.adapter, hook, pairs * BLOCK)
+    print(f"{name}: {asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
+    workload = load_workload(name)
+    if asked.batch_size:
+        workload = msgspec.structs.replace(workload, batch_size=asked.batch_size)
     clock = hook.dlb_clock(framework=asked.adapter, device="cpu")
-    seconds, losses = np.empty((2, 2, pairs, BLOCK))
-    first = np.random.default_rng(SEED).integers(0, 2, pairs)
-    for pair in range(pairs):
-        for which in (first[pair], 1 - first[pair]):
-            step, batches = (adapter, native)[which]
-            for place in range(BLOCK):
-                inputs, labels = next(batches)
-                clock.synchronise()
-                clock.start()
-                loss = step(inputs, labels)
-                seconds[which, pair, place] = clock.stop()
-                losses[which, pair, place] = float(loss)
-    apart = np.abs(losses[0] / losses[1] - 1)
-    timed = seconds[:, WARM_UP:]
-    low, ratio, high = ratio_of_medians(timed[0], timed[1])
-    for name, each in zip(("adapter", "native"), timed):
-        print(f"{name:8} {np.median(each) * 1e3:8.3f} ms a step, median of {each.size}")
-    print(
-        f"losses   apart by {apart[0].max():.1e} in the first {BLOCK} steps, {apart.max():.1e} ever"
-    )
-    print(f"ratio    {ratio:.4f}, 95% interval {low:.4f} to {high:.4f}")
-    if asked.figures:
-        by_adapter, by_hand = (float(np.median(each)) * 1e3 for each in timed)
-        figures = {"framework": f"{asked.adapter} {facts.version}", "adapter": by_adapter}
-        figures |= {"native": by_hand, "ratio": ratio, "low": low, "high": high}
-        asked.figures.write_text(json.dumps(figures))
-    if not apart[0].max() <= ALIKE:
+    drops = any(isinstance(node.layer, Dropout) for node in workload.model.nodes)
+
+    contestants = _contestants(asked.adapter, hook, workload, drop=False)
+    losses = [[each.timed(clock)[1] for _ in range(ALIKE_STEPS)] for each in contestants]
+    apart = float(np.abs(np.divide(*losses) - 1).max())
+    print(f"losses   apart by {apart:.1e} in the first {ALIKE_STEPS} steps, without dropout")
+    if not apart <= ALIKE:
         print(f"the two have not trained alike: more than {ALIKE} apart", file=sys.stderr)
         return 2
+    if drops:
+        del contestants
+        contestants = _contestants(asked.adapter, hook, workload, drop=True)
+    if hasattr(contestants[1].model, "fit"):
+        contestants.append(_Fit(_native(asked.adapter, workload, drop=drops), workload))
+
+    took = contestants[1].timed(clock)[0]
+    block = int(np.clip(BLOCK_SECONDS / took, 1, BLOCK))
+    generator, until = np.random.default_rng(SEED), time.monotonic() + asked.seconds
+    rows: list[list[list[float]]] = []
+    while len(rows) < WARM_UP + LEAST_PAIRS or (
+        (len(rows) - WARM_UP) * block < asked.steps and time.monotonic() < until
+    ):
+        row: list[list[float]] = [[] for _ in contestants]
+        for which in generator.permutation(len(contestants)):
+            row[which] = contestants[which].block(clock, block)
+        rows.append(row)
+    timed = np.array(rows[WARM_UP:]).swapaxes(0, 1)
+    low, ratio, high = ratio_of_medians(timed[0], timed[1])
+    for what, each in zip(("adapter", "native", "fit"), timed):
+        print(f"{what:8} {np.median(each) * 1e3:8.3f} ms a step, median of {each.size}")
+    print(f"ratio    {ratio:.4f}, 95% interval {low:.4f} to {high:.4f}")
+    if asked.figures:
+        medians = [float(np.median(each)) * 1e3 for each in timed]
+        figures = {"framework": f"{asked.adapter} {facts.version}", "batch": workload.batch_size}
+        figures |= {"steps": timed[0].size, "ratio": ratio, "low": low, "high": high}
+        figures |= dict(zip(("adapter", "native", "fit"), medians))
+        if len(medians) > 2:
+            figures["fit_ratio"] = medians[2] / medians[1]
+        asked.figures.write_text(json.dumps(figures))
     if low > LIMIT:
         print(f"the adapter is slower: the whole interval is above {LIMIT}", file=sys.stderr)
         return 1
@@ -145,32 +173,82 @@ def ratio_of_medians(one: np.ndarray, other: np.ndarray) -> tuple[float, float, 
     return float(low), float(np.median(one) / np.median(other)), float(high)
 
 
-def _contestants(name: str, hook: Any, steps: int) -> tuple[Any, Any]:
-    """For the adapter and the hand-written loop each: its step, and its batches."""
-    workload = load_workload("lenet5")
-    optimizer = workload.optimizer
-    assert isinstance(optimizer, SGD)
-    split = load_split(workload.data.name, "train")
-    inputs = normalise(split.images, workload.data.mean, workload.data.std)
-    labels = split.labels.copy()
+class _Contestant:
+    """A model that trains, and its batches."""
+
+    def __init__(self, model: Any, step: Any, batches: Iterator[Any]) -> None:
+        self.model, self.step, self.batches = model, step, batches
+
+    def timed(self, clock: Any) -> tuple[float, float]:
+        """Seconds and loss of one step."""
+        inputs, labels = next(self.batches)
+        clock.synchronise()
+        clock.start()
+        loss = self.step(inputs, labels)
+        seconds = clock.stop()
+        return seconds, float(loss)
+
+    def block(self, clock: Any, steps: int) -> list[float]:
+        """Seconds of so many steps."""
+        return [self.timed(clock)[0] for _ in range(steps)]
+
+
+class _Fit:
+    """A framework's own ``fit``, which draws its batches itself."""
+
+    def __init__(self, model: Any, workload: Workload) -> None:
+        self.model, self.rows = model, (row for order in _orders(workload) for row in order)
+
+    def block(self, clock: Any, steps: int) -> list[float]:
+        """Seconds of so many steps."""
+        found: list[float] = self.model.fit(np.stack([next(self.rows) for _ in range(steps)]))
+        return found
+
+
+def _orders(workload: Workload) -> Iterator[np.ndarray]:
+    """Epochs of batches of sample numbers, without an end."""
+    for seed in itertools.count(SEED):
+        count = BATCHES * workload.batch_size
+        yield sample_order(count, workload.batch_size, BATCHES, seed)
+
+
+def _samples(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
+    count = BATCHES * workload.batch_size
+    return noise(workload.model, SEED, count), random_labels(workload.model, SEED, count)
+
+
+def _native(name: str, workload: Workload, *, drop: bool) -> Any:
+    """The hand-written training of a workload."""
+    settings = msgspec.structs.asdict(workload.optimizer)
     weights = initial_weights(workload.model, SEED)
-    order = sample_order(len(inputs), workload.batch_size, steps, SEED)
+    made = _by_hand(name).Native
+    inputs, labels = _samples(workload)
+    return made(workload.name, weights, workload.batch_size, settings, inputs, labels, drop=drop)
+
+
+def _contestants(name: str, hook: Any, workload: Workload, *, drop: bool) -> list[Any]:
+    """The adapter's model and the hand-written one, from the same weights."""
+    if not drop:
+        workload = msgspec.structs.replace(workload, model=without_dropout(workload.model))
+    inputs, labels = _samples(workload)
+    weights = initial_weights(workload.model, SEED)
     built = hook.dlb_build_model(
         framework=name,
         request=BuildRequest(workload, weights, "float32", "cpu", workload.batch_size),
     )
-    built.set_learning_rate(optimizer.learning_rate)
-    request = LoadRequest(inputs, labels, order, "memory", "cpu", "float32")
-    batches: Iterable[Any] = hook.dlb_load_data(framework=name, request=request)
-    native = _by_hand(name).Native(
-        weights,
-        workload.batch_size,
-        optimizer.learning_rate,
-        optimizer.momentum,
-        inputs,
-        labels,
-    )
-    return (built.train_step, iter(batches)), (native.step, iter(native.batches(order)))
+    built.set_learning_rate(workload.optimizer.learning_rate)
+
+    def batches() -> Iterator[Any]:
+        for order in _orders(workload):
+            request = LoadRequest(inputs, labels, order, "memory", "cpu", "float32")
+            yield from hook.dlb_load_data(framework=name, request=request)
+
+    native = _native(name, workload, drop=drop)
+    by_hand = (batch for order in _orders(workload) for batch in native.batches(order))
+    return [
+        _Contestant(built, built.train_step, batches()),
+        _Contestant(native, native.step, by_hand),
+    ]
 
 
 def _by_hand(name: str) -> ModuleType:
@@ -198,11 +276,19 @@ def hooks(module: str) -> Any:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What a step costs through an adapter.")
-    parser.add_argument("--adapter", help="its name, e.g. torch; left out: every one found")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: lenet5")
+    parser.add_argument("--adapter", help="its name, e.g. torch, in this environment")
+    parser.add_argument(
+        "--on", action="append", default=[], metavar="ADAPTER", help="default: every one found"
+    )
     parser.add_argument(
         "--adapter-plugin", default="", metavar="MODULE", help="where it is not installed"
     )
     parser.add_argument("--steps", type=int, default=400, help="timed steps of each")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="end the steps of an adapter after so many"
+    )
+    parser.add_argument("--batch-size", type=int, default=0, help="default: the workload's")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--figures", type=Path, metavar="FILE", help="write them there as JSON too")
     return parser.parse_args()
