@@ -84,7 +84,20 @@ def turned(layer: W.Layer) -> W.Model:
     return W.Model(input=W.Input(shape=(4, 7, 6)), nodes=nodes)
 
 
+def doubled(layer: W.Layer) -> W.Model:
+    """A layer whose output is added to itself."""
+    nodes = (
+        W.Node(name="n", layer=layer),
+        W.Node(name="both", layer=W.Add(), inputs=("n", "n")),
+        W.Node(name="flat", layer=W.Flatten()),
+        W.Node(name="logits", layer=W.Linear(out_features=5)),
+    )
+    return W.Model(input=W.Input(shape=(4, 7, 6)), nodes=nodes)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(model=doubled(W.GELU()))
+@example(model=doubled(W.GELU(approximate="tanh")))
 @example(model=turned(W.BatchNorm()))
 @example(model=turned(W.GlobalAveragePool()))
 @example(model=turned(W.LRN(size=3)))

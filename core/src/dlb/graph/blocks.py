@@ -92,7 +92,10 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
             if _near(found.ravel(), true):
                 return Block("Gelu", {"approximate": approximate}, (start,), meant=meant)
             scale = _per_channel(found, true.reshape(found.shape))
-            if scale is not None:
+            # Of a constant, that is: GELU(x) + GELU(x) is twice as much as well.
+            if scale is not None and any(
+                each.size == scale.size for each in _constants(trace, nodes).values()
+            ):
                 attributes = {"approximate": approximate}
                 return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
     return None
