@@ -55,7 +55,7 @@ def dlb(home: Path) -> Dlb:
 
 
 def run_dlb(
-    home: Path, *words: str, timeout: float = 600, python: str = sys.executable, **variables: str
+    home: Path, *words: str, timeout: float = 1200, python: str = sys.executable, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``dlb`` of an interpreter's environment with a DLB_HOME."""
     command = Path(python).parent / "dlb"

@@ -95,7 +95,18 @@ def doubled(layer: W.Layer) -> W.Model:
     return W.Model(input=W.Input(shape=(4, 7, 6)), nodes=nodes)
 
 
+def reshaped(shape: tuple[int, ...], *layers: W.Layer, before: W.Layer) -> W.Model:
+    """Layers that read what a layer of a sequence gives, in another shape."""
+    ends = (W.Flatten(), W.Linear(out_features=5))
+    parts = (before, W.Reshape(shape=shape), *layers, *ends)
+    nodes = tuple(W.Node(name=f"n{k}", layer=each) for k, each in enumerate(parts))
+    return W.Model(input=W.Input(shape=(4, 5)), nodes=nodes)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(model=reshaped((2, 2, 5), W.BatchNorm(), before=W.Sigmoid()))
+@example(model=reshaped((2, 2, 5), W.ReLU(), W.BatchNorm(), before=W.LSTM(hidden=5)))
+@example(model=reshaped((2, 10), W.PositionEmbedding(), before=W.Flatten()))
 @example(model=doubled(W.GELU()))
 @example(model=doubled(W.GELU(approximate="tanh")))
 @example(model=turned(W.BatchNorm()))

@@ -73,9 +73,9 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
         return held
     if nothing:
         return held
-    # A sequence of one step: what is added to it is a table of one row.
-    one = len(shape) == 3 and shape[1] == 1
-    table = position_embedding(walk, node, name, constant) if one else None
+    # Features that were made a sequence, or one of one step: what is added to it is a table.
+    may = len(shape) == 2 or (len(shape) == 3 and shape[1] == 1)
+    table = position_embedding(walk, node, name, constant) if may else None
     if table is not None:
         return table
     if len(shape) != 4:

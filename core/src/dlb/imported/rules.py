@@ -206,7 +206,9 @@ def _batch_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         held = walk.laid_out(node.input[0])
         weights = _norm_weights(walk, node, walk.places_of(held), walk.shape(held), constants)
     if weights is None:
-        raise NotCovered(f"{called(node)}: its channels are not those of '{held.layer}'")
+        raise NotCovered(
+            f"{called(node)}: its channels are not those of '{held.layer}' {list(walk.shape(held))}"
+        )
     layer = L.BatchNorm(
         epsilon=decimal(given.get("epsilon", 1e-5)), momentum=decimal(given.get("momentum", 0.9))
     )
@@ -225,10 +227,10 @@ def _norm_weights(
     value = walk.trace.values[node.input[0]]
     weights = {}
     for name, constant in zip(("scale", "bias", "mean", "variance"), constants):
-        if constant is None or len(shape) not in (2, 4):
-            raise NotCovered(
-                f"{called(node)}: of {value.ndim} axes, or with numbers that depend on the input"
-            )
+        if constant is None:
+            raise NotCovered(f"{called(node)}: with numbers that depend on the input")
+        if len(shape) not in (2, 4):
+            return None
         whole = np.broadcast_to(constant.reshape(1, -1, *(1,) * (value.ndim - 2)), value.shape)
         channels = per_channel(whole, places, shape)
         if channels is None:
