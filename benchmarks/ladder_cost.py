@@ -1,11 +1,14 @@
 """What it costs to prove a workload: seconds of the whole ladder, and memory of each worker.
 
-    python benchmarks/ladder_cost.py [WORKLOAD] [--runs N]
+    python benchmarks/ladder_cost.py [WORKLOAD] [--on ADAPTER ...] [--runs N] [--gigabytes N]
+                                     [--seconds N] [-- OPTION ...]
 
-``dlb verify`` is run as a user runs it, on every adapter that dlb finds. The peak of the memory that
-each adapter's processes hold (resident, shared pages counted for each) is looked up every 50 ms.
+``dlb verify`` is run as a user runs it, on every adapter that dlb finds, with what options come after
+``--``. The peak of the memory that each adapter's processes hold (resident, shared pages counted for
+each) is looked up every 50 ms; a large network's weights are told beside it.
 
-Ends with 1 when a run is not proven, takes longer than 60 s, or a worker holds more than 2 GB.
+Ends with 1 when a run is not proven, takes longer than 60 s, or a worker holds more than 2 GB, or
+what other limits are given.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -28,20 +32,26 @@ from rich.table import Table
 
 from dlb.adapters import find_adapters
 from dlb.provenance import available_cores
+from dlb.workload import parameter_shapes
+from dlb.workload.files import load as load_workload
 
 LOOK_SECONDS = 0.05
-LIMIT_SECONDS = 60.0
-LIMIT_BYTES = 2e9
 
 
 def main() -> int:
     """Measure, print, and tell by the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("workload", nargs="?", default="lenet5")
+    parser.add_argument("options", nargs="*", metavar="OPTION", help="of dlb verify, after --")
+    parser.add_argument("--on", action="append", default=[], metavar="ADAPTER")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="that a worker may hold")
+    parser.add_argument("--seconds", type=float, default=60.0, help="that the ladder may take")
     asked = parser.parse_args()
-    homes = {str(home.python): home.adapter for home in find_adapters(())}
-    runs = [_once(asked.workload, homes) for _ in range(asked.runs)]
+    found = find_adapters(asked.on)
+    homes = {str(home.python): home.adapter for home in found}
+    words = [asked.workload, *(f"--on={home.adapter}" for home in found), *asked.options]
+    runs = [_once(words, homes) for _ in range(asked.runs)]
     seconds = [one["seconds"] for one in runs]
     table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
     for name in ("adapter", "rungs", "seconds in rungs", "peak memory of a worker"):
@@ -57,16 +67,20 @@ def main() -> int:
         f"whole ladder on {len(homes)} adapters: {statistics.median(seconds):.1f} s "
         f"({min(seconds):.1f} to {max(seconds):.1f})"
     )
-    within = statistics.median(seconds) <= LIMIT_SECONDS and max(memory.values()) <= LIMIT_BYTES
+    shapes = parameter_shapes(load_workload(asked.workload).model)
+    weights = 4 * sum(math.prod(shape) for shape in shapes.values())
+    print(f"its weights: {weights / 1e9:.3f} GB in float32")
+    within = statistics.median(seconds) <= asked.seconds
+    within &= max(memory.values()) <= asked.gigabytes * 1e9
     return 0 if within and all(one["proven"] for one in runs) else 1
 
 
-def _once(workload: str, homes: dict[str, str]) -> dict[str, Any]:
+def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
     """One run of the command, and the peak memory of any process of each adapter."""
     peak: dict[str, int] = defaultdict(int)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "certificate.json"
-        command = [str(Path(sys.executable).parent / "dlb"), "verify", workload]
+        command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
         began = time.perf_counter()
         with subprocess.Popen(
             [*command, "--certificate", str(path)], stdout=subprocess.DEVNULL

@@ -51,7 +51,7 @@ EXPORTED = "ONNX Runtime on the exported file"
 #: Batches that float32 gradients are compared on.
 FEW_BATCHES = 3
 #: Steps that float32 updates are compared after: the second is the first that momentum shows in.
-FEW_STEPS = 3
+FEW_STEPS = 2
 #: What the same gradient may differ by in float32, in units of its norm, where a step computes it once
 #: more in other code.
 GRADIENT_NOISE = 1e-6
