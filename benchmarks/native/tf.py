@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Union
 
 import keras
 import numpy as np
@@ -12,26 +12,34 @@ import tensorflow as tf
 from keras import layers
 
 
-class Residual(keras.Model):
-    """relu(body(x) + shortcut(x))."""
+class Line:
+    """Layers after one another: called on a symbolic tensor, as one layer is."""
 
-    def __init__(self, shortcut: layers.Layer, body: layers.Layer) -> None:
-        super().__init__()
-        self.shortcut, self.body = shortcut, body
+    def __init__(self, *parts: Part) -> None:
+        self.layers = parts
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.relu(self.body(x) + self.shortcut(x))
+    def __call__(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
-class Branches(keras.Model):
+Part = Union[layers.Layer, Line]
+
+
+class Residual(Line):
+    """relu(body(x) + shortcut(x)), of a shortcut and a body."""
+
+    def __call__(self, x: Any) -> Any:
+        shortcut, body = self.layers
+        return layers.ReLU()(layers.Add()([body(x), shortcut(x)]))
+
+
+class Branches(Line):
     """What several layers make of the same, one after another along the channels."""
 
-    def __init__(self, *branches: layers.Layer) -> None:
-        super().__init__()
-        self.branches = list(branches)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.concat([branch(x) for branch in self.branches], -1)
+    def __call__(self, x: Any) -> Any:
+        return layers.Concatenate()([layer(x) for layer in self.layers])
 
 
 class GroupedConv2D(layers.Conv2D):
@@ -43,12 +51,7 @@ class GroupedConv2D(layers.Conv2D):
         return tf.concat([tf.nn.conv2d(*pair, self.strides, padding) for pair in pairs], -1)
 
 
-def line(*parts: layers.Layer) -> keras.Sequential:
-    """Layers after one another."""
-    return keras.Sequential(list(parts))
-
-
-def before(kernel: int, stride: int) -> list[layers.Layer]:
+def before(kernel: int, stride: int) -> Part:
     """What a convolution needs before it to be padded by half its kernel on every side.
 
     With a stride of 2 Keras' ``same`` puts more after the maps than before them. The last zeros,
@@ -57,10 +60,10 @@ def before(kernel: int, stride: int) -> list[layers.Layer]:
     from oneDNN, writes past its memory.
     """
     if stride == 1:
-        return []
+        return Line()
     if kernel == 1:
-        return [layers.Lambda(lambda x: x[:, ::stride, ::stride])]
-    return [layers.ZeroPadding2D([(kernel // 2, kernel // 2 - 1)] * 2)]
+        return layers.Lambda(lambda x: x[:, ::stride, ::stride])
+    return layers.ZeroPadding2D([(kernel // 2, kernel // 2 - 1)] * 2)
 
 
 def conv(made: int, kernel: int = 1) -> layers.Layer:
@@ -68,14 +71,14 @@ def conv(made: int, kernel: int = 1) -> layers.Layer:
     return layers.Conv2D(made, kernel, padding="same", activation="relu")
 
 
-def conv_norm(made: int, kernel: int, stride: int = 1) -> list[layers.Layer]:
+def conv_norm(made: int, kernel: int, stride: int = 1) -> Line:
     """A convolution, padded alike on every side, and the batch normalisation after it."""
     step, padding = (1, "same") if kernel == 1 or stride == 1 else (stride, "valid")
-    return [
-        *before(kernel, stride),
+    return Line(
+        before(kernel, stride),
         layers.Conv2D(made, kernel, step, padding, use_bias=False),
         layers.BatchNormalization(momentum=0.9, epsilon=1e-5),
-    ]
+    )
 
 
 def response_norm(size: int, alpha: float = 1e-4) -> layers.Layer:
@@ -83,6 +86,10 @@ def response_norm(size: int, alpha: float = 1e-4) -> layers.Layer:
     return layers.Lambda(
         lambda x: tf.nn.local_response_normalization(x, size // 2, 1.0, alpha / size, 0.75)
     )
+
+
+def dropout(rate: float, drop: bool) -> Part:
+    return layers.Dropout(rate) if drop else Line()
 
 
 def lenet(
@@ -96,38 +103,37 @@ def lenet(
     pooled_first: bool = False,
     plain: bool = False,
     drop: bool = False,
-) -> keras.Sequential:
+) -> Line:
     """Two convolutions and two linear layers: the small networks of Wu et al., and LeCun's.
 
     Args:
         pooled_first: the activation comes after the pooling.
         plain: the convolutions have none.
     """
-    parts: list[layers.Layer] = []
+    parts: list[Part] = []
     for made, pad, size in zip(filters, pads, pools):
         at_once = None if plain or pooled_first else activation
         parts.append(layers.Conv2D(made, kernel, padding=pad, activation=at_once))
         parts.append(layers.MaxPooling2D(size, padding="same"))
         parts += [layers.Activation(activation)] if pooled_first else []
     parts += [layers.Flatten(), layers.Dense(hidden, activation)]
-    parts += [layers.Dropout(0.5)] if drop else []
-    return line(*parts, layers.Dense(10))
+    return Line(*parts, dropout(0.5, drop), layers.Dense(10))
 
 
-def cifar_quick(*head: layers.Layer, norms: bool = False) -> keras.Sequential:
+def cifar_quick(*head: layers.Layer, norms: bool = False) -> Line:
     """Krizhevsky's small network for CIFAR-10; Caffe's sizes rounded up are ``same`` here."""
 
-    def norm() -> list[layers.Layer]:
-        return [response_norm(3, 5e-5)] if norms else []
+    def norm() -> Part:
+        return response_norm(3, 5e-5) if norms else Line()
 
-    return line(
+    return Line(
         layers.Conv2D(32, 5, padding="same"),
         layers.MaxPooling2D(3, 2, "same"),
         layers.ReLU(),
-        *norm(),
+        norm(),
         conv(32, 5),
         layers.AveragePooling2D(3, 2, "same"),
-        *norm(),
+        norm(),
         conv(64, 5),
         layers.AveragePooling2D(3, 2, "same"),
         layers.Flatten(),
@@ -135,8 +141,8 @@ def cifar_quick(*head: layers.Layer, norms: bool = False) -> keras.Sequential:
     )
 
 
-def tensorflow_cifar10() -> keras.Sequential:
-    return line(
+def tensorflow_cifar10() -> Line:
+    return Line(
         conv(64, 5),
         layers.MaxPooling2D(3, 2),
         response_norm(9, 1e-3),
@@ -150,13 +156,13 @@ def tensorflow_cifar10() -> keras.Sequential:
     )
 
 
-def perceptron(*sizes: int) -> keras.Sequential:
+def perceptron(*sizes: int) -> Line:
     """Linear layers with sigmoids between them."""
     hidden = [layers.Dense(size, "sigmoid") for size in sizes[:-1]]
-    return line(layers.Flatten(), *hidden, layers.Dense(sizes[-1]))
+    return Line(layers.Flatten(), *hidden, layers.Dense(sizes[-1]))
 
 
-def alexnet(drop: bool, *, small: bool) -> keras.Sequential:
+def alexnet(drop: bool, *, small: bool) -> Line:
     """In Caffe's form, or in one tower without normalisation and dropout."""
 
     def split(made: int, kernel: int) -> layers.Layer:
@@ -164,20 +170,20 @@ def alexnet(drop: bool, *, small: bool) -> keras.Sequential:
             return conv(made, kernel)
         return GroupedConv2D(made, kernel, padding="same", groups=2, activation="relu")
 
-    def norm() -> list[layers.Layer]:
-        return [] if small else [response_norm(5)]
+    def norm() -> Part:
+        return Line() if small else response_norm(5)
 
-    def dropped() -> list[layers.Layer]:
-        return [layers.Dropout(0.5)] if drop and not small else []
+    def dropped() -> Part:
+        return dropout(0.5, drop and not small)
 
-    return line(
-        *([layers.ZeroPadding2D([(2, 1)] * 2)] if small else []),
+    return Line(
+        layers.ZeroPadding2D([(2, 1)] * 2) if small else Line(),
         layers.Conv2D(96, 11, 4, activation="relu"),
-        *norm(),
+        norm(),
         # Caffe's 54 rows give 27, rounded up.
         layers.MaxPooling2D(3, 2, "valid" if small else "same"),
         split(256, 5),
-        *norm(),
+        norm(),
         layers.MaxPooling2D(3, 2),
         conv(384, 3),
         split(384, 3),
@@ -185,37 +191,37 @@ def alexnet(drop: bool, *, small: bool) -> keras.Sequential:
         layers.MaxPooling2D(3, 2),
         layers.Flatten(),
         layers.Dense(4096, "relu"),
-        *dropped(),
+        dropped(),
         layers.Dense(4096, "relu"),
-        *dropped(),
+        dropped(),
         layers.Dense(1000),
     )
 
 
-def vgg19(drop: bool) -> keras.Sequential:
-    parts: list[layers.Layer] = []
+def vgg19(drop: bool) -> Line:
+    parts: list[Part] = []
     for made, times in ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)):
         parts += [*(conv(made, 3) for _ in range(times)), layers.MaxPooling2D(2)]
     parts.append(layers.Flatten())
     for _ in range(2):
-        parts += [layers.Dense(4096, "relu"), *([layers.Dropout(0.5)] if drop else [])]
-    return line(*parts, layers.Dense(1000))
+        parts += [layers.Dense(4096, "relu"), dropout(0.5, drop)]
+    return Line(*parts, layers.Dense(1000))
 
 
-def googlenet(drop: bool) -> keras.Sequential:
+def googlenet(drop: bool) -> Line:
     def pool() -> layers.Layer:
         return layers.MaxPooling2D(3, 2, "same")
 
     def inception(one, reduced3, three, reduced5, five, pooled) -> Branches:
         return Branches(
             conv(one),
-            line(conv(reduced3), conv(three, 3)),
-            line(conv(reduced5), conv(five, 5)),
-            line(layers.MaxPooling2D(3, 1, "same"), conv(pooled)),
+            Line(conv(reduced3), conv(three, 3)),
+            Line(conv(reduced5), conv(five, 5)),
+            Line(layers.MaxPooling2D(3, 1, "same"), conv(pooled)),
         )
 
-    return line(
-        *before(7, 2),
+    return Line(
+        before(7, 2),
         layers.Conv2D(64, 7, 2, activation="relu"),
         pool(),
         response_norm(5),
@@ -235,65 +241,65 @@ def googlenet(drop: bool) -> keras.Sequential:
         inception(256, 160, 320, 32, 128, 128),
         inception(384, 192, 384, 48, 128, 128),
         layers.GlobalAveragePooling2D(),
-        *([layers.Dropout(0.4)] if drop else []),
+        dropout(0.4, drop),
         layers.Dense(1000),
     )
 
 
-def inception_v3(drop: bool) -> keras.Sequential:
+def inception_v3(drop: bool) -> Line:
     across, down = (1, 7), (7, 1)
 
-    def norm(made: int, kernel=1, stride: int = 1, pad: str = "same") -> list[layers.Layer]:
-        return [
+    def norm(made: int, kernel=1, stride: int = 1, pad: str = "same") -> Line:
+        return Line(
             layers.Conv2D(made, kernel, stride, pad, use_bias=False),
             layers.BatchNormalization(momentum=0.9997, epsilon=1e-3),
             layers.ReLU(),
-        ]
+        )
 
-    def convs(*made: tuple) -> keras.Sequential:
+    def convs(*made: tuple) -> Line:
         """Convolutions after one another: (channels, kernel, stride, padding)."""
-        return line(*(part for each in made for part in norm(*each)))
+        return Line(*(norm(*each) for each in made))
 
-    def average(made: int) -> keras.Sequential:
-        return line(layers.AveragePooling2D(3, 1, "same"), *norm(made))
+    def average(made: int) -> Line:
+        return Line(layers.AveragePooling2D(3, 1, "same"), norm(made))
 
     def block35(pooled: int) -> Branches:
         return Branches(
-            convs((64,)), convs((48,), (64, 5)), convs((64,), (96, 3), (96, 3)), average(pooled)
+            norm(64), convs((48,), (64, 5)), convs((64,), (96, 3), (96, 3)), average(pooled)
         )
 
     def block17(wide: int) -> Branches:
         return Branches(
-            convs((192,)),
+            norm(192),
             convs((wide,), (wide, across), (192, down)),
             convs((wide,), (wide, down), (wide, across), (wide, down), (192, across)),
             average(192),
         )
 
     def fork() -> Branches:
-        return Branches(convs((384, (1, 3))), convs((384, (3, 1))))
+        return Branches(norm(384, (1, 3)), norm(384, (3, 1)))
 
     def block8() -> Branches:
         return Branches(
-            convs((320,)),
-            line(*norm(384), fork()),
-            line(*norm(448), *norm(384, 3), fork()),
+            norm(320),
+            Line(norm(384), fork()),
+            Line(norm(448), norm(384, 3), fork()),
             average(192),
         )
 
-    return line(
-        *norm(32, 3, 2, "valid"),
-        *norm(32, 3, 1, "valid"),
-        *norm(64, 3),
+    return Line(
+        norm(32, 3, 2, "valid"),
+        norm(32, 3, 1, "valid"),
+        norm(64, 3),
         layers.MaxPooling2D(3, 2),
-        *norm(80),
-        *norm(192, 3, 1, "valid"),
+        norm(80),
+        norm(192, 3, 1, "valid"),
         layers.MaxPooling2D(3, 2),
         block35(32),
         block35(64),
         block35(64),
         Branches(
-            convs((384, 3, 2, "valid")),
+            norm(384, 3, 2, "valid"),
             convs((64,), (96, 3), (96, 3, 2, "valid")),
             layers.MaxPooling2D(3, 2),
         ),
@@ -309,70 +315,66 @@ def inception_v3(drop: bool) -> keras.Sequential:
         block8(),
         block8(),
         layers.GlobalAveragePooling2D(),
-        *([layers.Dropout(0.2)] if drop else []),
+        dropout(0.2, drop),
         layers.Dense(1000),
     )
 
 
-def resnet56() -> keras.Sequential:
-    parts: list[layers.Layer] = [*conv_norm(16, 3), layers.ReLU()]
+def resnet56() -> Line:
+    parts: list[Part] = [conv_norm(16, 3), layers.ReLU()]
     for made in (16, 32, 64):
         for place in range(9):
             stride = 2 if place == 0 and made > 16 else 1
-            body = line(*conv_norm(made, 3, stride), layers.ReLU(), *conv_norm(made, 3))
-            short = layers.Identity() if stride == 1 else line(*conv_norm(made, 1, stride))
+            body = Line(conv_norm(made, 3, stride), layers.ReLU(), conv_norm(made, 3))
+            short = Line() if stride == 1 else conv_norm(made, 1, stride)
             parts.append(Residual(short, body))
-    return line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(10))
+    return Line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(10))
 
 
-def resnet50() -> keras.Sequential:
-    parts: list[layers.Layer] = [*conv_norm(64, 7, 2), layers.ReLU()]
+def resnet50() -> Line:
+    parts: list[Part] = [conv_norm(64, 7, 2), layers.ReLU()]
     # Nothing is below zero here, so that zeros around it never win.
     parts += [layers.ZeroPadding2D([(1, 0)] * 2), layers.MaxPooling2D(3, 2)]
     for inner, times in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for place in range(times):
             stride = 2 if place == 0 and inner > 64 else 1
-            body = line(
-                *conv_norm(inner, 1, stride),
+            body = Line(
+                conv_norm(inner, 1, stride),
                 layers.ReLU(),
-                *conv_norm(inner, 3),
+                conv_norm(inner, 3),
                 layers.ReLU(),
-                *conv_norm(4 * inner, 1),
+                conv_norm(4 * inner, 1),
             )
-            short = layers.Identity() if place else line(*conv_norm(4 * inner, 1, stride))
+            short = Line() if place else conv_norm(4 * inner, 1, stride)
             parts.append(Residual(short, body))
-    return line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(1000))
+    return Line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(1000))
 
 
-def mobilenet() -> keras.Sequential:
-    parts: list[layers.Layer] = [*conv_norm(32, 3, 2), layers.ReLU()]
+def mobilenet() -> Line:
+    parts: list[Part] = [conv_norm(32, 3, 2), layers.ReLU()]
     strides = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1)
     widths = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
     for made, stride in zip(widths, strides):
         padding = "same" if stride == 1 else "valid"
         parts += [
-            *before(3, stride),
+            before(3, stride),
             layers.DepthwiseConv2D(3, stride, padding, use_bias=False),
             layers.BatchNormalization(momentum=0.9, epsilon=1e-5),
             layers.ReLU(),
-            *conv_norm(made, 1),
+            conv_norm(made, 1),
             layers.ReLU(),
         ]
-    return line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(1000))
+    return Line(*parts, layers.GlobalAveragePooling2D(), layers.Dense(1000))
 
 
-class Language(keras.Model):
+def language(hidden: int) -> Line:
     """Two LSTM layers between an embedding and a linear layer."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.table = layers.Embedding(10000, hidden)
-        self.lower = layers.LSTM(hidden, return_sequences=True)
-        self.upper = layers.LSTM(hidden, return_sequences=True)
-        self.last = layers.Dense(10000)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self.last(self.upper(self.lower(self.table(x))))
+    return Line(
+        layers.Embedding(10000, hidden),
+        layers.LSTM(hidden, return_sequences=True),
+        layers.LSTM(hidden, return_sequences=True),
+        layers.Dense(10000),
+    )
 
 
 class Block(keras.Model):
@@ -438,12 +440,12 @@ class Transformer(keras.Model):
 
 def patches() -> keras.Sequential:
     """Patches of 16 x 16 as a sequence."""
-    return line(layers.Conv2D(192, 16, 16), layers.Reshape((196, 192)))
+    return keras.Sequential([layers.Conv2D(192, 16, 16), layers.Reshape((196, 192))])
 
 
 SAME = ("same", "same")
 #: By workload; told whether dropout is to drop.
-NETWORKS: dict[str, Callable[[bool], keras.Model]] = {
+NETWORKS: dict[str, Callable[[bool], Part]] = {
     "lenet5": lambda drop: lenet((32, 64), 512, "relu", pads=SAME),
     "lenet-mnist": lambda drop: lenet((20, 50), 500, "relu", plain=True),
     "caffe-mnist": lambda drop: lenet((20, 50), 500, "relu", plain=True),
@@ -468,8 +470,8 @@ NETWORKS: dict[str, Callable[[bool], keras.Model]] = {
     "resnet-56": lambda drop: resnet56(),
     "resnet-50": lambda drop: resnet50(),
     "mobilenet-v1": lambda drop: mobilenet(),
-    "lstm": lambda drop: Language(256),
-    "ptb-lstm": lambda drop: Language(200),
+    "lstm": lambda drop: language(256),
+    "ptb-lstm": lambda drop: language(200),
     "transformer": lambda drop: Transformer(
         layers.Embedding(10000, 128), 128, 4, 4, 10000, 0.1 * drop
     ),
@@ -480,7 +482,7 @@ NETWORKS: dict[str, Callable[[bool], keras.Model]] = {
 }
 
 
-def load(network: keras.Model, weights: dict[str, np.ndarray]) -> None:
+def load(network: Part, weights: dict[str, np.ndarray]) -> None:
     """Give each layer that has parameters, in order, those of the next that is described."""
     described: dict[str, dict[str, np.ndarray]] = {}
     for name, array in weights.items():
@@ -496,13 +498,13 @@ def load(network: keras.Model, weights: dict[str, np.ndarray]) -> None:
     assert next(left, None) is None
 
 
-def leaves(layer: layers.Layer) -> Iterator[layers.Layer]:
-    """The layers in a model, and in the models in it, in order."""
-    if not isinstance(layer, keras.Model):
-        yield layer
-        return
-    for inner in layer.layers:
-        yield from leaves(inner)
+def leaves(part: Part) -> Iterator[layers.Layer]:
+    """The layers in a line or a model, and in those in it, in order."""
+    if isinstance(part, (Line, keras.Model)):
+        for inner in part.layers:
+            yield from leaves(inner)
+    else:
+        yield part
 
 
 def as_kept(layer: layers.Layer, given: dict[str, np.ndarray], flattened: int) -> list[np.ndarray]:
@@ -605,8 +607,9 @@ class Native:
         self.inputs = tf.constant(inputs.transpose(0, 2, 3, 1) if maps else inputs)
         self.labels = tf.constant(labels)
         given = keras.Input(self.inputs.shape[1:], batch_size, dtype=self.inputs.dtype.name)
-        self.model = keras.Sequential([given, NETWORKS[workload](drop)])
-        load(self.model, weights)
+        network = NETWORKS[workload](drop)
+        self.model = keras.Model(given, network(given))
+        load(network, weights)
         rate, clip = settings["learning_rate"], settings["clip_norm"] or None
         if "beta1" in settings:
             betas = settings["beta1"], settings["beta2"]
