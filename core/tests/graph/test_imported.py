@@ -118,6 +118,10 @@ def test_any_canonical_graph_is_read(
     model: W.Model, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Layers that change nothing, or only arrange, leave no trace; all others come back in order."""
+    # A table for a single step is a bias, and may be taken into the layer before.
+    shapes = W.infer_shapes(model)
+    tables = [node for node in model.nodes if isinstance(node.layer, W.PositionEmbedding)]
+    assume(all(shapes[node.name][0] > 1 for node in tables))
     weights = proof_weights(initial_weights(model, 1), 1)
     path = tmp_path_factory.mktemp("random") / "model.onnx"
     graph = canonical_graph(model, weights)
