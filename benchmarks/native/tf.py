@@ -35,11 +35,18 @@ class Residual(Line):
         return layers.ReLU()(layers.Add()([body(x), shortcut(x)]))
 
 
-class Branches(Line):
+class Fork(Line):
+    """What several layers make of the same, as a list."""
+
+    def __call__(self, x: Any) -> list[Any]:
+        return [layer(x) for layer in self.layers]
+
+
+class Branches(Fork):
     """What several layers make of the same, one after another along the channels."""
 
     def __call__(self, x: Any) -> Any:
-        return layers.Concatenate()([layer(x) for layer in self.layers])
+        return layers.Concatenate()(keras.tree.flatten(super().__call__(x)))
 
 
 class GroupedConv2D(layers.Conv2D):
@@ -276,8 +283,8 @@ def inception_v3(drop: bool) -> Line:
             average(192),
         )
 
-    def fork() -> Branches:
-        return Branches(norm(384, (1, 3)), norm(384, (3, 1)))
+    def fork() -> Fork:
+        return Fork(norm(384, (1, 3)), norm(384, (3, 1)))
 
     def block8() -> Branches:
         return Branches(
