@@ -31,6 +31,7 @@ COLUMNS = {
     "update": ("update",),
     "steps": ("trajectory", "trajectories"),
     "float32": ("forward float32",),
+    "float32 update": ("update float32",),
     "float32 gradients": ("gradients float32",),
     "export": ("export",),
     "structure": ("structure",),

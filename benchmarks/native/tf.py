@@ -613,6 +613,9 @@ class Native:
         maps = inputs.ndim == 4
         self.inputs = tf.constant(inputs.transpose(0, 2, 3, 1) if maps else inputs)
         self.labels = tf.constant(labels)
+        # Layers are numbered from the first, as in a program of its own: TensorFlow adds gradients of
+        # what several layers read in the order of their names.
+        keras.utils.clear_session()
         given = keras.Input(self.inputs.shape[1:], batch_size, dtype=self.inputs.dtype.name)
         network = NETWORKS[workload](drop)
         self.model = keras.Model(given, network(given))

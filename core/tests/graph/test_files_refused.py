@@ -403,7 +403,7 @@ def npz(path, **arrays):
 
 
 GIVEN = {
-    "not there": (lambda path: None, "not an .npz file"),
+    "not there": (lambda path: None, "no such file"),
     "a folder": (lambda path: path.mkdir(), "not an .npz file"),
     "text": (lambda path: path.write_text("hello"), "not an .npz file"),
     "one array": (lambda path: path.write_bytes(b"\x93NUMPY\x01\x00v\x00{}"), "not an .npz file"),

@@ -24,9 +24,11 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of an .npz file.
 
     Raises:
-        DataError: it is none, or holds Python objects.
+        DataError: it is not there, is no .npz file, or holds Python objects.
     """
     try:
+        if not path.exists():
+            raise DataError(f"{path}: no such file")
         if not path.is_file() or not zipfile.is_zipfile(path):
             raise DataError(f"{path}: not an .npz file; write one with numpy.savez")
         with zipfile.ZipFile(path) as archive:
