@@ -1,0 +1,28 @@
+"""What the rung of a float32 forward pass says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlb.proof.rungs import rounding_rung
+from dlb.workload.files import load
+
+MODEL = load("lenet5").model
+LAST = MODEL.nodes[-1].name
+
+
+@pytest.mark.parametrize(
+    ("logits", "constant"),
+    [
+        ([[0.0, 0.0], [0.0, 0.0]], True),
+        ([[0.5, 1.0], [0.5, 1.0]], True),
+        ([[0.5, 1.0], [0.5, 2.0]], False),
+        ([[0.5, 1.0]], False),
+    ],
+)
+def test_logits_that_tell_nothing_are_told(logits: list[list[float]], constant: bool) -> None:
+    values = {LAST: np.array(logits)}
+    rung = rounding_rung("torch", MODEL, values, values, 1e-5, 1e-7, {})
+    assert ("the same for every input" in rung.detail) is constant
+    assert "ONNX Runtime on the canonical graph: 1.0e-07" in rung.detail
