@@ -381,19 +381,20 @@ def _conv(layer: W.Conv, given: Shape, dtype: str) -> HybridBlock:
 
 
 def _max_pool(layer: W.MaxPool, given: Shape, dtype: str) -> HybridBlock:
-    if _even(layer, given):
-        return nn.MaxPool2D(layer.kernel, layer.stride, layer.pads[:2])
+    up = _rounds_up(layer, given)
+    if up is not None:
+        return nn.MaxPool2D(layer.kernel, layer.stride, layer.pads[:2], ceil_mode=up)
     pool = nn.MaxPool2D(layer.kernel, layer.stride)
     return Padded(pool, _filled(layer, given), float("-inf"))
 
 
 def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock:
-    if _even(layer, given):
+    up = _rounds_up(layer, given)
+    # What a window that reaches past the padding is divided by differs between MXNet's operators.
+    counted = layer.count_include_pad and any(layer.pads)
+    if up is not None and not (up and counted):
         return nn.AvgPool2D(
-            layer.kernel,
-            layer.stride,
-            layer.pads[:2],
-            count_include_pad=layer.count_include_pad,
+            layer.kernel, layer.stride, layer.pads[:2], ceil_mode=up, count_include_pad=counted
         )
     pool = nn.AvgPool2D(layer.kernel, layer.stride)
     pads, share = _filled(layer, given), _share(layer, given)
@@ -402,10 +403,21 @@ def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock
     return PaddedAverage(pool, pads, share, dtype)
 
 
-def _even(layer: W.MaxPool | W.AveragePool, given: Shape) -> bool:
-    """Whether pads and rounding are such as MXNet's own pooling has."""
-    rounded_down = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads)
-    return layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == rounded_down
+def _rounds_up(layer: W.MaxPool | W.AveragePool, given: Shape) -> bool | None:
+    """How MXNet's own pooling is to round for windows as the layer's; None where it has none such.
+
+    Rounding up, it keeps a last window that begins in the padding, which others leave out.
+    """
+    if layer.pads[:2] != layer.pads[2:]:
+        return None
+    wanted = _pooled(layer, given)
+    if wanted == window_sizes(given[1:], layer.kernel, layer.stride, layer.pads):
+        return False
+    rounded_up = tuple(
+        -((kernel - size - 2 * pad) // stride) + 1
+        for size, kernel, stride, pad in zip(given[1:], layer.kernel, layer.stride, layer.pads)
+    )
+    return True if wanted == rounded_up else None
 
 
 def _pooled(layer: W.MaxPool | W.AveragePool, given: Shape) -> Shape:
