@@ -390,7 +390,7 @@ def _max_pool(layer: W.MaxPool, given: Shape, dtype: str) -> HybridBlock:
 
 def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock:
     up = _rounds_up(layer, given)
-    # What a window that reaches past the padding is divided by differs between MXNet's operators.
+    # MXNet has such windows too, but of an exported one ONNX Runtime before 1.31 counts all its kernel.
     counted = layer.count_include_pad and any(layer.pads)
     if up is not None and not (up and counted):
         return nn.AvgPool2D(

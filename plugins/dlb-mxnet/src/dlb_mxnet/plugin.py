@@ -34,9 +34,10 @@ LAYERS = {
     "float32",
     "lrn": "composed of square, average pooling and power, for the operator refuses "
     "float64, and its float32 gradient is wrong before a convolution of 8 channels",
-    "max_pool": "native; uneven pads and ceil_mode by a pad operator before it",
-    "average_pool": "native; uneven pads and ceil_mode by a pad operator before it, and a "
-    "multiplication after it where padding is not counted",
+    "max_pool": "native; uneven pads, and windows that begin in the padding left out, by a pad "
+    "operator before it",
+    "average_pool": "native; uneven pads, windows left out, and padding that counts with ceil_mode by "
+    "a pad operator before it, and a multiplication after it where padding is not counted",
     "global_average_pool": "native",
     "relu": "native",
     "tanh": "native",
