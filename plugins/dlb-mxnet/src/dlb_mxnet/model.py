@@ -212,8 +212,8 @@ class MXNetModel(TrainableModel):
 def clip(gradients: list[mx.nd.NDArray], share: float, limit: float) -> None:
     """Bring gradients down to a norm of ``share`` times them, without waiting for the device.
 
-    gluon's clip_global_norm divides by the norm plus 1e-8, and adds squares up in float32, one after
-    the other, whatever the gradients are: of two million the norm comes out 5e-4 too small.
+    gluon's clip_global_norm divides by the norm plus 1e-8, refuses float64, and adds an array's squares
+    up at once: in float32, of two million numbers, 3e-6 off.
     """
     flat = [gradient.reshape(-1) for gradient in gradients]
     some = [each[at : at + CHUNK] for each in flat for at in range(0, each.size, CHUNK)]
