@@ -34,12 +34,11 @@ from step_overhead import SEED, hooks, ratio_of_medians
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
 from dlb.contract import BuildRequest, Clock, LoadRequest, StartRequest, TrainableModel
-from dlb.data.augmentation import draw_crops
-from dlb.data.batches import sample_order
+from dlb.data.batches import draw_visits
 from dlb.data.npz import read_or_map
 from dlb.provenance import machine_facts
 from dlb.samples import open_split, write_samples
-from dlb.workload import Augmentation, Workload
+from dlb.workload import Workload
 from dlb.workload.changes import with_changes
 from dlb.workload.initial import initial_weights
 
@@ -118,18 +117,12 @@ def _one(asked: argparse.Namespace) -> int:
 
 def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> LoadRequest:
     """The first steps of a run, their samples in a file where a run would map them."""
-    source = open_split(workload, "train")
-    order = sample_order(source.count, size, steps, SEED)
-    augmentation = workload.data.augmentation
-    crops = None
-    if augmentation != Augmentation():
-        crops = draw_crops(order, source.count, SEED, augmentation)
-    some, places = np.unique(order, return_inverse=True)
-    write_samples(workload, source, some, "float32", folder / "train.npz")
-    arrays = read_or_map(folder / "train.npz")
-    rows = places.reshape(order.shape).astype(np.int64)
-    given = (arrays["inputs"], arrays["labels"], rows, "pipeline", "cpu", "float32")
-    return LoadRequest(*given, crops=crops)  # type: ignore[arg-type]
+    source, path = open_split(workload, "train"), folder / "train.npz"
+    visits = draw_visits(workload.data.augmentation, source.count, size, steps, SEED)
+    write_samples(workload, source, visits.samples, "float32", path, visits.parts)
+    arrays = read_or_map(path)
+    given = (arrays["inputs"], arrays["labels"], visits.order, "pipeline", "cpu", "float32")
+    return LoadRequest(*given, crops=visits.crops)  # type: ignore[arg-type]
 
 
 def _part(request: LoadRequest, first: int, count: int) -> LoadRequest:

@@ -249,7 +249,7 @@ class _Climb:
         if self.prepared.crops is not None and contract < CROPS_CONTRACT:
             raise UnsupportedError(
                 f"adapter '{ran.adapter}' is made for a contract before 1.4, which does not augment: "
-                "data.augmentation must be left out"
+                "data.augmentation.pad and flip must be left out"
             )
         if ran.masked and self.prepared.reference.masks and contract < MASKS_CONTRACT:
             ran.masked, self.reference = False, self.prepared.without_dropout

@@ -11,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home
-from dlb.data.augmentation import draw_crops
-from dlb.data.batches import sample_order
+from dlb.data.batches import draw_visits, sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
 from dlb.proof.certificate import LEVELS, Level
 from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
-from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
+from dlb.samples import (
+    noise,
+    open_split,
+    random_labels,
+    read_samples,
+    write_samples,
+)
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Augmentation, Model, Workload, multiply_adds
+from dlb.workload import Model, Workload, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 if TYPE_CHECKING:
@@ -182,10 +187,10 @@ def check(request: Request) -> None:
             f"--batch-size {request.batch_size} does not divide into {request.workers} equal "
             "shares; every worker needs the same number of samples"
         )
-    if request.via == "memory" and request.workload.data.augmentation != Augmentation():
+    if request.via == "memory" and request.workload.data.augmentation.moves:
         raise RequestError(
             f"--input memory keeps samples as they are, and workload '{request.workload.name}' "
-            "augments them (data.augmentation); use --input pipeline"
+            "cuts or mirrors them (data.augmentation); use --input pipeline"
         )
     if request.workers > 1 and not request.strategy:
         raise RequestError(
@@ -220,11 +225,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
 
     workload = request.workload
     training, test = open_split(workload, "train"), open_split(workload, "test")
-    order = sample_order(training.count, request.batch_size, request.steps, request.seed)
-    augmentation, crops = workload.data.augmentation, None
-    if augmentation != Augmentation():
-        crops = draw_crops(order, training.count, request.seed, augmentation)
-    asked, order = _asked_for(order)
+    visits = draw_visits(
+        workload.data.augmentation, training.count, request.batch_size, request.steps, request.seed
+    )
     weights = request.weights()
     # Noise, not images: an even background ties in every max pooling, where the loss has no
     # gradient that finite differences could agree with.
@@ -241,8 +244,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         ),
     )
     tested = _tested(test)
-    for name, source, some in (("train", training, asked), ("test", test, tested)):
-        write_samples(workload, source, some, request.dtype, scratch / f"{name}.npz")
+    to = scratch / "train.npz"
+    write_samples(workload, training, visits.samples, request.dtype, to, visits.parts)
+    write_samples(workload, test, tested, request.dtype, scratch / "test.npz")
     for dtype in ("float64", "float32"):
         arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
         write_arrays(practice.path(dtype), arrays)
@@ -253,10 +257,10 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     return Prepared(
         scratch=scratch,
         weights=weights,
-        train=scratch / "train.npz",
+        train=to,
         test=scratch / "test.npz",
-        order=order,
-        crops=crops,
+        order=visits.order,
+        crops=visits.crops,
         test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
         test_labels=test.labels[tested],
         reference=Reference(workload.model, proven, inputs, labels, masks),
@@ -266,12 +270,6 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         canonical=canonical_graph(workload.model, weights),
         where=training.where,
     )
-
-
-def _asked_for(order: Array) -> tuple[Array, Array]:
-    """The samples that an order asks for, ascending, and the order as places among these."""
-    asked, places = np.unique(order, return_inverse=True)
-    return asked, places.reshape(order.shape).astype(np.int64)
 
 
 def _tested(test: Source) -> Array:

@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.catalogue import data_set
+from dlb.data.augmentation import part_of
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
 from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
 from dlb.data.npz import Pieces, write_pieces
-from dlb.data.source import Source, Wanted, of_arrays
+from dlb.data.source import ChoosePart, Source, Wanted, of_arrays
 from dlb.data.text import described_words
 from dlb.errors import RequestError
-from dlb.workload import Data, Embedding, Model, Workload, infer_shapes
+from dlb.workload import Augmentation, Data, Embedding, Model, Workload, infer_shapes
 
 __all__ = [
     "SYNTHETIC",
@@ -136,19 +137,50 @@ def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
 
 
 def read_samples(
-    workload: Workload, source: Source, samples: npt.NDArray[np.int64], dtype: str
+    workload: Workload,
+    source: Source,
+    samples: npt.NDArray[np.int64],
+    dtype: str,
+    parts: npt.NDArray[np.uint32] | None = None,
 ) -> Array:
-    """The inputs of some samples, [n, ...], normalised as the workload says."""
-    inputs, data = source.read(samples), workload.data
+    """The inputs of some samples, [n, ...], normalised as the workload says.
+
+    Args:
+        workload, source: what reads, and what is read.
+        samples: int64 [n].
+        dtype: of real inputs.
+        parts: as in :class:`dlb.data.batches.Visits`; None: the images themselves.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    data = workload.data
+    if parts is None:
+        inputs = source.read(samples)
+    else:
+        inputs = source.read_parts(samples, _choose(parts, data.augmentation))
     if source.kind == "pixels":
         return normalise(inputs, data.mean, data.std, dtype)
     return inputs if source.kind == "index" else inputs.astype(dtype)
 
 
+def _choose(parts: npt.NDArray[np.uint32], augmentation: Augmentation) -> ChoosePart:
+    return lambda place, height, width: part_of(parts[place], height, width, augmentation)
+
+
 def write_samples(
-    workload: Workload, source: Source, samples: npt.NDArray[np.int64], dtype: str, path: Path
+    workload: Workload,
+    source: Source,
+    samples: npt.NDArray[np.int64],
+    dtype: str,
+    path: Path,
+    parts: npt.NDArray[np.uint32] | None = None,
 ) -> None:
     """Write ``inputs`` and ``labels`` of some samples into an .npz file, a piece at a time.
+
+    Args:
+        workload, source, samples, dtype, parts: as in :func:`read_samples`.
+        path: of the file.
 
     Raises:
         RequestError: there is no room for them.
@@ -156,7 +188,9 @@ def write_samples(
 
     def pieces() -> Iterator[Array]:
         for first in range(0, len(samples), _PIECE):
-            yield read_samples(workload, source, samples[first : first + _PIECE], dtype)
+            some = slice(first, first + _PIECE)
+            of = None if parts is None else parts[some]
+            yield read_samples(workload, source, samples[some], dtype, of)
 
     kept = np.dtype(np.int64 if source.kind == "index" else dtype)
     labels = source.labels[samples]

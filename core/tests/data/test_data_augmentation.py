@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import astuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlb.data.augmentation import cut, draw_crops
-from dlb.data.batches import sample_order
+from dlb.data.augmentation import Part, cut, draw_crops, draw_parts, part_of
+from dlb.data.batches import draw_visits, sample_order
 from dlb.workload import Augmentation
 
 BOTH = Augmentation(pad=4, flip=True)
@@ -101,3 +102,99 @@ def test_cutting_is_padding_and_slicing(
         np.testing.assert_array_equal(found[number], window[..., ::-1] if flip else window)
     assert found.dtype == images.dtype and found.flags.c_contiguous
     assert not np.shares_memory(found, images)
+
+
+# --- parts that are resized -------------------------------------------------------------------
+
+INCEPTION = Augmentation(area=(0.08, 1.0))
+GOLDEN_PARTS = "543d3db9a71ed0a249ad7e21d7af7dfce7de0006823c49b6c56ffe002c91283c"
+
+
+def some_parts(count: int, height: int, width: int, of: Augmentation = INCEPTION) -> list[Part]:
+    drawn = draw_parts(np.arange(count)[None], count, 0)
+    return [part_of(row, height, width, of) for row in drawn[0]]
+
+
+def test_what_parts_are_drawn_never_changes() -> None:
+    drawn = draw_parts(sample_order(SAMPLES, 7, 20, 3), SAMPLES, 3)
+    assert drawn.shape == (20, 7, 22) and drawn.dtype == np.uint32
+    parts = [astuple(part_of(row, 375, 500, INCEPTION)) for row in drawn.reshape(-1, 22)]
+    assert hashlib.sha256(repr(parts).encode()).hexdigest() == GOLDEN_PARTS
+
+
+def test_a_sample_draws_the_same_part_in_any_batch_and_place() -> None:
+    found = {}
+    for batch in (1, 7):
+        order = sample_order(SAMPLES, batch, 2 * (SAMPLES // batch), 0)
+        drawn = draw_parts(order, SAMPLES, 0)[SAMPLES // batch :]
+        rows = drawn.reshape(-1, 22).tolist()
+        found[batch] = dict(zip(order[SAMPLES // batch :].ravel().tolist(), rows))
+    assert len(found[7]) == 49
+    assert all(found[1][sample] == drawn for sample, drawn in found[7].items())
+
+
+def test_areas_and_aspects_are_even() -> None:
+    """As Szegedy et al. say of areas; an aspect and its inverse are as likely."""
+    parts = some_parts(4000, 1000, 1000, Augmentation(area=(0.2, 0.6)))
+    areas = np.array([part.height * part.width for part in parts]) / 1e6
+    aspects = np.log([part.width / part.height for part in parts])
+    for values, low, high in ((areas, 0.2, 0.6), (aspects, np.log(3 / 4), np.log(4 / 3))):
+        even = (np.arange(4000) + 0.5) / 4000
+        # Kolmogorov and Smirnov's distance: 0.031 is its 99.9% quantile for 4,000.
+        assert np.abs((np.sort(values) - low) / (high - low) - even).max() < 0.031
+
+
+def test_every_place_of_a_part_is_as_likely() -> None:
+    of = Augmentation(area=(1 / 4, 1 / 4), aspect=(1.0, 1.0))
+    parts = some_parts(8100, 16, 16, of)
+    assert {(part.height, part.width) for part in parts} == {(8, 8)}
+    places = np.bincount([part.top * 9 + part.left for part in parts], minlength=81)
+    assert len(places) == 81 and abs(places - 100).max() < 50
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)).map(sorted),
+    st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)).map(sorted),
+)
+def test_a_part_is_inside_and_as_a_careful_reader_would_compute_it(
+    seed: int, size: tuple[int, int], area: list[float], aspect: list[float]
+) -> None:
+    of = Augmentation(area=tuple(area), aspect=tuple(aspect))  # type: ignore[arg-type]
+    drawn = np.random.default_rng(seed).integers(0, 2**32, 22, dtype=np.uint32)
+    found = part_of(drawn, *size, of)
+    assert 0 <= found.top <= size[0] - found.height and found.height >= 1
+    assert 0 <= found.left <= size[1] - found.width and found.width >= 1
+    shares = drawn / 2**32
+    for share, ratio in zip(shares[:20:2], shares[1:20:2]):
+        covered = (area[0] + share * (area[1] - area[0])) * size[0] * size[1]
+        by = np.exp(np.log(aspect[0]) + ratio * (np.log(aspect[1]) - np.log(aspect[0])))
+        exact = np.sqrt(covered / by), np.sqrt(covered * by)
+        assume(all(abs(side % 1 - 0.5) > 1e-9 for side in exact))  # no tie of rounding
+        high, wide = (round(float(side)) for side in exact)
+        if 0 < high <= size[0] and 0 < wide <= size[1]:
+            assert (found.height, found.width) == (high, wide)
+            assert found.top == int(shares[20] * (size[0] - high + 1))
+            assert found.left == int(shares[21] * (size[1] - wide + 1))
+            return
+    assert (found.height, found.width) == (
+        min(size[0], max(1, round(size[1] / aspect[0]))),
+        min(size[1], max(1, round(size[0] * aspect[1]))),
+    )
+    assert (found.top, found.left) == (
+        (size[0] - found.height) // 2,
+        (size[1] - found.width) // 2,
+    )
+
+
+def test_where_parts_are_resized_every_visit_is_a_sample() -> None:
+    both = Augmentation(area=(0.5, 1.0), flip=True)
+    visits = draw_visits(both, 10, 4, 6, 0)
+    order = sample_order(10, 4, 6, 0)
+    np.testing.assert_array_equal(visits.samples[visits.order], order)
+    assert visits.order.tolist() == np.arange(24).reshape(6, 4).tolist()
+    assert visits.parts is not None and visits.crops is not None
+    np.testing.assert_array_equal(visits.parts.reshape(6, 4, 22), draw_parts(order, 10, 0))
+    np.testing.assert_array_equal(visits.crops, draw_crops(order, 10, 0, both))
+    assert draw_visits(INCEPTION, 10, 4, 6, 0).crops is None

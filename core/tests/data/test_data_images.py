@@ -15,8 +15,10 @@ from scipy.io import savemat
 from test_data_cifar import link, pack
 from test_data_local import classifier
 
+from dlb.data.augmentation import Part, draw_parts, part_of
+from dlb.data.batches import draw_visits, sample_order
 from dlb.data.imagenet import DEVKIT, SYNSETS, TRAIN, VALIDATION
-from dlb.data.images import ImageFile, decode
+from dlb.data.images import ImageFile, decode, resize_parts
 from dlb.errors import DataError, RequestError
 from dlb.samples import count_samples, open_split, write_samples
 from dlb.workload import Workload
@@ -110,6 +112,67 @@ def test_images_are_cut_about_their_centre_and_resized(tmp_path: Path) -> None:
     assert decode(content, (3, 10, 30), "x").tolist() == wide.transpose(2, 0, 1).tolist()
     assert decode(encoded(picture(99, mode="L")), (3, 4, 4), "x").tolist() == [[[99] * 4] * 4] * 3
     assert decode(encoded(picture((0, 0, 0))), (1, 4, 4), "x").tolist() == [[[0] * 4] * 4]
+
+
+PART = Part(top=3, left=5, height=6, width=9)
+
+
+def test_a_part_of_an_image_is_cut_before_it_is_resized() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype(np.uint8)
+    of = pixels[3:9, 5:14]
+    true = np.asarray(Image.fromarray(of).resize((6, 8), Image.Resampling.BILINEAR))
+    sizes = []
+
+    def choose(height: int, width: int) -> Part:
+        sizes.append((height, width))
+        return PART
+
+    found = decode(encoded(Image.fromarray(pixels)), SHAPE, "x", choose)
+    assert found.tolist() == true.transpose(2, 0, 1).tolist() and sizes == [(20, 30)]
+    same = resize_parts(
+        np.ascontiguousarray(pixels.transpose(2, 0, 1))[None], lambda place, *size: PART
+    )
+    true = np.asarray(Image.fromarray(of).resize((30, 20), Image.Resampling.BILINEAR))
+    assert same[0].tolist() == true.transpose(2, 0, 1).tolist()
+
+
+def test_parts_of_numbers_are_resized_as_those_of_pixels() -> None:
+    """Pillow rounds pixels after each of two passes."""
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 5, 12, 10)).astype(np.uint8)
+
+    def choose(place: int, height: int, width: int) -> Part:
+        return Part(top=place, left=1, height=height // 2, width=width - 3)
+
+    rounded = resize_parts(pixels, choose)
+    for dtype in ("float32", "float64"):
+        found = resize_parts(pixels.astype(dtype), choose)
+        assert found.dtype == dtype and np.abs(found - rounded).max() <= 1.01
+    whole = resize_parts(pixels, lambda place, height, width: Part(0, 0, height, width))
+    assert whole.tolist() == pixels.tolist()
+
+
+def test_a_run_is_given_the_parts_that_its_visits_draw(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (20, 14, 17, 3)).astype(np.uint8)
+    put(tmp_path, {f"{n % 2}/{n:02}.png": encoded(Image.fromarray(pixels[n])) for n in range(20)})
+    augmented = {"augmentation": {"area": [0.2, 0.9], "flip": True}}
+    workload = classifier({"name": "folder", "path": str(tmp_path), **augmented}, SHAPE)
+    source, augmentation = open_split(workload, "train"), workload.data.augmentation
+    visits = draw_visits(augmentation, source.count, 5, 7, 4)
+    assert visits.parts is not None
+    write_samples(workload, source, visits.samples, "float64", tmp_path / "x.npz", visits.parts)
+    with np.load(tmp_path / "x.npz") as written:
+        inputs, labels = written["inputs"], written["labels"]
+    order = sample_order(18, 5, 7, 4)
+    assert inputs.shape == (35, *SHAPE) and labels.tolist() == source.labels[order].ravel().tolist()
+    # Of a folder without splits every tenth image is for testing; those of class 0 come first.
+    files = [*range(0, 18, 2), *range(1, 19, 2)]
+    for sample, drawn, found in zip(
+        order.ravel(), draw_parts(order, 18, 4).reshape(-1, 22), inputs
+    ):
+        part = part_of(drawn, 14, 17, augmentation)
+        cut = pixels[files[sample]][part.top :, part.left :][: part.height, : part.width]
+        true = np.asarray(Image.fromarray(cut).resize((6, 8), Image.Resampling.BILINEAR))
+        np.testing.assert_array_equal(found, true.transpose(2, 0, 1) / 255)
 
 
 @pytest.mark.parametrize(

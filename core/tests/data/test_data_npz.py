@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlb.data import npz
-from dlb.data.batches import sample_order
+from dlb.data.batches import draw_visits, sample_order
 from dlb.data.npz import Pieces, map_arrays, read_or_map, write_pieces
 from dlb.data.source import of_arrays
 from dlb.errors import RequestError
-from dlb.request import DECODED_TESTS, _asked_for, _tested
+from dlb.request import DECODED_TESTS, _tested
+from dlb.workload import Augmentation
 
 
 def pieces(array: np.ndarray, length: int) -> Pieces:
@@ -90,11 +91,13 @@ def test_what_has_no_room_is_refused_before_anything_is_read(tmp_path: Path) -> 
 def test_steps_get_the_same_samples_out_of_fewer(
     n_samples: int, steps: int, data: st.DataObject
 ) -> None:
-    order = sample_order(n_samples, data.draw(st.integers(1, n_samples)), steps, 3)
-    asked, places = _asked_for(order)
-    assert places.shape == order.shape and places.dtype == np.int64
-    np.testing.assert_array_equal(asked[places], order)
-    assert asked.tolist() == sorted(set(order.ravel().tolist()))
+    batch = data.draw(st.integers(1, n_samples))
+    order = sample_order(n_samples, batch, steps, 3)
+    visits = draw_visits(Augmentation(), n_samples, batch, steps, 3)
+    assert visits.order.shape == order.shape and visits.order.dtype == np.int64
+    np.testing.assert_array_equal(visits.samples[visits.order], order)
+    assert visits.samples.tolist() == sorted(set(order.ravel().tolist()))
+    assert visits.parts is None and visits.crops is None
 
 
 @pytest.mark.parametrize("count", [1, DECODED_TESTS, DECODED_TESTS + 1, 50_000])

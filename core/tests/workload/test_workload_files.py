@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -94,7 +95,11 @@ def test_hash_moves_with_the_meaning(change: object) -> None:
 
 def test_augmentation_is_written_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "augmented.toml"
-    for augmentation in (W.Augmentation(pad=4, flip=True), W.Augmentation(flip=True)):
+    for augmentation in (
+        W.Augmentation(pad=4, flip=True),
+        W.Augmentation(area=(0.08, 1.0), flip=True),
+        W.Augmentation(flip=True),
+    ):
         augmented = replace(LENET, data=replace(LENET.data, augmentation=augmentation))
         files.write(augmented, path)
         assert files.read(path) == augmented
@@ -107,6 +112,19 @@ UNFIT = {
     "nothing of the image": (W.Augmentation(pad=20), {"shape": (1, 28, 20)}, r"smaller side.*, 20"),
     "no image": (W.Augmentation(flip=True), {"shape": (784,)}, r"reads real \[784\]"),
     "words": (W.Augmentation(pad=1), {"shape": (5,), "kind": "index"}, r"reads index \[5\]"),
+    "more than all of it": (
+        W.Augmentation(area=(0.5, 1.1)),
+        {"shape": (1, 8, 8)},
+        r"area.*above 1",
+    ),
+    "none of it": (W.Augmentation(area=(0.0, 1.0)), {"shape": (1, 8, 8)}, r"area.*above 0"),
+    "least above largest": (
+        W.Augmentation(aspect=(2.0, 1.0)),
+        {"shape": (1, 8, 8)},
+        r"aspect = \[2.0, 1.0\].*the smaller first",
+    ),
+    "endless": (W.Augmentation(aspect=(1.0, math.inf)), {"shape": (1, 8, 8)}, r"aspect"),
+    "no number": (W.Augmentation(area=(math.nan, 1.0)), {"shape": (1, 8, 8)}, r"area"),
 }
 
 

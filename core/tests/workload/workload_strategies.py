@@ -91,7 +91,8 @@ def workloads(draw: Any) -> W.Workload:
     augmentation = W.Augmentation()
     if model.input.kind == "real" and len(model.input.shape) == 3:
         pads = st.integers(0, min(model.input.shape[1:]) - 1)
-        augmentation = draw(st.builds(W.Augmentation, pad=pads, flip=st.booleans()))
+        areas = st.tuples(finite(0.01, 0.5), finite(0.5, 1))
+        augmentation = draw(st.builds(W.Augmentation, area=areas, pad=pads, flip=st.booleans()))
     return W.Workload(
         name=draw(texts),
         title=draw(texts),

@@ -6,19 +6,21 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.source import Source, Wanted
+from dlb.data.augmentation import Part
+from dlb.data.source import ChoosePart, Source, Wanted
 from dlb.errors import DataError, RequestError
 
-__all__ = ["ENDINGS", "ImageFile", "decode", "of_images"]
+__all__ = ["ENDINGS", "ImageFile", "decode", "of_images", "resize_parts"]
 
 #: Names of files that are taken for images, in small letters.
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".webp")
@@ -82,12 +84,13 @@ def of_images(
         )
     version = _pillow().__version__
 
-    def read(samples: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def read_parts(samples: npt.NDArray[np.int64], choose: ChoosePart | None) -> npt.NDArray[Any]:
         images = np.empty((len(samples), *wanted.shape), np.uint8)
 
         def fill(place: int) -> None:
             file = files[int(samples[place])]
-            images[place] = decode(file.read(), wanted.shape, str(file))
+            part = None if choose is None else partial(choose, place)
+            images[place] = decode(file.read(), wanted.shape, str(file), part)
 
         # Pillow lets go of the lock while it decodes. In order, so that the first bad file is named.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -95,16 +98,30 @@ def of_images(
                 pass
         return images
 
+    def read(samples: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return read_parts(samples, None)
+
     where = f"{where}, decoded by Pillow {version}"
-    return Source("pixels", wanted.shape, labels, read, where, decoded=True)
+    return Source("pixels", wanted.shape, labels, read, read_parts, where, decoded=True)
 
 
-def decode(content: bytes, shape: tuple[int, ...], name: str) -> npt.NDArray[np.uint8]:
+def decode(
+    content: bytes,
+    shape: tuple[int, ...],
+    name: str,
+    choose: Callable[[int, int], Part] | None = None,
+) -> npt.NDArray[np.uint8]:
     """An image as uint8 [C, H, W].
 
     It is made grey (1 channel) or RGB (3), cut about its centre to the shape's proportions, and
     resized bilinearly with antialiasing: ``PIL.ImageOps.fit``. Orientation tags are not followed.
     Of an animation it is the first picture.
+
+    Args:
+        content: of a file.
+        shape: (C, H, W).
+        name: for messages.
+        choose: the part that is cut out of it instead, by its height and width.
 
     Raises:
         DataError: Pillow cannot read it, or it is cut, corrupt or absurdly large.
@@ -116,7 +133,10 @@ def decode(content: bytes, shape: tuple[int, ...], name: str) -> npt.NDArray[np.
             if image.width * image.height > (pillow.Image.MAX_IMAGE_PIXELS or _MOST_PIXELS):
                 raise _unreadable(name, f"{image.width} x {image.height} pixels are too many")
             plain = image.convert(_MODES[channels])
-        fitted = pillow.ImageOps.fit(plain, (width, height), pillow.Image.BILINEAR)
+        if choose is None:
+            fitted = pillow.ImageOps.fit(plain, (width, height), pillow.Image.BILINEAR)
+        else:
+            fitted = _resized(plain, choose(plain.height, plain.width), height, width)
     except (*_UNREADABLE, pillow.Image.DecompressionBombError) as error:
         said = str(error)
         if "BytesIO" in said:  # Pillow's name for what it was given
@@ -124,6 +144,32 @@ def decode(content: bytes, shape: tuple[int, ...], name: str) -> npt.NDArray[np.
         raise _unreadable(name, said) from None
     array: npt.NDArray[np.uint8] = np.asarray(fitted, np.uint8)
     return np.ascontiguousarray(array.reshape(height, width, channels).transpose(2, 0, 1))
+
+
+def resize_parts(images: npt.NDArray[Any], choose: ChoosePart) -> npt.NDArray[Any]:
+    """A part of each image, resized to the image's size as files are.
+
+    Args:
+        images: [n, C, H, W], uint8, or floating, of which parts are resized in float32.
+        choose: the parts.
+
+    Raises:
+        RequestError: there is no Pillow.
+    """
+    pillow = _pillow()
+    height, width = images.shape[2:]
+    parts = np.empty(images.shape, images.dtype)
+    for place, image in enumerate(images if images.dtype == np.uint8 else images.astype("f4")):
+        part = choose(place, height, width)
+        for channel, plane in enumerate(image):
+            parts[place, channel] = _resized(pillow.Image.fromarray(plane), part, height, width)
+    return parts
+
+
+def _resized(image: Any, part: Part, height: int, width: int) -> Any:
+    """A part of a Pillow image, resized bilinearly with antialiasing, of nothing beside the part."""
+    edges = (part.left, part.top, part.left + part.width, part.top + part.height)
+    return image.crop(edges).resize((width, height), _pillow().Image.BILINEAR)
 
 
 #: What Pillow's decoders raise on files that are cut or corrupt.

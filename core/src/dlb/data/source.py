@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dlb.data.augmentation import Part
 from dlb.errors import DataError
 
-__all__ = ["Kind", "Source", "Wanted", "every_tenth", "of_arrays"]
+__all__ = ["ChoosePart", "Kind", "Source", "Wanted", "every_tenth", "of_arrays"]
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
@@ -19,6 +20,9 @@ Indices = npt.NDArray[np.int64]
 #: ``pixels`` are uint8 [C, H, W], to be normalised; ``real`` are taken as they are; ``index`` are
 #: rows of an embedding.
 Kind = Literal["pixels", "real", "index"]
+
+#: The part of one of the images asked for, by its place among them, its height and its width.
+ChoosePart = Callable[[int, int, int], Part]
 
 _NAMES = {"pixels": "real numbers", "real": "real numbers", "index": "indices"}
 
@@ -32,6 +36,7 @@ class Source:
         shape: of one input.
         labels: int64 [N] or [N, T].
         read: the inputs of samples by index, [n, *shape]: uint8, floating or int64.
+        read_parts: the same of parts of images, each resized to ``shape``.
         where: what they are read from, for the record.
         decoded: whether each sample costs work to read, so that only those that are needed are.
     """
@@ -40,6 +45,7 @@ class Source:
     shape: tuple[int, ...]
     labels: Indices
     read: Callable[[Indices], Array]
+    read_parts: Callable[[Indices, ChoosePart], Array]
     where: str
     decoded: bool = False
 
@@ -56,7 +62,10 @@ class Source:
     def take(self, samples: Indices) -> Source:
         """Some of the samples, as a split of their own."""
         return replace(
-            self, labels=self.labels[samples], read=lambda some: self.read(samples[some])
+            self,
+            labels=self.labels[samples],
+            read=lambda some: self.read(samples[some]),
+            read_parts=lambda some, choose: self.read_parts(samples[some], choose),
         )
 
 
@@ -80,7 +89,13 @@ class Wanted:
 
 def of_arrays(kind: Kind, inputs: Array, labels: Indices, where: str) -> Source:
     """A split that is in memory; ``inputs`` are [N, ...]."""
-    return Source(kind, inputs.shape[1:], labels, lambda some: inputs[some], where)
+
+    def read_parts(some: Indices, choose: ChoosePart) -> Array:
+        from dlb.data.images import resize_parts
+
+        return resize_parts(inputs[some], choose)
+
+    return Source(kind, inputs.shape[1:], labels, lambda some: inputs[some], read_parts, where)
 
 
 def every_tenth(source: Source, split: str) -> Source:

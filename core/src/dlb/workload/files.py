@@ -128,6 +128,13 @@ def _augmentation_fault(workload: Workload) -> str:
             f"data.augmentation is of images [C, H, W]; the model reads {given.kind} "
             f"{list(given.shape)}: leave it out"
         )
+    for name, most in (("area", 1.0), ("aspect", math.inf)):
+        least, largest = getattr(augmentation, name)
+        if not 0 < least <= largest <= most or math.isinf(largest):
+            return (
+                f"data.augmentation.{name} = [{least}, {largest}] must be two numbers above 0, the "
+                f"smaller first{' and none above 1' if name == 'area' else ''}"
+            )
     smaller = min(given.shape[1:])
     if not 0 <= augmentation.pad < smaller:
         return (

@@ -61,16 +61,32 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Augmentation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done to an image [C, H, W] each time that it is trained on, after normalisation.
+    """What is done to an image each time that it is trained on.
 
     Attributes:
-        pad: zeros that are put on each side of it, of which a window of its own size is then cut
-            at a random place; below H and W.
+        area: least and largest share of the image as it is stored that is cut out of it at a random
+            place and resized to the input (Szegedy et al. 2015, arXiv:1409.4842, section 6); of
+            (1, 1) nothing is.
+        aspect: least and largest width by height of what ``area`` cuts.
+        pad: zeros that are put on each side of the input [C, H, W], after normalisation, of which a
+            window of its own size is then cut at a random place; below H and W.
         flip: whether it is mirrored left to right with a probability of 1/2.
     """
 
+    area: tuple[float, float] = (1.0, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
     pad: int = 0
     flip: bool = False
+
+    @property
+    def resizes(self) -> bool:
+        """Whether parts of images are resized, so that each visit of an image is another sample."""
+        return self.area != (1.0, 1.0)
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is something left to do once images have the input's size."""
+        return bool(self.pad) or self.flip
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
