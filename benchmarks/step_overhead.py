@@ -111,6 +111,11 @@ def _one(asked: argparse.Namespace) -> int:
     (name,) = asked.workloads or ["lenet5"]
     hook = hooks(asked.adapter_plugin)
     facts = hook.dlb_start(framework=asked.adapter, request=StartRequest(threads=asked.threads))
+    if facts is None:
+        raise SystemExit(
+            f"--adapter {asked.adapter}: not installed in this environment ({sys.prefix}); without "
+            "--adapter, every one is found and run in its own, or those of --on"
+        )
     print(f"{name}: {asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
     workload = load_workload(name)
     if asked.batch_size:
