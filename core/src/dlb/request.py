@@ -175,7 +175,8 @@ def check(request: Request) -> None:
         )
     for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
         if getattr(request, name) < 1:
-            option = f"--{name.replace('_', '-')}"
+            # Of the trajectory they are what `dlb verify` calls its steps.
+            option = f"--{name.removeprefix('trajectory_').replace('_', '-')}"
             raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
     if not 0 <= request.warmup < request.steps:
         raise RequestError(

@@ -462,7 +462,7 @@ def test_nobody_tells_the_shape_of_the_input(verify: Verify) -> None:
 
 #: What is in a file that is no input, and what the line must say.
 INPUTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
-    "none": (lambda path: None, ("No such file",)),
+    "none": (lambda path: None, ("no such file",)),
     "text": (lambda path: path.write_text("1, 2, 3"), ("not an .npz file",)),
     "empty": (lambda path: path.write_bytes(b""), ("not an .npz file",)),
     "cut short": (
@@ -478,9 +478,10 @@ INPUTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "objects": (
         lambda path: np.savez(path, x=np.array([None, {}], dtype=object)),
-        ("not an .npz file of numbers",),
+        ("not an .npz file of plain numbers",),
     ),
-    "words": (lambda path: np.savez(path, x=np.array(["a"])), ("reals or integers",)),
+    "words": (lambda path: np.savez(path, x=np.array(["a"])), ("no array of numbers",)),
+    "truths": (lambda path: np.savez(path, x=np.array([True])), ("reals or integers",)),
     "no batch": (lambda path: np.savez(path, x=np.float64(3)), ("[batch, ...] is needed",)),
     "no samples": (lambda path: np.savez(path, x=np.ones((0, 6))), ("[0, 6]",)),
     "not a number": (lambda path: np.savez(path, x=np.full((2, 6), np.nan)), ("a NaN",)),

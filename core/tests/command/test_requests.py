@@ -76,6 +76,11 @@ def test_option(dlb: Dlb, options: list[object], says: tuple[str, ...]) -> None:
     assert not list(dlb.out.glob("*.json"))
 
 
+def test_steps_of_a_trajectory_are_called_what_the_option_is(dlb: Dlb) -> None:
+    ended = dlb("verify", "lenet5", "--steps", 0)
+    assert ended.status == 2 and "--steps is 0" in ended.complaint
+
+
 def changed(old: str, new: str) -> tuple[str, str]:
     return old, new
 

@@ -149,7 +149,7 @@ def test_npz_files_that_cannot_be_used_are_refused(
 
 def test_an_array_file_is_no_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", images(3))
-    with pytest.raises(DataError, match=r"not an .npz file; write it with numpy.savez"):
+    with pytest.raises(DataError, match=r"not a whole .npz file; write it with numpy.savez"):
         open_split(classifier({"name": "npz", "path": str(tmp_path / "mine.npy")}), "train")
 
 

@@ -41,10 +41,9 @@ def read_npz(path: Path) -> Source:
     """
     where = f"{path} (SHA-256 {sha256_of(path)})"
     try:
-        found = np.load(path, allow_pickle=False)
-        if not isinstance(found, np.lib.npyio.NpzFile):
-            raise DataError(f"{path}: not an .npz file; write it with numpy.savez")
-        with found as stored:
+        if not zipfile.is_zipfile(path):
+            raise DataError(f"{path}: not a whole .npz file; write it with numpy.savez")
+        with np.load(path, allow_pickle=False) as stored:
             lacking = {"inputs", "labels"} - set(stored.files)
             if lacking:
                 raise DataError(

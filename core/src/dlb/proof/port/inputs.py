@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import RequestError
+from dlb.proof.files.arrays import read_arrays
 
 __all__ = ["LAYOUTS", "Given", "as_read", "check_layout", "from_read", "make_input"]
 
@@ -50,7 +50,8 @@ def make_input(given: Given) -> Array:
     """[batch, ...] float64 or int64, canonical.
 
     Raises:
-        RequestError: the file is none of one array of numbers, or the shape is none.
+        DataError: the file is no .npz file of plain numbers.
+        RequestError: it holds other than one array [batch, ...], or the shape is none.
     """
     if given.file is not None:
         return _read(given.file)
@@ -71,24 +72,13 @@ def make_input(given: Given) -> Array:
 
 
 def _read(path: Path) -> Array:
-    try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise RequestError(f"{path}: not a file, so not an input")
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise RequestError(f"{path}: an array by itself; write it with numpy.savez")
-            names = stored.files
-            if len(names) != 1:
-                raise RequestError(
-                    f"{path}: holds {len(names)} arrays ({', '.join(names[:5])}); an input is one "
-                    "array, [batch, ...]"
-                )
-            array: Array = stored[names[0]]
-    except OSError as error:
-        raise RequestError(f"{path}: {error.strerror or error}; give an .npz file") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path}: not an .npz file of numbers: {error}") from None
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        raise RequestError(
+            f"{path}: holds {len(arrays)} arrays ({', '.join([*arrays][:5])}); an input is one "
+            "array, [batch, ...]"
+        )
+    (array,) = arrays.values()
     if array.dtype.kind not in "fiu":
         raise RequestError(f"{path}: its array is of {array.dtype}; reals or integers are needed")
     if array.ndim < 1 or array.size == 0:
