@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -75,22 +76,44 @@ def main() -> int:
     return 0 if within and all(one["proven"] for one in runs) else 1
 
 
-def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
-    """One run of the command, and the peak memory of any process of each adapter."""
+def verify(
+    words: list[str], path: Path, homes: dict[str, str], time_out: float = math.inf
+) -> tuple[int, dict[str, int]]:
+    """``dlb verify`` with some words; its certificate is written to a path.
+
+    Args:
+        words: workload and options.
+        path: of the certificate.
+        homes: adapters, by the path of their Python.
+        time_out: seconds, after which it is interrupted.
+
+    Returns:
+        Its exit status, and the peak memory of any process of each adapter, in bytes.
+    """
+    command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
     peak: dict[str, int] = defaultdict(int)
+    until = time.monotonic() + time_out
+    with subprocess.Popen(
+        [*command, "--certificate", str(path)], stdout=subprocess.DEVNULL
+    ) as process:
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                for child in watched.children(recursive=True):
+                    _look(child, homes, peak)
+            if time.monotonic() > until:
+                process.send_signal(signal.SIGINT)
+                until = math.inf
+            time.sleep(LOOK_SECONDS)
+    return process.returncode, peak
+
+
+def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
+    """One run of the command."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "certificate.json"
-        command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
         began = time.perf_counter()
-        with subprocess.Popen(
-            [*command, "--certificate", str(path)], stdout=subprocess.DEVNULL
-        ) as process:
-            watched = psutil.Process(process.pid)
-            while process.poll() is None:
-                with contextlib.suppress(psutil.Error):
-                    for child in watched.children(recursive=True):
-                        _look(child, homes, peak)
-                time.sleep(LOOK_SECONDS)
+        status, peak = verify(words, path, homes)
         seconds = time.perf_counter() - began
         certificate = json.loads(path.read_bytes())
     rungs: dict[str, float] = defaultdict(float)
@@ -103,7 +126,7 @@ def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
         "memory": peak,
         "rungs": rungs,
         "counts": counts,
-        "proven": process.returncode == 0,
+        "proven": status == 0,
     }
 
 

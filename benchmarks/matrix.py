@@ -1,12 +1,12 @@
 """Every workload on every adapter, and how it did on every rung: the table of docs/matrix.md.
 
     python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--steps N] [--batch-size N]
-                                [--time-out SECONDS]
+                                [--threads N] [--time-out SECONDS]
 
 ``dlb verify`` is run as a user runs it, one workload after the other, on every adapter that dlb
-finds, and its certificate is kept in FOLDER; a workload whose certificate is there is not run again,
-so that a long series can be taken up where it was left. The table is printed. Data are made up: what
-is proven of a model holds for any.
+finds. Its certificate is kept in FOLDER, with the most memory that a worker of each adapter held; a
+workload whose certificate is there is not run again, so that a long series can be taken up where it
+was left. The table is printed. Data are made up: what is proven of a model holds for any.
 
 Ends with 1 when a workload is not proven on an adapter.
 """
@@ -14,10 +14,13 @@ Ends with 1 when a workload is not proven on an adapter.
 from __future__ import annotations
 
 import argparse
-import subprocess
+import json
 import sys
 from pathlib import Path
 
+from ladder_cost import verify
+
+from dlb.adapters import find_adapters
 from dlb.proof import certificate
 from dlb.proof.certificate import Rung
 from dlb.workload import files
@@ -45,44 +48,53 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", default=files.shipped_names())
     parser.add_argument("--steps", type=int, default=20, help="of the trajectory")
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument(
+        "--threads", type=int, help="as many as there are cores: one adapter at a time"
+    )
     parser.add_argument("--time-out", type=float, default=3600.0)
     asked = parser.parse_args()
+    homes = {str(home.python): home.adapter for home in find_adapters([])}
     asked.folder.mkdir(parents=True, exist_ok=True)
-    print(f"| workload | adapter | {' | '.join(COLUMNS)} | trajectories | proof |")
-    print("|---|---|" + "---|" * (len(COLUMNS) + 2))
+    print(f"| workload | adapter | {' | '.join(COLUMNS)} | trajectories | memory | proof |")
+    print("|---|---|" + "---|" * (len(COLUMNS) + 3))
     proven = True
     for name in asked.workloads:
         path = asked.folder / f"{name}.json"
-        if not path.exists() and not _verify(name, path, asked):
-            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | | not run |", flush=True)
+        if not path.exists() and not _verify(name, path, homes, asked):
+            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | | | not run |", flush=True)
             proven = False
             continue
         found = certificate.read(path)
+        memory = json.loads(_memory_of(path).read_bytes())
         for adapter in found.judged:
             rungs, word = found.of(adapter), found.word(adapter)
             cells = [_cell(rungs, names) for names in COLUMNS.values()]
             # Of one adapter alone there are only its own.
             details = {rung.name: rung.detail.partition(":")[0] for rung in rungs}
-            cells += [details.get("trajectories") or details.get("trajectory", ""), word]
+            cells.append(details.get("trajectories") or details.get("trajectory", ""))
+            cells += [f"{memory.get(adapter, 0) / 1e9:.1f} GB", word]
             proven &= word == "proven"
             print(f"| `{name}` | {adapter} | {' | '.join(cells)} |", flush=True)
     return 0 if proven else 1
 
 
-def _verify(name: str, path: Path, asked: argparse.Namespace) -> bool:
+def _verify(name: str, path: Path, homes: dict[str, str], asked: argparse.Namespace) -> bool:
     """Whether there is a certificate now."""
-    words = [str(Path(sys.executable).parent / "dlb"), "verify", name, "--certificate", str(path)]
-    words += ["--batch-size", str(asked.batch_size), "--steps", str(asked.steps)]
+    words = [name, "--batch-size", str(asked.batch_size), "--steps", str(asked.steps)]
     words += ["--set", "data.name=synthetic"]
-    try:
-        status = subprocess.run(words, stdout=subprocess.DEVNULL, timeout=asked.time_out).returncode
-    except subprocess.TimeoutExpired:
-        print(f"{name}: not done after {asked.time_out:.0f} s", file=sys.stderr)
-        return False
+    if asked.threads:
+        words += ["--threads", str(asked.threads)]
+    status, memory = verify(words, path, homes, asked.time_out)
+    _memory_of(path).write_text(json.dumps(memory))
     if status not in (0, 1):
-        # Interrupted, or refused: what is there is not the whole.
+        # Interrupted, as after the time that it may take, or refused: what is there is not the whole.
         path.unlink(missing_ok=True)
     return path.exists()
+
+
+def _memory_of(path: Path) -> Path:
+    """Beside a certificate: bytes at the peak of any process, by adapter."""
+    return path.with_suffix(".memory")
 
 
 def _cell(rungs: tuple[Rung, ...], names: tuple[str, ...]) -> str:
