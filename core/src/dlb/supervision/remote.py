@@ -101,6 +101,8 @@ class RemoteModel:
         built = group.call(
             "build", lambda rank: {**arguments, "masks": str(paths[rank])} if paths else arguments
         )[0]
+        for path in (seeded, *paths):  # of a large network every model would leave its own
+            path.unlink()
         self.number = built["model"]
         #: What the framework says of the layers it built; nothing where the worker does not tell.
         self.native_layers: dict[str, str] = built.get("layers", {})

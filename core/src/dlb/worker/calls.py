@@ -6,10 +6,12 @@ The order of a run is ``start``, ``build`` (a model each), then ``weights``, ``f
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,10 @@ from dlb.workload import type_name
 from dlb.workload.files import from_document
 from dlb.workload.shapes import tied_to
 
+#: Bytes of weights of models whose memory is looked for at once when they are dropped: doing so
+#: takes a tenth of a second where many modules are imported.
+LARGE = 1 << 24
+
 
 class Calls:
     """A worker's state: its framework, its strategy, and the models it has built."""
@@ -48,6 +54,7 @@ class Calls:
         self.session: StrategySession | None = None
         self.models: dict[int, TrainableModel] = {}
         self.requests: dict[int, BuildRequest] = {}
+        self.large: set[int] = set()
         self.adopted: dict[int, AdoptedModel] = {}
         self.numbers = itertools.count(1)
 
@@ -169,12 +176,20 @@ class Calls:
         described.choices(request.variant)
         model = self.hooked("dlb_build_model", request=request)
         number = next(self.numbers)
-        self.models[number], self.requests[number] = model, request
+        # The weights are in the model now, and need not be here as well.
+        self.models[number], self.requests[number] = model, replace(request, weights={}, masks={})
+        if sum(array.nbytes for array in request.weights.values()) > LARGE:
+            self.large.add(number)
         return {"model": number, "layers": dict(model.native_layers())}
 
     def call_drop(self, model: int) -> dict[str, Any]:
         """Forget a model, so that its memory can go."""
         del (self.adopted if model in self.adopted else self.models)[model]
+        self.requests.pop(model, None)
+        if model in self.large:
+            self.large.remove(model)
+            # Models refer to themselves in circles, which Python may be long in looking for.
+            gc.collect()
         return {}
 
     def call_weights(self, model: int, to: str) -> dict[str, Any]:
