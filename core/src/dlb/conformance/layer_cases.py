@@ -161,6 +161,14 @@ _CONCAT = {
         ("twice", W.Concat(axis=1), ("input", "input")),
         ("logits", W.Linear(out_features=CLASSES), ("twice",)),
     ),
+    # oneDNN has another layout for it, which not every operator after it takes.
+    "concat-of-one-feature-and-others": graph(
+        (7,),
+        ("one", W.Linear(out_features=1), ("input",)),
+        ("both", W.Concat(axis=1), ("one", "input")),
+        ("norm", W.BatchNorm(), ("both",)),
+        ("logits", W.Linear(out_features=CLASSES), ("norm",)),
+    ),
     "concat-of-channels": _joined(1),
     "concat-of-rows": _joined(2),
     "concat-of-columns": _joined(3),

@@ -44,6 +44,11 @@ def checked(adapter: Adapter) -> Callable[[W.Model, int], None]:
         for name, gradient in gradients.parameters.items():
             moved = weights[name] - PLAIN.learning_rate * gradient.astype(np.float64)
             assert_near(after[name], moved, UPDATE, "float64", name)
+        if "float32" in adapter.described.dtypes:
+            # Other operators than in float64, as fast ones are: they must take what is before them.
+            rounded = adapter.build(model, weights, "float32")
+            inputs, labels = random_batch(model, "float32", seed=seed + 1)
+            assert np.isfinite(float(rounded.train_step(*adapter.native(inputs, labels))))
 
     return check
 

@@ -40,12 +40,19 @@ class Sum(HybridBlock):
 
 
 class Concat(HybridBlock):
-    def __init__(self, axis: int) -> None:
+    """Concatenation; of features, a single one first, in MXNet's own layout afterwards.
+
+    There oneDNN answers in one of its layouts, of which a batch normalisation after it cannot train
+    ("Check failed: !is_view"). A reshape, to the same shape, goes back.
+    """
+
+    def __init__(self, axis: int, given: Shape) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis, self.plain = axis, given == (1,)
 
     def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
-        return F.concat(*inputs, dim=self.axis)
+        made = F.concat(*inputs, dim=self.axis)
+        return F.reshape(made, shape=(0, 0)) if self.plain else made
 
     def __repr__(self) -> str:
         return f"Concat(axis={self.axis})"
@@ -520,7 +527,7 @@ TABLE: dict[type, Entry] = {
     W.GELU: Entry(_gelu),
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
-    W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis)),
+    W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis, given)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
     W.Reshape: Entry(lambda layer, given, dtype: Reshape(layer.shape)),
     W.Transpose: Entry(lambda layer, given, dtype: Transpose(layer.axes)),
