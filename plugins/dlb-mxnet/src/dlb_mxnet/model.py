@@ -19,7 +19,7 @@ from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Pl
 from dlb_mxnet.optimizers import make_optimizer
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
-CHUNK = 1 << 16
+CHUNK = 1 << 18
 
 
 class Network(HybridBlock):
@@ -92,7 +92,13 @@ class MXNetModel(TrainableModel):
             self.trainer = gluon.Trainer(trained, self.optimizer)
         else:  # A trainer needs something to train.
             self.trainer = None
-        self.gradients_held = [parameter.grad() for parameter in trained]
+        # Views: what a step writes into the gradients is seen through them.
+        self.gradients_held = [parameter.grad().reshape(-1) for parameter in trained]
+        self.pieces = [
+            each[at : at + CHUNK]
+            for each in self.gradients_held
+            for at in range(0, each.size, CHUNK)
+        ]
         # Held are sums over samples and workers.
         self.share = self.optimizer.rescale_grad / self.batch_size
 
@@ -177,7 +183,8 @@ class MXNetModel(TrainableModel):
             block.settle(before)
         if self.workload.optimizer.clip_norm:
             self.trainer.allreduce_grads()
-            clip(self.gradients_held, self.share, self.workload.optimizer.clip_norm)
+            limit = self.workload.optimizer.clip_norm
+            clip(self.gradients_held, self.pieces, self.share, limit)
             self.trainer.update(self.batch_size)
         else:
             self.trainer.step(self.batch_size)
@@ -209,15 +216,15 @@ class MXNetModel(TrainableModel):
             kept.copyto(array)
 
 
-def clip(gradients: list[mx.nd.NDArray], share: float, limit: float) -> None:
-    """Bring gradients down to a norm of ``share`` times them, without waiting for the device.
+def clip(
+    gradients: list[mx.nd.NDArray], pieces: list[mx.nd.NDArray], share: float, limit: float
+) -> None:
+    """Bring gradients [n] down to a norm of ``share`` times them, without waiting for the device.
 
     gluon's clip_global_norm divides by the norm plus 1e-8, refuses float64, and adds an array's squares
     up at once: in float32, of two million numbers, 3e-6 off.
     """
-    flat = [gradient.reshape(-1) for gradient in gradients]
-    some = [each[at : at + CHUNK] for each in flat for at in range(0, each.size, CHUNK)]
-    squares = mx.nd.add_n(*(mx.nd.dot(each, each) for each in some))
+    squares = mx.nd.add_n(*(mx.nd.dot(each, each) for each in pieces))
     scale = limit / mx.nd.maximum(mx.nd.sqrt(squares) * share, limit)
-    for each in flat:
+    for each in gradients:
         mx.nd.broadcast_mul(each, scale, out=each)
