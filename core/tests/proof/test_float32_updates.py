@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from dlb.proof.certificate import Rung
+from dlb.proof.ladder import GRADIENT_NOISE, beside
 from dlb.proof.rungs import update_float32_rung
 from dlb.proof.updates import Updates
 from dlb.workload import SGD, Adam, Optimizer
@@ -68,3 +69,20 @@ def test_other_steps_fail(described: Optimizer, built: Optimizer) -> None:
 def test_last_places_are_those_of_float32() -> None:
     rung = climbed(SIMPLE, SIMPLE)
     assert all(one.ulp is not None and one.ulp < 1e4 for one in rung.figures)
+
+
+@pytest.mark.parametrize(("least", "norm"), [(0.0, 10.0), (500.0, 500.0), (2.0, 10.0)])
+def test_noise_is_of_the_gradient_or_of_what_it_is_a_small_part_of(
+    least: float, norm: float
+) -> None:
+    generator = np.random.default_rng(0)
+    gradient = generator.standard_normal((40, 50))
+    gradient *= 10.0 / np.linalg.norm(gradient)
+    noise = np.linalg.norm(beside(gradient, least, generator) - gradient)
+    assert noise == pytest.approx(GRADIENT_NOISE * norm, rel=0.1)
+
+
+def test_an_element_that_has_no_gradient_gets_no_noise() -> None:
+    gradient = np.array([0.0, 1.0, 0.0])
+    found = beside(gradient, 100.0, np.random.default_rng(0))
+    assert found[0] == found[2] == 0.0 and found[1] != 1.0

@@ -303,7 +303,8 @@ def prove_float32_updates(
         gradients = {name: found[name].astype(np.float64) for name in start}
         rate = learning_rate(workload.optimizer, workload.schedule, step)
         truth.step(gradients, rate)
-        witness.step({name: beside(one, generator) for name, one in gradients.items()}, rate)
+        whole = rungs.floor(gradients, rungs.FLOAT32_SMALL)
+        witness.step({name: beside(one, whole, generator) for name, one in gradients.items()}, rate)
         model.train(practice.path(model.dtype), rows[None], via="memory", first_step=step)
     after = model.weights()[0]
     rung = rungs.update_float32_rung(
@@ -317,10 +318,16 @@ def prove_float32_updates(
     return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
 
 
-def beside(gradient: Array, generator: np.random.Generator) -> Array:
-    """A gradient with noise of GRADIENT_NOISE of its norm; zeros stay what they are."""
+def beside(gradient: Array, least: float, generator: np.random.Generator) -> Array:
+    """A gradient with noise of GRADIENT_NOISE of its norm; zeros stay what they are.
+
+    Args:
+        least: of a smaller norm it is noise of GRADIENT_NOISE of this, since what is summed up and
+            cancels leaves the rounding of what is summed up.
+    """
     noise = generator.standard_normal(gradient.shape)
-    size = GRADIENT_NOISE * float(np.linalg.norm(gradient)) / math.sqrt(max(gradient.size, 1))
+    norm = max(float(np.linalg.norm(gradient)), least)
+    size = GRADIENT_NOISE * norm / math.sqrt(max(gradient.size, 1))
     return np.asarray(gradient + np.where(gradient == 0, 0.0, size * noise))
 
 

@@ -52,6 +52,25 @@ class Adam(optimizers.Adam):
         return LateEpsilonRule(self.hyperparam)
 
 
+class Clipping(optimizer_hooks.GradientClipping):
+    """Brings gradients down to a norm.
+
+    Chainer's own adds the squares of a whole array up by one dot product: in float32, of an
+    embedding's gradient of a million numbers, 5e-5 off. Here rows come first.
+    """
+
+    def __call__(self, optimizer: chainer.optimizer.GradientMethod) -> None:
+        every = (param.grad for param in optimizer.target.params(False))
+        gradients = [each for each in every if each is not None]
+        xp = optimizer.target.xp
+        rows = [each.reshape(len(each) if each.ndim > 1 else 1, -1) for each in gradients]
+        squares = xp.concatenate([xp.einsum("ij,ij->i", each, each) for each in rows])
+        norm = xp.sqrt(squares.sum(dtype="float64"))
+        scale = self.threshold / xp.maximum(norm, self.threshold)
+        for gradient in gradients:
+            gradient *= scale.astype(gradient.dtype)
+
+
 def make_optimizer(
     described: W.Optimizer, network: chainer.Link
 ) -> chainer.optimizer.GradientMethod:
@@ -67,7 +86,7 @@ def make_optimizer(
         optimizer = kind(rate, described.momentum)
     optimizer.setup(network)
     if described.clip_norm:
-        optimizer.add_hook(optimizer_hooks.GradientClipping(described.clip_norm))
+        optimizer.add_hook(Clipping(described.clip_norm))
     if described.weight_decay:
         optimizer.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
     return optimizer
