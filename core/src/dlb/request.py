@@ -17,13 +17,7 @@ from dlb.errors import RequestError
 from dlb.proof.certificate import LEVELS, Level
 from dlb.proof.ladder import Practice, as_dtype, without_dropout
 from dlb.proof.reference import Reference
-from dlb.samples import (
-    noise,
-    open_split,
-    random_labels,
-    read_samples,
-    write_samples,
-)
+from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Model, Workload, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights

@@ -623,6 +623,25 @@ def test_a_batch_normalisation_may_be_in_the_layer_normalisation_before():
     assert not compare_structure(maps(LayerNorm(), shape=(6,)), both).equal
 
 
+def test_some_batch_normalisations_may_be_folded_and_others_not():
+    """As tf2onnx does where a convolution is of each channel by itself."""
+    whole, deep = Conv(out_channels=2, kernel=(3, 3), bias=False), {"kernel": (3, 3), "groups": 2}
+    apart = Conv(out_channels=2, bias=False, **deep)
+    wanted = maps(whole, BatchNorm(), ReLU(), apart, BatchNorm(), ReLU(), GlobalAveragePool())
+    biased = msgspec.structs.replace(whole, bias=True)
+
+    def found(*second):
+        return compare_structure(wanted, maps(biased, ReLU(), *second, ReLU(), GlobalAveragePool()))
+
+    mixed = found(apart, BatchNorm())
+    assert mixed.equal and mixed.unseen == ("layer1",)
+    both = found(Conv(out_channels=2, **deep))
+    assert both.equal and both.unseen == ("layer1", "layer4")
+    other = found(apart, BatchNorm(epsilon=1e-3))
+    assert [(one.layer, one.what) for one in other.differences] == [("layer4", "epsilon")]
+    assert not found(apart).equal
+
+
 def test_what_is_computed_twice_of_the_same_is_computed_once():
     def summed(first: str, second: str, layer) -> onnx.ModelProto:
         nodes = (

@@ -70,10 +70,12 @@ MODELS: dict[str, W.Model] = {
             W.Conv(out_channels=4, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)),
             ("input",),
         ),
+        ("stem_norm", W.BatchNorm(), ("stem",)),
+        ("stem_relu", W.ReLU(), ("stem_norm",)),
         (
             "deep",
             W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1), groups=4, bias=False),
-            ("stem",),
+            ("stem_relu",),
         ),
         ("norm", W.BatchNorm(), ("deep",)),
         ("relu", W.ReLU(), ("norm",)),

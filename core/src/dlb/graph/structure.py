@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,7 +78,7 @@ def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) 
     written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
     pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
     if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
-        pairs.append((_folded(wanted), found))
+        pairs += [(_folded(wanted), found), (_folded(wanted, _normalised(found)), found)]
     if any(map(_still, wanted)) and sum(map(_has_bias, found)) < sum(map(_has_bias, wanted)):
         pairs += [(_unbiased(a), _unbiased(b)) for a, b in list(pairs)]
     if any(_is_table(each) for each in wanted):
@@ -162,12 +162,17 @@ def _compare(
 def _hashes(graph: Sequence[Operation]) -> Counter[str]:
     found: list[str] = []
     for operation in graph:
-        read = [found[place] if place >= 0 else f"input {-place}" for place in operation.inputs]
-        if operation.kind == "Add":
-            read.sort()
-        meaning = (operation.kind, sorted(operation.attributes.items(), key=str), read)
-        found.append(hashlib.sha256(repr(meaning).encode()).hexdigest())
+        found.append(_hash(operation, found))
     return Counter(found)
+
+
+def _hash(operation: Operation, before: Sequence[str]) -> str:
+    """Of what it computes; ``before`` has those of the operations that it reads, by place."""
+    read = [before[place] if place >= 0 else f"input {-place}" for place in operation.inputs]
+    if operation.kind == "Add":
+        read.sort()
+    meaning = (operation.kind, sorted(operation.attributes.items(), key=str), read)
+    return hashlib.sha256(repr(meaning).encode()).hexdigest()
 
 
 def _is_norm(operation: Operation) -> bool:
@@ -234,30 +239,48 @@ def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:
     ]
 
 
-def _folded(graph: Sequence[Operation]) -> list[Operation]:
+def _normalised(graph: Sequence[Operation]) -> set[str]:
+    """Hashes of the operations that batch normalisations read."""
+    hashes: list[str] = []
+    for each in graph:
+        hashes.append(_hash(each, hashes))
+    norms = (each.inputs[0] for each in graph if _is_norm(each))
+    return {hashes[place] for place in norms if place >= 0}
+
+
+def _folded(graph: Sequence[Operation], apart: Collection[str] = ()) -> list[Operation]:
     """Each batch normalisation that alone reads a convolution, a linear layer or, of [N, features],
-    a layer normalisation, taken into it."""
+    a layer normalisation, taken into it.
+
+    Args:
+        apart: hashes of operations whose batch normalisation stays, where only some are folded:
+            tf2onnx does not fold behind convolutions of each channel by itself.
+    """
     readers = Counter(place for each in graph for place in each.inputs)
     made: list[Operation] = []
+    hashes: list[str] = []
     moved: dict[int, int] = {}
     for place, each in enumerate(graph):
-        before = each.inputs[0]
-        if _is_norm(each) and before >= 0 and readers[before] == 1:
-            into = made[moved[before]]
+        itself = replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs))
+        before = itself.inputs[0]
+        alone = before >= 0 and readers[each.inputs[0]] == 1
+        if _is_norm(each) and alone and hashes[before] not in apart:
+            into = made[before]
             if into.kind in ("Conv", "Linear"):
                 bias = 0 if into.attributes["bias"] else each.attributes["channels"]
-                made[moved[before]] = replace(
+                made[before] = replace(
                     into,
                     attributes={**into.attributes, "bias": True},
                     parameters=into.parameters + bias,
                     moves=True,
                 )
-                moved[place] = moved[before]
+                hashes[before], moved[place] = _hash(made[before], hashes), before
                 continue
             whole = each.attributes["channels"] == each.attributes["elements"]
             if into.kind == "LayerNormalization" and whole:
-                moved[place] = moved[before]
+                moved[place] = before
                 continue
         moved[place] = len(made)
-        made.append(replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs)))
+        made.append(itself)
+        hashes.append(_hash(itself, hashes))
     return made
