@@ -625,21 +625,26 @@ def test_a_batch_normalisation_may_be_in_the_layer_normalisation_before():
 
 def test_some_batch_normalisations_may_be_folded_and_others_not():
     """As tf2onnx does where a convolution is of each channel by itself."""
-    whole, deep = Conv(out_channels=2, kernel=(3, 3), bias=False), {"kernel": (3, 3), "groups": 2}
-    apart = Conv(out_channels=2, bias=False, **deep)
-    wanted = maps(whole, BatchNorm(), ReLU(), apart, BatchNorm(), ReLU(), GlobalAveragePool())
-    biased = msgspec.structs.replace(whole, bias=True)
+    whole = Conv(out_channels=2, kernel=(2, 2), bias=False)
+    deep = msgspec.structs.replace(whole, groups=2)
 
-    def found(*second):
-        return compare_structure(wanted, maps(biased, ReLU(), *second, ReLU(), GlobalAveragePool()))
+    def network(*pairs):
+        layers = [layer for pair in pairs for layer in (*pair, ReLU())]
+        return maps(*layers, GlobalAveragePool())
 
-    mixed = found(apart, BatchNorm())
-    assert mixed.equal and mixed.unseen == ("layer1",)
-    both = found(Conv(out_channels=2, **deep))
-    assert both.equal and both.unseen == ("layer1", "layer4")
-    other = found(apart, BatchNorm(epsilon=1e-3))
-    assert [(one.layer, one.what) for one in other.differences] == [("layer4", "epsilon")]
-    assert not found(apart).equal
+    def found(*pairs):
+        return compare_structure(wanted, network(*pairs))
+
+    norm, other = (BatchNorm(),), (BatchNorm(epsilon=1e-3),)
+    wanted = network(*[(layer, *norm) for layer in (whole, deep, whole, deep)])
+    folded = (msgspec.structs.replace(whole, bias=True),)
+    mixed = found(folded, (deep, *norm), folded, (deep, *norm))
+    assert mixed.equal and mixed.unseen == ("layer1", "layer7")
+    every = found(*[(msgspec.structs.replace(layer, bias=True),) for layer in (whole, deep) * 2])
+    assert every.equal and every.unseen == ("layer1", "layer4", "layer7", "layer10")
+    planted = found(folded, (deep, *other), folded, (deep, *norm))
+    assert [(one.layer, one.what) for one in planted.differences] == [("layer4", "epsilon")]
+    assert not found(folded, (deep, *norm), folded, (deep,)).equal
 
 
 def test_what_is_computed_twice_of_the_same_is_computed_once():

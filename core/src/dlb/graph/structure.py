@@ -240,9 +240,9 @@ def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:
 
 
 def _normalised(graph: Sequence[Operation]) -> set[str]:
-    """Hashes of the operations that batch normalisations read."""
+    """Hashes of the operations that batch normalisations read, whatever their epsilon."""
     hashes: list[str] = []
-    for each in graph:
+    for each in _without_epsilon(graph):
         hashes.append(_hash(each, hashes))
     norms = (each.inputs[0] for each in graph if _is_norm(each))
     return {hashes[place] for place in norms if place >= 0}
@@ -253,7 +253,7 @@ def _folded(graph: Sequence[Operation], apart: Collection[str] = ()) -> list[Ope
     a layer normalisation, taken into it.
 
     Args:
-        apart: hashes of operations whose batch normalisation stays, where only some are folded:
+        apart: :func:`_normalised` of a graph that has folded some; what they read keeps its own.
             tf2onnx does not fold behind convolutions of each channel by itself.
     """
     readers = Counter(place for each in graph for place in each.inputs)
@@ -282,5 +282,6 @@ def _folded(graph: Sequence[Operation], apart: Collection[str] = ()) -> list[Ope
                 continue
         moved[place] = len(made)
         made.append(itself)
-        hashes.append(_hash(itself, hashes))
+        (plain,) = _without_epsilon([itself])
+        hashes.append(_hash(plain, hashes))
     return made
