@@ -43,15 +43,17 @@ def main() -> int:
     """Measure, print, and tell by the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("workload", nargs="?", default="lenet5")
-    parser.add_argument("options", nargs="*", metavar="OPTION", help="of dlb verify, after --")
     parser.add_argument("--on", action="append", default=[], metavar="ADAPTER")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="that a worker may hold")
     parser.add_argument("--seconds", type=float, default=60.0, help="that the ladder may take")
-    asked = parser.parse_args()
+    # argparse takes what follows -- for a workload where options come before it.
+    given = sys.argv[1:]
+    at = given.index("--") if "--" in given else len(given)
+    asked, options = parser.parse_args(given[:at]), given[at + 1 :]
     found = find_adapters(asked.on)
     homes = {str(home.python): home.adapter for home in found}
-    words = [asked.workload, *(f"--on={home.adapter}" for home in found), *asked.options]
+    words = [asked.workload, *(f"--on={home.adapter}" for home in found), *options]
     runs = [_once(words, homes) for _ in range(asked.runs)]
     seconds = [one["seconds"] for one in runs]
     table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
