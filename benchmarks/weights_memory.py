@@ -3,7 +3,7 @@
     python benchmarks/weights_memory.py [WORKLOAD] [--on ADAPTER ...]
 
 The network (VGG-19 if none is named) is built and exported in each adapter's own worker process, one
-adapter after the other, for a batch of 2. Before, LeNet-5 is, so that what is imported on the way does
+adapter after the other, for a batch of 1. Before, LeNet-5 is, so that what is imported on the way does
 not count. What counts is the most memory that the process ever held meanwhile (``VmHWM`` in
 ``/proc/PID/status``, which is set back before: Linux alone has it) beyond what it held before the
 build, in copies of the weights in float32. Exporting counts what the built model holds as well.
@@ -31,7 +31,7 @@ from dlb.workload import Workload, parameter_shapes
 from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
 
-BATCH = 2
+BATCH = 1
 COPIES = 3.0
 
 

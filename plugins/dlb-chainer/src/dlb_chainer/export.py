@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,15 @@ from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
 from dlb.contract import TrainableModel
+from dlb.graph.writing import write_model
 from dlb_chainer import layers
 from dlb_chainer.model import ChainerModel
 
 #: The newest that onnx_chainer writes, and the IR version that came with it.
 OPSET, IR_VERSION = 11, 6
+
+#: The module, whose name is also that of the function in it.
+exporter = import_module("onnx_chainer.export")
 
 Nodes = tuple[onnx.NodeProto, ...]
 
@@ -33,39 +39,24 @@ def export(model: TrainableModel, path: Path) -> str:
     described = model.workload.model.input
     kind = model.dtype if described.kind == "real" else np.int64
     sample = model.device.send(np.zeros((model.batch_size, *described.shape), kind))
-    with warnings.catch_warnings(), _sequences_as_one(), _Kept():
+    with warnings.catch_warnings(), _sequences_as_one(), _Kept(), _aside() as weights:
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = onnx_chainer.export(
             model.network,
             [sample],
+            export_params=False,
             opset_version=OPSET,
             input_names=["input"],
             output_names=["logits"],
             external_converters=CONVERTERS,
             no_testcase=True,
         )
-    _tidy(exported)
-    onnx.checker.check_model(exported, full_check=True)
-    path.write_bytes(exported.SerializeToString())
-    return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
-
-
-def _tidy(exported: onnx.ModelProto) -> None:
-    """Leave the input alone among the inputs, and the weights that are read among the weights.
-
-    The exporter lists both together, and gives the IR version of whichever onnx is installed.
-    """
-    graph = exported.graph
-    read = {name for node in graph.node for name in node.input}
-    for held, kept in (
-        (graph.input, [value for value in graph.input if value.name == "input"]),
-        (graph.initializer, [tensor for tensor in graph.initializer if tensor.name in read]),
-    ):
-        del held[:]
-        held.extend(kept)
+    # It gives the IR version of whichever onnx is installed.
     exported.ir_version = IR_VERSION
+    write_model(path, exported, weights)
+    return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
 
 
 class _Kept(chainer.LinkHook):
@@ -93,6 +84,29 @@ def _sequences_as_one() -> Iterator[None]:
         yield
     finally:
         layers.lstm_sequence = own
+
+
+@contextmanager
+def _aside() -> Iterator[dict[str, Callable[[], np.ndarray]]]:
+    """While exporting, weights are put aside by name; the exporter is shown how large they are.
+
+    It copies them several times, even those that it then leaves out.
+    """
+    weights: dict[str, Callable[[], np.ndarray]] = {}
+
+    def put_aside(weight: Any, context: Any) -> onnx.TensorProto:
+        array = weight.array if isinstance(weight, chainer.Variable) else weight
+        name = context.get_name(weight)
+        weights[name] = partial(cuda.to_cpu, array)
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return onnx.TensorProto(name=name, dims=array.shape, data_type=kind)
+
+    own = exporter.convert_parameter
+    exporter.convert_parameter = put_aside
+    try:
+        yield weights
+    finally:
+        exporter.convert_parameter = own
 
 
 def _linear(called: FunctionConverterParams) -> Nodes:

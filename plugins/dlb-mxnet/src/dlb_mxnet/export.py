@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import mxnet as mx
 import numpy as np
 import onnx
 from mxnet import onnx as mx2onnx
+from mxnet.gluon import Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
 from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import get_inputs
 
 from dlb.contract import TrainableModel
+from dlb.graph.writing import write_model
 from dlb_mxnet.model import MXNetModel
 
 #: The opset that the operators are of which MXNet 1.9, and the converters here, write.
@@ -28,23 +31,29 @@ def export(model: TrainableModel, path: Path) -> str:
 
     The exporter labels the file with the newest opset that the installed onnx knows, whatever
     operators it wrote (those of opset 13, which are the same in 17): the label is set right here,
-    and the file checked against it.
+    and the model checked against it.
     """
     assert isinstance(model, MXNetModel)
     described = model.workload.model.input
     symbol = model.network(mx.sym.var("input"))
-    parameters = {
-        name: parameter.data().as_in_context(mx.cpu())
-        for name, parameter in model.network.collect_params().items()
+    held = model.network.collect_params()
+    kind = np.dtype(model.dtype if described.kind == "real" else np.int64)
+    # The exporter copies weights ten times over; inputs it does not.
+    given = {
+        name: (held[name].shape, np.dtype(held[name].dtype))
+        if name in held
+        else ((model.batch_size, *described.shape), kind)
+        for name in symbol.list_inputs()
     }
     mx2onnx.export_model(
         symbol,
-        parameters,
-        in_shapes=[(model.batch_size, *described.shape)],
-        in_types=np.dtype(model.dtype if described.kind == "real" else np.int64),
+        {},
+        in_shapes=[shape for shape, _ in given.values()],
+        in_types=[dtype for _, dtype in given.values()],
         onnx_file_path=str(path),
     )
-    onnx.save(_set_right(onnx.load(path), set(parameters)), path)
+    weights = {name: partial(_array, held[name]) for name in given if name in held}
+    write_model(path, _set_right(onnx.load(path), set(weights)), weights)
     return f"mxnet.onnx.export_model {mx.__version__}"
 
 
@@ -79,28 +88,24 @@ def _mean(node: Any, **given: Any) -> list[onnx.NodeProto]:
     return [onnx.helper.make_node("ReduceMean", reads, [name], name=name, keepdims=keepdims)]
 
 
-def _set_right(model: onnx.ModelProto, parameters: set[str]) -> onnx.ModelProto:
-    """The model under its true opset, with one input, and no more biases than it has.
+def _set_right(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
+    """The model under its true opset, with no more biases than it has.
 
-    MXNet lists the weights as inputs too, and gives a layer without bias a zero for one.
+    MXNet gives a layer without bias a zero for one.
     """
-    inputs = [value for value in model.graph.input if value.name == "input"]
-    del model.graph.input[:], model.opset_import[:]
-    model.graph.input.extend(inputs)
+    del model.opset_import[:]
     model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
     model.ir_version = IR_VERSION
-    unused = set()
     for node in model.graph.node:
-        if node.op_type == "Gemm" and node.input[2] not in parameters:
-            unused.add(node.input.pop())
+        if node.op_type == "Gemm" and node.input[2] not in weights:
+            node.input.pop()
         if node.op_type == "ReduceMean" and len(node.input) == 2:
             axes = node.input.pop()
             (tensor,) = (each for each in model.graph.initializer if each.name == axes)
             listed = onnx.numpy_helper.to_array(tensor).tolist()
             node.attribute.append(onnx.helper.make_attribute("axes", listed))
-            unused.add(axes)
-    kept = [each for each in model.graph.initializer if each.name not in unused]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _array(parameter: Parameter) -> np.ndarray:
+    return parameter.data().asnumpy()

@@ -127,8 +127,7 @@ class MXNetModel(TrainableModel):
 
     def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         for name, (parameter, place) in self.places.items():
-            native = place.to_native(weights[name])
-            parameter.set_data(mx.nd.array(native, ctx=self.context, dtype=self.dtype))
+            parameter.set_data(place.to_native(weights[name]))
 
     def optimizer_state(self) -> dict[str, np.ndarray]:
         return {

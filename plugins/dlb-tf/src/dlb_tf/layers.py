@@ -54,6 +54,14 @@ class Entry:
     places: Callable[[Any, Given], Mapping[str, Place]] = lambda layer, given: {}
 
 
+def unset(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
+    """An initializer that writes nothing: every weight is loaded before it is read.
+
+    Keras' own draw numbers, which hold a large kernel three times over.
+    """
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype)
+
+
 class ComposedConv2D(K.Conv2D):
     """Convolution in groups, or of stride by a slice.
 
@@ -385,7 +393,7 @@ def _conv(layer: W.Conv, given: Given) -> list[K.Layer]:
         multiplier = layer.out_channels // layer.groups
         conv = K.DepthwiseConv2D(layer.kernel, layer.stride, depth_multiplier=multiplier, **options)
         return [*pad, conv]
-    options |= {"dilation_rate": layer.dilation}
+    options |= {"dilation_rate": layer.dilation, "kernel_initializer": unset}
     slices = max(layer.stride) > 1 and (max(layer.dilation) > 1 or layer.kernel == (1, 1))
     if layer.groups == 1 and not slices:
         return [*pad, K.Conv2D(layer.out_channels, layer.kernel, layer.stride, **options)]
@@ -577,7 +585,14 @@ def _activation(name: str) -> Callable[[Any, Given], list[K.Layer]]:
 TABLE: dict[type, Entry] = {
     W.Conv: Entry(_conv, _conv_places),
     W.Linear: Entry(
-        lambda layer, given: [K.Dense(layer.out_features, use_bias=layer.bias, dtype=given.dtype)],
+        lambda layer, given: [
+            K.Dense(
+                layer.out_features,
+                use_bias=layer.bias,
+                kernel_initializer=unset,
+                dtype=given.dtype,
+            )
+        ],
         _linear_places,
     ),
     W.BatchNorm: Entry(
@@ -627,7 +642,7 @@ TABLE: dict[type, Entry] = {
     W.Slice: Entry(_slice),
     W.Gather: Entry(_gather),
     W.Embedding: Entry(
-        lambda layer, given: [K.Embedding(layer.entries, layer.features, dtype=given.dtype)],
+        lambda layer, given: [K.Embedding(layer.entries, layer.features, unset, dtype=given.dtype)],
         _places(weight=Place("embeddings")),
     ),
     W.PositionEmbedding: Entry(

@@ -87,23 +87,27 @@ class TFModel(TrainableModel):
         self.batch_size = request.batch_size
         self.dtype = request.dtype
         self.masks = request.masks
+        make = partial(self._make, request.weights)
         if request.session is None:
-            self._make()
+            make()
             self.strategy = tf.distribute.get_strategy()
         else:
-            _, self.strategy = request.session.distribute(self._make)
+            _, self.strategy = request.session.distribute(make)
         self.rate = request.workload.optimizer.learning_rate
-        self.load_weights(request.weights)
         self._forwards: dict[tuple[tuple[str, ...], bool], Any] = {}
         self._step = self._compiled(
             lambda inputs, labels: self.strategy.run(self._update, args=(inputs, labels))
         )
         self._differentiate = self._compiled(self._gradients)
 
-    def _make(self) -> None:
-        """Create every variable, which a strategy has to see."""
+    def _make(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Create every variable, which a strategy has to see.
+
+        The optimizer's come last: they take the memory that weights went through.
+        """
         self.network = Network(self.workload.model, self.dtype, self.masks)
         self.places = self.network.places
+        self.load_weights(weights)
         self.trained = {
             name: variable for name, (variable, _) in self.places.items() if variable.trainable
         }
@@ -118,7 +122,7 @@ class TFModel(TrainableModel):
 
     def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         for name, (variable, place) in self.places.items():
-            variable.assign(place.to_native(weights[name]).astype(self.dtype))
+            variable.assign(place.to_native(weights[name]).astype(self.dtype, copy=False))
 
     def optimizer_state(self) -> dict[str, np.ndarray]:
         if self.optimizer.iterations.numpy() == 0:

@@ -7,7 +7,11 @@ from pathlib import Path
 import torch
 
 from dlb.contract import TrainableModel
+from dlb.graph.writing import write_model
 from dlb_torch.model import TorchModel
+
+#: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
+SMALL = 1024
 
 
 def export(model: TrainableModel, path: Path) -> str:
@@ -21,12 +25,10 @@ def export(model: TrainableModel, path: Path) -> str:
     )
     model.network.eval()
     try:
-        torch.onnx.export(
+        program = torch.onnx.export(
             model.network,
             (sample,),
-            str(path),
             dynamo=True,
-            external_data=False,
             input_names=["input"],
             output_names=["logits"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
@@ -34,4 +36,13 @@ def export(model: TrainableModel, path: Path) -> str:
         )
     finally:
         model.network.train()
+    assert program is not None
+    graph = program.model.graph
+    weights = {
+        name: value.const_value.numpy
+        for name, value in graph.initializers.items()
+        if value.const_value.nbytes > SMALL
+    }
+    graph.inputs.extend(graph.initializers.pop(name) for name in weights)
+    write_model(path, program.model_proto, weights)
     return f"torch.onnx.export(dynamo=True) {torch.__version__}"
