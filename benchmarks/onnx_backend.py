@@ -138,6 +138,8 @@ def _span(counts: tuple[int, ...]) -> str:
 
 def print_reasons(result: Result, adapter: str) -> None:
     """Why tests are not covered, without the names of nodes and values, the commonest first."""
+    if not result.skipped:
+        return
     reasons = Counter(
         re.sub(r"(node|input|output|layer)? ?'[^']*'( \[[^]]*\])?", r"\1", reason)
         for _, reason in result.skipped
@@ -146,7 +148,8 @@ def print_reasons(result: Result, adapter: str) -> None:
     for reason, count in reasons.most_common(SHOWN):
         print(f"| {count} | {reason} |")
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(SHOWN))
-    print(f"| {rest} | {len(reasons) - SHOWN} other reasons |")
+    if rest:
+        print(f"| {rest} | {len(reasons) - SHOWN} other reasons |")
 
 
 if __name__ == "__main__":

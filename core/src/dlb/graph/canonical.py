@@ -220,16 +220,13 @@ def _running(pieces: Pieces, element: int) -> list[onnx.ValueInfoProto]:
 def _model(
     pieces: Pieces, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
 ) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        pieces.nodes,
-        "canonical",
-        inputs,
-        outputs,
-        [numpy_helper.from_array(array, name) for name, array in pieces.initializers.items()],
-    )
-    return helper.make_model(
-        graph,
+    model = helper.make_model(
+        helper.make_graph(pieces.nodes, "canonical", inputs, outputs),
         producer_name="dlb",
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
+    for name in list(pieces.initializers):  # one at a time: of a large network they are gigabytes
+        array = pieces.initializers.pop(name)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model

@@ -55,6 +55,12 @@ class Evaluator:
                 self._required.append(value.name)
         self._outputs = [value.name for value in graph.graph.output]
 
+    def __del__(self) -> None:
+        # The nodes refer to their runner: it would stay, and its weights, until Python looks for
+        # circles.
+        if hasattr(self, "_runner"):
+            self._runner.rt_nodes_.clear()
+
     def run(
         self, inputs: Mapping[str, Array], outputs: Iterable[str] | None = None
     ) -> dict[str, Array]:

@@ -61,7 +61,7 @@ class Pieces:
     def initializer(self, name: str, values: npt.NDArray[Any]) -> str:
         """Add an initialiser; real numbers take the graph's type, integers stay int64."""
         kind = np.int64 if values.dtype.kind in "iu" else self.dtype
-        self.initializers[name] = np.array(values, kind, order="C")
+        self.initializers[name] = np.asarray(values, kind, order="C")
         return name
 
 

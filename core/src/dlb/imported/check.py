@@ -22,7 +22,7 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.structure import compare_structure
 from dlb.graph.trace import Trace, trace
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import Figure, Rung
 from dlb.proof.distance import figure
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import SCALES
@@ -97,25 +97,32 @@ def hold(
     canonical = canonical_graph(model, exact, dtype="float64")
     last = model.nodes[-1].name
     name = next(value.name for value in file.graph.input if value.name not in _held(file))
-    found = []
-    first: tuple[Array, Trace] | None = None
-    for place, scale in enumerate(SCALES if model.input.kind == "real" else SCALES[:1], start=1):
+    real = model.input.kind == "real"
+
+    def batch_of(place: int, scale: float) -> tuple[Array, Trace]:
+        """What is given to the model, and the file run on it."""
         given = noise(model, place, batch)
-        given = given.astype(np.float64) * scale if model.input.kind == "real" else given
+        given = given.astype(np.float64) * scale if real else given
         fed = {name: _typed(file, name, given.transpose(np.argsort(axes)))}
-        theirs = trace(settled(file, fed), fed)
+        return given, trace(settled(file, fed), fed)
+
+    def compared(place: int, scale: float) -> Figure:
+        given, theirs = batch_of(place, scale)
         numbers = np.empty(places.size)
         numbers[places.ravel()] = theirs.values[file.graph.output[0].name].ravel()
         value = evaluate(canonical, {model.input.name: given[:FEW]})[last]
         few = numbers[: value.size].reshape(value.shape)
-        found.append(figure(f"logits, batch {place} of noise", few, value))
-        first = first or (given, theirs)
+        return figure(f"logits, batch {place} of noise", few, value)
+
+    scales = SCALES if real else SCALES[:1]
+    found = [compared(place, scale) for place, scale in enumerate(scales, start=1)]
     structure = compare_structure(canonical, file)
     listed = "; ".join(str(each) for each in structure.differences[:LISTED])
     apart: tuple[str, ...] = ()
-    if not structure.equal and first is not None:
-        ours = trace(canonical, {model.input.name: first[0]})
-        apart = not_decided(ours, first[1], FLOAT64_GATE)
+    if not structure.equal:
+        # Run again: to keep every value meanwhile takes gigabytes of a large network.
+        given, theirs = batch_of(1, scales[0])
+        apart = not_decided(trace(canonical, {model.input.name: given}), theirs, FLOAT64_GATE)
     rung = file_rung(against, found, listed, apart[:LISTED])
     return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
 
