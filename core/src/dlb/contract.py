@@ -146,7 +146,8 @@ class BuildRequest:
 
     Attributes:
         workload: what to build, with its loss and optimizer.
-        weights: every parameter and state in canonical layout, float32, by ``layer.parameter``.
+        weights: every parameter and state in canonical layout, float32, by ``layer.parameter``;
+            each is read from a file when it is asked for, during the hook alone.
         dtype: of parameters and computation.
         device: where.
         batch_size: samples in one step of *this* process.

@@ -103,7 +103,7 @@ def test_what_arranges_a_weight_is_done_to_it(tmp_path: Path) -> None:
     found = written(tmp_path / "model.onnx", model, {"w": flat}).graph
 
     assert [node.op_type for node in found.node] == ["MatMul"]
-    assert [each.name for each in found.initializer] == ["turned"]
+    assert [each.name for each in found.initializer] == ["w"]
     np.testing.assert_array_equal(numpy_helper.to_array(found.initializer[0]), WEIGHT.T)
 
 
@@ -120,6 +120,33 @@ def test_a_weight_that_others_read_stays_one(tmp_path: Path) -> None:
 
     assert [each.name for each in found.initializer] == ["w"]
     assert [node.op_type for node in found.node] == ["MatMul", "Transpose", "MatMul"]
+
+
+def test_what_others_read_is_arranged_no_further(tmp_path: Path) -> None:
+    flat, shape = np.eye(4, dtype=np.float32).reshape(-1), np.array([4, 4])
+    nodes = [
+        helper.make_node("Reshape", ["w", "shape"], ["square"]),
+        helper.make_node("MatMul", ["input", "square"], ["hidden"]),
+        helper.make_node("Transpose", ["square"], ["turned"]),
+        helper.make_node("MatMul", ["hidden", "turned"], ["output"]),
+    ]
+    model = graph(nodes, {"w": flat}, ("batch", 4), {"shape": shape})
+
+    found = written(tmp_path / "model.onnx", model, {"w": flat}).graph
+
+    assert [list(each.dims) for each in found.initializer] == [[4, 4]]
+    assert [node.op_type for node in found.node] == ["MatMul", "Transpose", "MatMul"]
+
+
+def test_an_output_keeps_its_name(tmp_path: Path) -> None:
+    turned = helper.make_node("Transpose", ["w"], ["also"])
+    model = graph([linear("input", "v", transB=1), turned], {"w": WEIGHT, "v": WEIGHT})
+    model.graph.output.append(helper.make_tensor_value_info("also", TensorProto.FLOAT, (4, 3)))
+
+    written(tmp_path / "model.onnx", model, {"w": WEIGHT, "v": WEIGHT})
+
+    found = run_model(tmp_path / "model.onnx", {"input": GIVEN})[1]
+    np.testing.assert_array_equal(found, WEIGHT.T)
 
 
 def test_a_weight_read_within_a_branch_stays(tmp_path: Path) -> None:

@@ -74,23 +74,32 @@ def _fold(
 ) -> dict[str, Callable[[], Array]]:
     """Take the nodes that only arrange a weight out of the graph; the weights that are then read.
 
-    A weight that others read as well stays one, and is arranged in the graph. Initialisers that no
-    node reads any more go with the nodes.
+    A weight that others read as well is still arranged in the graph. Initialisers that no node
+    reads any more go with the nodes.
     """
     constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
     made = dict(weights)
     readers = _readers(graph)
+    outputs = {value.name for value in graph.output}
+    names: dict[str, str] = {}
     kept = []
     for node in graph.node:
-        first, *others = node.input or [""]
-        arranges = node.op_type in LAYOUT and first in made and readers[first] == 1
-        if arranges and all(name in constants for name in others if name):
+        value, *others = node.input or [""]
+        weight = names.get(value, value)
+        arranges = node.op_type in LAYOUT and weight in made and readers[value] == 1
+        if (
+            arranges
+            and all(name in constants for name in others if name)
+            and node.output[0] not in outputs
+        ):
             given = {name: constants[name] for name in others if name}
-            made[node.output[0]] = partial(_arranged, node, made[first], given)
+            made[weight] = partial(_arranged, node, made[weight], given)
+            names[node.output[0]] = weight
         else:
             kept.append(node)
     del graph.node[:]
     graph.node.extend(kept)
+    _rename(graph, names)
     read = _readers(graph)
     _keep(graph.initializer, lambda tensor: tensor.name in read)
     return {name: each for name, each in made.items() if name in read}
@@ -110,6 +119,16 @@ def _readers(graph: onnx.GraphProto) -> Counter[str]:
             for inner in (attribute.g, *attribute.graphs):
                 names.update(_readers(inner))
     return names
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let what reads a value, within nodes as well, read another."""
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, names)
 
 
 def _keep(held: Any, wanted: Callable[[Any], bool]) -> None:

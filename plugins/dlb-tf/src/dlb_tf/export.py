@@ -30,7 +30,7 @@ def export(model: TrainableModel, path: Path) -> str:
     assert isinstance(model, TFModel)
     described, network = model.workload.model.input, model.network.model
     dtype = model.dtype if described.kind == "real" else "int64"
-    large = {f"weight_{at}": variable for at, variable in enumerate(_large(network))}
+    large = {each.path: each for each in _large(network)}
     signature = [
         tf.TensorSpec([None, *described.shape], dtype, name="input"),
         # TensorFlow, which optimises the function before tf2onnx has it, makes up a value for every
