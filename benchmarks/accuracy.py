@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from errors_told import told
 from scipy.stats import studentized_range
 
 from dlb import record
@@ -199,4 +200,4 @@ def _compared(name: str, groups: Sequence[np.ndarray]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

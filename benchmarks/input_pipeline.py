@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from errors_told import told
 from rich.console import Console
 from rich.progress import track
 from step_overhead import SEED, hooks, ratio_of_medians
@@ -174,4 +175,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from errors_told import told
 from rich.console import Console
 from rich.table import Table
 
@@ -140,4 +141,4 @@ def _look(child: psutil.Process, homes: dict[str, str], peak: dict[str, int]) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

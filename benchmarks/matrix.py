@@ -18,6 +18,7 @@ import json
 import sys
 from pathlib import Path
 
+from errors_told import told
 from ladder_cost import verify
 
 from dlb.adapters import find_adapters
@@ -108,4 +109,4 @@ def _cell(rungs: tuple[Rung, ...], names: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
+from errors_told import told
 from onnx.backend.test import BackendTest
 from rich.console import Console
 from rich.progress import track
@@ -153,4 +154,4 @@ def print_reasons(result: Result, adapter: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

@@ -40,6 +40,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pluggy
+from errors_told import told
 
 from dlb import hookspecs
 from dlb.adapters import find_adapters
@@ -300,4 +301,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

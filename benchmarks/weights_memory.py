@@ -20,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from errors_told import told
 from rich.console import Console
 from rich.table import Table
 
@@ -92,4 +93,4 @@ def _forget_peak(process: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))
