@@ -188,3 +188,5 @@ def test_more_than_a_file_holds(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedError, match="weights up to w take more than 2 GB"):
         write_model(tmp_path / "model.onnx", model, {"w": lambda: huge})
+
+    assert not (tmp_path / "model.onnx").exists()

@@ -56,17 +56,28 @@ def write_model(
     shell.CopyFrom(model)
     inside = _fold(shell.graph, weights)
     _keep(shell.graph.input, lambda value: value.name not in weights)
-    graph = shell.graph.SerializeToString()
-    shell.ClearField("graph")
-    with open(path, "wb") as file:
-        file.write(shell.SerializeToString() + _GRAPH)
-        start = file.tell() + _LENGTH
-        file.write(b"\0" * _LENGTH + graph)
-        for name, made in inside.items():
-            _write_initializer(file, name, made())
-        length = file.tell() - start
-        file.seek(start - _LENGTH)
-        file.write(_varint(length, _LENGTH))
+    try:
+        with open(path, "wb") as file:
+            _write(file, shell, inside)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write(
+    file: BinaryIO, model: onnx.ModelProto, inside: Mapping[str, Callable[[], Array]]
+) -> None:
+    """The model, its graph last, and the initialisers last in the graph."""
+    graph = model.graph.SerializeToString()
+    model.ClearField("graph")
+    file.write(model.SerializeToString() + _GRAPH)
+    start = file.tell() + _LENGTH
+    file.write(b"\0" * _LENGTH + graph)
+    for name, made in inside.items():
+        _write_initializer(file, name, made())
+    length = file.tell() - start
+    file.seek(start - _LENGTH)
+    file.write(_varint(length, _LENGTH))
 
 
 def _fold(
