@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import numpy as np
 import onnx
 import pytest
 from exported_models import MODELS
+from onnx.reference import ReferenceEvaluator
 
 from dlb.errors import RequestError, UnsupportedError, WorkloadError
 from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
@@ -266,6 +268,23 @@ def test_an_operator_without_a_reference_is_named():
     graph.graph.node[1].op_type = "Sigmoide"
     with pytest.raises(UnsupportedError, match="Sigmoide"):
         evaluate(graph, given(EXTRA))
+
+
+def test_a_graph_that_was_evaluated_goes_at_once():
+    """Not when Python comes to look for circles: it may hold gigabytes."""
+    graph = canonical_graph(EXTRA, initial_weights(EXTRA, 0))
+
+    def runners():
+        return sum(isinstance(each, ReferenceEvaluator) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = runners()
+        evaluate(graph, given(EXTRA))
+        assert runners() == before
+    finally:
+        gc.enable()
 
 
 def test_lenet5_is_evaluated_within_a_second():

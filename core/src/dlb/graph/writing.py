@@ -97,9 +97,10 @@ def _fold(
     for node in graph.node:
         value, *others = node.input or [""]
         weight = names.get(value, value)
-        arranges = node.op_type in LAYOUT and weight in made and readers[value] == 1
         if (
-            arranges
+            node.op_type in LAYOUT
+            and weight in made
+            and readers[value] == 1
             and all(name in constants for name in others if name)
             and node.output[0] not in outputs
         ):
