@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Collection, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -99,6 +99,9 @@ def _run_all(
     missing = [one.adapter for one in request.homes if one.adapter not in done]
     # None but where it was interrupted; a certificate without them would look whole.
     runs += [AdapterRun(adapter, failure="interrupted before it was done") for adapter in missing]
+    asked = [one.adapter for one in request.homes]
+    runs.sort(key=lambda one: asked.index(one.adapter))
+    records.sort(key=lambda one: asked.index(one.adapter))
     certificate = _certify(request, runs, across=True)
     final = [
         msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))
@@ -111,7 +114,7 @@ def _run_all(
 def _climb(
     request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
 ) -> Generator[tuple[datetime, AdapterRun], None, None]:
-    """When each adapter began, and what came of it, in the order asked for."""
+    """When each adapter began, and what came of it, as each is done."""
     stop = threading.Event()
 
     def climb(home: Home) -> tuple[datetime, AdapterRun]:
@@ -124,7 +127,7 @@ def _climb(
     with ThreadPoolExecutor(request.at_once) as pool:
         climbing = [pool.submit(climb, home) for home in request.homes]
         try:
-            for one in climbing:
+            for one in as_completed(climbing):
                 yield one.result()
         finally:
             # On every way out the processes of those that still climb are ended first.

@@ -79,12 +79,14 @@ def test_workers_end_by_themselves_when_dlb_is_killed(dlb: Dlb, more: tuple[obje
     assert "example" in dlb.records()
 
 
-def verify_at_once(dlb: Dlb) -> subprocess.Popen[str]:
-    """Start to verify two adapters; wait until both are in the middle of it."""
-    words = ("--on", "faulty", "--on", "example", "--threads", 1, "--steps", 10_000)
+def verify_at_once(
+    dlb: Dlb, steps: int = 10_000, until: str = "proving updates"
+) -> subprocess.Popen[str]:
+    """Start to verify two adapters; wait until one is proving updates, and the other so far."""
+    words = ("--on", "faulty", "--on", "example", "--threads", 1, "--steps", steps, "--json")
     process = dlb.start("verify", TESTS / "workloads" / "mlp.toml", *words, fault="slow@train")
     assert process.stderr is not None
-    waited_for = {"faulty: proving updates", "example: proving updates"}
+    waited_for = {"faulty: proving updates", f"example: {until}"}
     deadline = time.monotonic() + PATIENCE
     while waited_for:
         assert time.monotonic() < deadline and process.poll() is None
@@ -100,6 +102,18 @@ def test_adapters_that_climb_at_once(dlb: Dlb, end: Ending) -> None:
     end(process)
     ended = dlb.finish(process)
     assert ended.status == 130 and "interrupted" in ended.complaint
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="adapters share one core by turns")
+def test_what_was_done_before_the_adapter_asked_for_first_is_kept(dlb: Dlb) -> None:
+    process = verify_at_once(dlb, 300, until="done")
+    process.send_signal(signal.SIGINT)
+    ended = dlb.finish(process)
+    assert ended.status == 130
+    certificate = ended.document["certificate"]
+    assert certificate["failures"] == {"faulty": "interrupted before it was done"}
+    assert {rung["adapter"] for rung in certificate["rungs"]} == {"example"}
+    assert list(certificate["adapters"]) == ["faulty", "example"]
 
 
 @pytest.mark.skipif(available_cores() < 2, reason="adapters share one core by turns")
