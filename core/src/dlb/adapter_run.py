@@ -51,8 +51,10 @@ MASKED_LEVELS = {"forward", "layers", "gradients", "update", "trajectory", "floa
 MASKS_CONTRACT = (1, 2)
 #: The contract that augments.
 CROPS_CONTRACT = (1, 4)
-#: Times that the weights are rounded by chance, for what that makes of the gradients.
-NUDGES = 2
+#: Times that the weights are moved by chance, for what that makes of the gradients; and by how many
+#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
+#: kinks on the way.
+NUDGES, NUDGE_UNITS = 2, 4
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.
@@ -74,7 +76,7 @@ class AdapterRun:
         masked: whether its dropouts were given masks, where the workload has any; if not, only
             another such adapter can be compared with it.
         rounded: errors of its float32 gradients of a few batches.
-        nudged: errors of float64 gradients that rounding the weights makes, of the first adapter.
+        nudged: errors of float64 gradients that moving the weights makes, of the first adapter.
         divergence: how far its float32 steps stray.
         failure: what ended it early, one line.
     """
@@ -359,13 +361,14 @@ class _Climb:
         return found
 
     def round_gradients(self, group: Group) -> None:
-        """What float32 does to gradients; of the first adapter, what rounding the weights does."""
+        """What float32 does to gradients; of the first adapter, what moving the weights does."""
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
         model = self.build_for_proof(group, "float64", practice.batch)
         exact = list(batch_gradients(model, practice))
         model.drop()
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
-        nudged = (("float64", divergence.nudged(weights, seed), ran.nudged) for seed in seeds)
+        moved = (divergence.nudged(weights, seed, NUDGE_UNITS) for seed in seeds)
+        nudged = (("float64", each, ran.nudged) for each in moved)
         for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
             model = self.build_for_proof(group, dtype, practice.batch, given)
             errors += map(rungs.gradient_errors, batch_gradients(model, practice), exact)

@@ -39,9 +39,9 @@ def errors(size: float) -> list[tuple[Figure, ...]]:
 
 @pytest.mark.parametrize(
     ("worse", "nudged", "passes"),
-    [(1.9e-5, 0.0, True), (2.1e-5, 0.0, False), (4.9e-3, 1e-3, True), (5.1e-3, 1e-3, False)],
+    [(1.9e-5, 0.0, True), (2.1e-5, 0.0, False), (2.4e-3, 1e-3, True), (2.6e-3, 1e-3, False)],
 )
-def test_a_float32_gradient_may_be_as_wrong_as_rounding_the_weights_makes_it(
+def test_a_float32_gradient_may_be_as_wrong_as_moving_the_weights_makes_it(
     worse: float, nudged: float, passes: bool
 ) -> None:
     rungs = float32_rungs({"lucky": errors(1e-7), "other": errors(worse)}, errors(nudged))

@@ -27,6 +27,8 @@ def test_every_weight_is_moved_to_a_neighbour(seed: int, values: list[float]) ->
     assert moved.dtype == np.float32 and moved.shape == array.shape
     above, below = (np.nextafter(array, np.float32(end)) for end in (np.inf, -np.inf))
     assert np.all((moved == above) | (moved == below))
+    further = nudged({"fc.weight": moved}, seed)["fc.weight"]
+    assert np.array_equal(nudged({"fc.weight": array}, seed, 2)["fc.weight"], further)
 
 
 def kept(folder: Path, name: str, **weights: list[float]) -> list[Path]:

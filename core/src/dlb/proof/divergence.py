@@ -32,13 +32,15 @@ def looked_at(steps: int) -> tuple[int, ...]:
     return (*(one for one in powers if one < steps), steps)
 
 
-def nudged(weights: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """Weights of which each is moved to the next float32 above or below, by chance."""
+def nudged(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str, Array]:
+    """Weights of which each is so many float32 numbers above or below, by chance."""
     generator = np.random.default_rng(seed)
     moved = {}
     for name, array in weights.items():
         towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
-        moved[name] = np.nextafter(array, towards.astype(array.dtype))
+        for _ in range(units):
+            array = np.nextafter(array, towards.astype(array.dtype))
+        moved[name] = array
     return moved
 
 
