@@ -46,4 +46,7 @@ def test_layers_of_transformers_come_back_however_they_are_written_out(
         type_name(each.layer) for each in wanted
     ]
     heads = [each.layer for each in found.workload.model.nodes if isinstance(each.layer, Attention)]
-    assert [(each.heads, each.causal, each.bias) for each in heads] == [(3, False, True), (2, True, False)]
+    assert [(each.heads, each.causal, each.bias) for each in heads] == [
+        (3, False, True),
+        (2, True, False),
+    ]
