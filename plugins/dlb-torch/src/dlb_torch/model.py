@@ -44,9 +44,10 @@ class Network(nn.Module):
 
     def values(self, inputs: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of these layers, by name."""
-        values = {self.source: inputs}
+        # Looked up once: a module's attribute that is a module costs as much as a small layer's call.
+        values, layers = {self.source: inputs}, self.layers
         for name, sources in self.wiring:
-            values[name] = self.layers[key(name)](*[values[source] for source in sources])
+            values[name] = layers[key(name)](*[values[source] for source in sources])
         return {name: values[name] for name in wanted}
 
 
