@@ -21,7 +21,7 @@ IMAGES = encode_idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
 
 DTYPES = st.sampled_from(["u1", "i1", "<i2", ">i2", "<i4", "<f4", ">f4", "<f8"])
 
-same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def header(code: int, *shape: int) -> bytes:

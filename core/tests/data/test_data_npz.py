@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlb.data import npz
@@ -86,7 +86,6 @@ def test_what_has_no_room_is_refused_before_anything_is_read(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(deadline=None)
 @given(n_samples=st.integers(1, 50), steps=st.integers(1, 20), data=st.data())
 def test_steps_get_the_same_samples_out_of_fewer(
     n_samples: int, steps: int, data: st.DataObject

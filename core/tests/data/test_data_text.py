@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlb.data.catalogue import DataSetDescription, describe
@@ -92,7 +92,6 @@ def test_the_test_split_has_the_vocabulary_of_the_training_text(home: Path) -> N
     assert last.labels.tolist() == [0, 0]
 
 
-@settings(deadline=None)
 @given(
     tokens=st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=60), length=st.integers(1, 9)
 )

@@ -30,7 +30,7 @@ from dlb.workload import (
     parameter_shapes,
 )
 
-often = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+often = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 small = st.integers(1, 3)
 pair = st.tuples(small, small)
 pad = st.integers(0, 2)

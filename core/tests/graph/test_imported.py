@@ -103,7 +103,7 @@ def reshaped(shape: tuple[int, ...], *layers: W.Layer, before: W.Layer) -> W.Mod
     return W.Model(input=W.Input(shape=(4, 5)), nodes=nodes)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @example(model=reshaped((2, 2, 5), W.BatchNorm(), before=W.Sigmoid()))
 @example(model=reshaped((2, 2, 5), W.ReLU(), W.BatchNorm(), before=W.LSTM(hidden=5)))
 @example(model=reshaped((2, 10), W.PositionEmbedding(), before=W.Flatten()))

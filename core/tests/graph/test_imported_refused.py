@@ -186,7 +186,7 @@ def test_no_work_is_begun_with_a_file_that_is_none(command: str, tmp_path: Path,
     assert "none.onnx: No such file" in capfd.readouterr().err
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_file_that_was_altered_is_read_rightly_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

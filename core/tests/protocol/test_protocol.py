@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlb import protocol
@@ -46,7 +46,6 @@ class Trickle(io.RawIOBase):
 
 
 @given(st.lists(documents, max_size=5), st.lists(st.integers(1, 7), max_size=200))
-@settings(deadline=None)
 def test_messages_arrive_as_they_were_sent(sent: list[dict[str, Any]], sizes: list[int]) -> None:
     content = b"".join(protocol.pack(one) for one in sent)
     assert content.count(b"\n") == len(sent)
@@ -54,7 +53,6 @@ def test_messages_arrive_as_they_were_sent(sent: list[dict[str, Any]], sizes: li
 
 
 @given(st.lists(documents, min_size=1, max_size=3), st.data())
-@settings(deadline=None)
 def test_a_line_cut_short_is_no_message(sent: list[dict[str, Any]], data: st.DataObject) -> None:
     content = b"".join(protocol.pack(one) for one in sent)
     kept = data.draw(st.integers(0, len(content) - 1))

@@ -18,7 +18,7 @@ from dlb.workload import files, workload_hash
 from dlb.workload.model import without_defaults
 
 replace = msgspec.structs.replace
-several = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+several = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 #: Records name workloads by these; a change here makes old records those of another workload.
 GOLDEN = {"lenet5": "cd2476966946abc334337ea90d8652f83595b5d585c63ca9fe0bbe27e0684a18"}
@@ -158,7 +158,7 @@ def test_a_default_written_out_is_the_default(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_no_workload_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "odd.toml"
     path.write_bytes(content)

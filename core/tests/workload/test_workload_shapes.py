@@ -273,7 +273,7 @@ def test_integers_need_an_embedding() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_windows_are_those_that_can_be_counted(data: st.DataObject) -> None:
     """The size is the number of starts whose window, and none beyond, lies in the padded input."""
     size, kernel, stride, dilation = (data.draw(st.integers(1, n)) for n in (12, 4, 4, 3))
@@ -300,7 +300,7 @@ def test_windows_are_those_that_can_be_counted(data: st.DataObject) -> None:
 
 
 @given(models())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_layer_has_a_shape(drawn: W.Model) -> None:
     shapes = W.infer_shapes(drawn)
     assert list(shapes) == [drawn.input.name, *(node.name for node in drawn.nodes)]
@@ -319,7 +319,7 @@ def test_multiply_adds_of_a_known_network() -> None:
 
 # Without pooling: onnx infers another size than its own operator makes, rounding up.
 @given(random_models.models(frozenset(W.layer_types()) - {"max_pool", "average_pool"}))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     """Counted again from the ONNX graph: its initialisers, and what shape inference says."""
     graph = onnx.shape_inference.infer_shapes(

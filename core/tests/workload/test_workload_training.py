@@ -42,7 +42,7 @@ def test_seeds_and_names_have_streams_of_their_own() -> None:
 
 
 @given(models())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_parameter_is_there(model: W.Model) -> None:
     found = initial_weights(model, 3)
     assert {name: array.shape for name, array in found.items()} == W.parameter_shapes(model)
