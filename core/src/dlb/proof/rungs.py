@@ -317,6 +317,10 @@ def _change_rung(
 def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ...]:
     """How far what was changed is from what should have been, worst first."""
     collected = []
+    slots: dict[str, dict[str, Array]] = {}
+    for tensor in truth.keys() - start.keys():
+        slots.setdefault(tensor.rsplit(".", 1)[1], {})[tensor] = truth[tensor]
+    floors = {slot: floor(some) for slot, some in slots.items()}
     for tensor in {**truth, **found}:
         expected, own = truth.get(tensor), found.get(tensor)
         if expected is None or own is None or own.shape != expected.shape:
@@ -325,8 +329,7 @@ def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ..
         before = start.get(tensor, np.zeros_like(expected))
         least = CHANGE_LEAST * float(np.linalg.norm(before))
         if tensor not in start:
-            slot = tensor.rsplit(".", 1)[1]
-            least = floor({key: value for key, value in truth.items() if key.endswith(f".{slot}")})
+            least = floors[tensor.rsplit(".", 1)[1]]
         # In the type of what was found, which its last place is counted in.
         change = (own - before).astype(own.dtype)
         collected.append(figure(tensor, change, expected - before, least))
@@ -410,6 +413,7 @@ def agreement_rungs(
             truth is no witness.
     """
     rungs = []
+    least = {adapter: floor(tensors, SMALL) for adapter, tensors in found.items()}
     for adapter, own in found.items():
         others = {
             other: tensors
@@ -421,15 +425,15 @@ def agreement_rungs(
         collected: list[Figure] = []
         for tensor, array in own.items():
             distances = [
-                relative_l2(array, tensors.get(tensor, np.full(1, np.nan)), floor(tensors, SMALL))
-                for tensors in others.values()
+                relative_l2(array, tensors.get(tensor, np.full(1, np.nan)), least[each])
+                for each, tensors in others.items()
             ]
             middle = statistics.median_low(distances)
             nearest = min(
                 others, key=lambda other: abs(distances[list(others).index(other)] - middle)
             )
             other = others[nearest].get(tensor, np.full(1, np.nan))
-            one = figure(tensor, array, other, floor(own, SMALL))
+            one = figure(tensor, array, other, least[adapter])
             finite = middle if np.isfinite(middle) else None
             collected.append(msgspec.structs.replace(one, relative_l2=finite))
         ordered = worst_first(collected)
