@@ -318,8 +318,9 @@ def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ..
     """How far what was changed is from what should have been, worst first."""
     collected = []
     slots: dict[str, dict[str, Array]] = {}
-    for tensor in truth.keys() - start.keys():
-        slots.setdefault(tensor.rsplit(".", 1)[1], {})[tensor] = truth[tensor]
+    for tensor, array in truth.items():
+        if tensor not in start:
+            slots.setdefault(tensor.rsplit(".", 1)[1], {})[tensor] = array
     floors = {slot: floor(some) for slot, some in slots.items()}
     for tensor in {**truth, **found}:
         expected, own = truth.get(tensor), found.get(tensor)
