@@ -78,14 +78,14 @@ def main() -> int:
 
 def _each(asked: argparse.Namespace) -> int:
     """Every adapter in its own environment, one after another; a table that grows as they end."""
-    machine, statuses = machine_facts(), []
+    machine, statuses, homes = machine_facts(), [], find_adapters(asked.on)
     print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
     print(
         "| workload | batch | adapter | steps | by the adapter | by hand | ratio | 95% interval | fit |"
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in asked.workloads or ["lenet5"]:
-        for home in find_adapters(asked.on):
+        for home in homes:
             with tempfile.TemporaryDirectory() as folder:
                 figures = Path(folder) / "figures.json"
                 words = [name, "--adapter", home.adapter, "--figures", str(figures)]
