@@ -363,19 +363,20 @@ class _Climb:
     def round_gradients(self, group: Group) -> None:
         """What float32 does to gradients; of the first adapter, what moving the weights does."""
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
-        model = self.build_for_proof(group, "float64", practice.batch)
-        exact = list(batch_gradients(model, practice))
-        model.drop()
+        exact = self.build_for_proof(group, "float64", practice.batch)
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
         moved = (divergence.nudged(weights, seed, NUDGE_UNITS) for seed in seeds)
         nudged = (("float64", each, ran.nudged) for each in moved)
         for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
             model = self.build_for_proof(group, dtype, practice.batch, given)
-            errors += map(rungs.gradient_errors, batch_gradients(model, practice), exact)
+            # A batch at a time: several gradients of a large network are not held at once.
+            both = batch_gradients(model, practice), batch_gradients(exact, practice)
+            errors += map(rungs.gradient_errors, *both)
             if errors is ran.rounded:
                 seed = self.request.seed
                 self.keep(prove_float32_updates(model, weights, practice, ran.adapter, seed))
             model.drop()
+        exact.drop()
 
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""

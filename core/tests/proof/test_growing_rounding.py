@@ -46,3 +46,19 @@ def test_a_float32_gradient_may_be_as_wrong_as_moving_the_weights_makes_it(
 ) -> None:
     rungs = float32_rungs({"lucky": errors(1e-7), "other": errors(worse)}, errors(nudged))
     assert [rung.verdict for rung in rungs] == ["passed", "passed" if passes else "failed"]
+
+
+@pytest.mark.parametrize(
+    ("jumps", "rest", "passes"),
+    [(6, 1e-6, True), (7, 1e-6, False), (8, 1e-3, False), (1, None, False)],
+)
+def test_a_gradient_that_jumps_in_some_batches_is_no_difference(
+    jumps: int, rest: float | None, passes: bool
+) -> None:
+    """What is too coarse is wrong in every batch, and what is no number is wrong in any."""
+    worse = [
+        (Figure(tensor="a.weight", relative_l2=size, largest=size),)
+        for size in [1e-3 if rest else None] * jumps + [rest or 1e-6] * (8 - jumps)
+    ]
+    rungs = float32_rungs({"smooth": errors(1e-7), "kinked": worse}, [])
+    assert [rung.verdict for rung in rungs] == ["passed", "passed" if passes else "failed"]

@@ -48,8 +48,9 @@ Array = npt.NDArray[Any]
 #: Takes each rung as it is climbed, so that none is lost to what comes after it.
 Keep = Callable[[Rung], None]
 EXPORTED = "ONNX Runtime on the exported file"
-#: Batches that float32 gradients are compared on.
-FEW_BATCHES = 3
+#: Batches that float32 gradients are compared on: of one sample, so that most meet no kink; or of as
+#: many as a step has, where something is normalised over them.
+SINGLE_BATCHES, FEW_BATCHES = 8, 3
 #: Steps that float32 updates are compared after: the second is the first that momentum shows in.
 FEW_STEPS = 2
 #: What the same gradient may differ by in float32, in units of its norm, where a step computes it once
@@ -164,10 +165,12 @@ def prove_dropout(
 
 
 def batch_gradients(model: RemoteModel, practice: Practice) -> Iterator[dict[str, Array]]:
-    """Loss and gradients of a few batches of a few samples, in the model's own dtype."""
+    """Loss and gradients of a few small batches, in the model's own dtype."""
     inputs = as_dtype(practice.inputs, model.dtype)
-    for start in range(0, FEW_BATCHES * practice.batch, practice.batch):
-        few = slice(start, start + practice.batch)
+    normalised = state_names(model.workload.model)
+    size, count = (practice.batch, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
+    for start in range(0, count * size, size):
+        few = slice(start, start + size)
         found = model.gradients(inputs[few], practice.labels[few])
         check_gradients(found, model.workload.model)
         yield found
