@@ -84,17 +84,27 @@ def _run_all(
     """Every adapter, then what needs several of them, then the records with the whole proof."""
     runs: list[AdapterRun] = []
     records: list[Record] = []
+    ended: list[tuple[datetime, AdapterRun]] = []
     interrupted = False
     machine = machine_facts()
+
+    def take(moment: datetime, ran: AdapterRun) -> None:
+        runs.append(ran)
+        certificate = _certify(request, runs)
+        records.append(_record(request, prepared, ran, certificate, moment, machine))
+        _write(records[-1], request)
+
     try:
-        with closing(_climb(request, prepared, reporter, workers)) as climbed:
+        with closing(_climb(request, prepared, reporter, workers, ended)) as climbed:
             for moment, ran in climbed:
-                runs.append(ran)
-                certificate = _certify(request, runs)
-                records.append(_record(request, prepared, ran, certificate, moment, machine))
-                _write(records[-1], request)
+                take(moment, ran)
     except KeyboardInterrupt:
         interrupted = True
+        # Those that had ended, but were not taken yet.
+        taken = {one.adapter for one in runs}
+        for moment, ran in ended:
+            if ran.adapter not in taken:
+                take(moment, ran)
     done = {one.adapter for one in runs}
     missing = [one.adapter for one in request.homes if one.adapter not in done]
     # None but where it was interrupted; a certificate without them would look whole.
@@ -112,14 +122,20 @@ def _run_all(
 
 
 def _climb(
-    request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    workers: Mapping[str, Workers],
+    ended: list[tuple[datetime, AdapterRun]],
 ) -> Generator[tuple[datetime, AdapterRun], None, None]:
-    """When each adapter began, and what came of it, as each is done."""
+    """When each adapter began, and what came of it, as each is done; at once in ``ended``."""
     stop = threading.Event()
 
     def climb(home: Home) -> tuple[datetime, AdapterRun]:
         moment, lent = record.now(), workers.get(home.adapter)
-        return moment, run_adapter(home, request, prepared, reporter, stop, lent)
+        found = moment, run_adapter(home, request, prepared, reporter, stop, lent)
+        ended.append(found)
+        return found
 
     if request.at_once == 1:
         yield from map(climb, request.homes)

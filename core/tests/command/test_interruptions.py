@@ -107,6 +107,7 @@ def test_adapters_that_climb_at_once(dlb: Dlb, end: Ending) -> None:
 @pytest.mark.skipif(available_cores() < 2, reason="adapters share one core by turns")
 def test_what_was_done_before_the_adapter_asked_for_first_is_kept(dlb: Dlb) -> None:
     process = verify_at_once(dlb, 300, until="done")
+    time.sleep(0.5)  # What ended a moment ago may be interrupted still.
     process.send_signal(signal.SIGINT)
     ended = dlb.finish(process)
     assert ended.status == 130
