@@ -39,7 +39,7 @@ def errors(size: float) -> list[tuple[Figure, ...]]:
 
 @pytest.mark.parametrize(
     ("worse", "nudged", "passes"),
-    [(1.9e-5, 0.0, True), (2.1e-5, 0.0, False), (2.4e-3, 1e-3, True), (2.6e-3, 1e-3, False)],
+    [(1.9e-5, 0.0, True), (2.1e-5, 0.0, False), (1.2e-3, 1e-3, True), (1.3e-3, 1e-3, False)],
 )
 def test_a_float32_gradient_may_be_as_wrong_as_moving_the_weights_makes_it(
     worse: float, nudged: float, passes: bool
@@ -50,7 +50,7 @@ def test_a_float32_gradient_may_be_as_wrong_as_moving_the_weights_makes_it(
 
 @pytest.mark.parametrize(
     ("jumps", "rest", "passes"),
-    [(6, 1e-6, True), (7, 1e-6, False), (8, 1e-3, False), (1, None, False)],
+    [(4, 1e-6, True), (5, 1e-6, False), (8, 1e-3, False), (1, None, False)],
 )
 def test_a_gradient_that_jumps_in_some_batches_is_no_difference(
     jumps: int, rest: float | None, passes: bool

@@ -58,7 +58,7 @@ FLOAT64_GATE = 1e-10
 #: A float32 result may be this many times as far from the truth as the nearest one is.
 FLOAT32_MULTIPLE = 20.0
 #: The same of the error that moving the weights by a few units in their last place makes.
-NUDGE_MULTIPLE = 2.5
+NUDGE_MULTIPLE = 1.25
 #: Rounding of float32 itself; no result is asked to be nearer than some of it.
 FLOAT32_LEAST = 1e-6
 #: An exported model and the object it was exported from compute the same sums in another order.
@@ -459,7 +459,7 @@ def float32_rungs(
     """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
 
     Never adapter against adapter: two that round alike would prove each other. Of several batches,
-    each tensor's figure is that of the lower quartile: where rounding takes a value across the kink
+    each tensor's figure is the one of median error: where rounding takes a value across the kink
     of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong; what is
     computed too coarsely is wrong in every batch. Deep networks may meet a kink in every batch too,
     and the best adapter may have been lucky: an error is also allowed that float64 has from weights
@@ -469,7 +469,7 @@ def float32_rungs(
         found: :func:`gradient_errors` of several batches in float32, by adapter.
         nudged: those of one adapter in float64, at such weights.
     """
-    every = {adapter: _lower_quartile(batches) for adapter, batches in found.items()}
+    every = {adapter: _middle(batches) for adapter, batches in found.items()}
     known: dict[str, float] = {}
     for batch in nudged:
         for one in batch:
@@ -499,8 +499,8 @@ def float32_rungs(
                 verdict=verdict(bool(multiples) and max(multiples) <= FLOAT32_MULTIPLE),
                 gate=FLOAT32_MULTIPLE * allowed[some[worst].tensor],
                 figures=some,
-                detail=f"{multiples[worst]:.1f} times the best error in {some[worst].tensor}, or an "
-                f"eighth of what moving the weights makes; allowed {FLOAT32_MULTIPLE:.0f}",
+                detail=f"{multiples[worst]:.1f} times the best error in {some[worst].tensor}, or a "
+                f"sixteenth of what moving the weights makes; allowed {FLOAT32_MULTIPLE:.0f}",
             )
         )
     return rungs
@@ -522,16 +522,16 @@ def gradient_errors(found: Tensors, truth: Tensors) -> tuple[Figure, ...]:
     )
 
 
-def _lower_quartile(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
-    """For each tensor the figure of the batch whose error is the lower quartile; an infinite one,
-    which no kink makes, wherever there is one."""
+def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
+    """For each tensor the figure of the batch with the median error; an infinite one, which no kink
+    makes, wherever there is one."""
     by: dict[str, list[Figure]] = {}
     for some in batches:
         for one in some:
             by.setdefault(one.tensor, []).append(one)
     ordered = map(worst_first, by.values())
     return worst_first(
-        ones[0 if ones[0].relative_l2 is None else 3 * len(ones) // 4] for ones in ordered
+        ones[0 if ones[0].relative_l2 is None else len(ones) // 2] for ones in ordered
     )
 
 
