@@ -495,6 +495,41 @@ def test_indices_may_come_as_real_numbers(tmp_path: Path) -> None:
     assert found.workload.model.input == W.Input(name="x", shape=(6,), kind="index")
 
 
+@pytest.mark.parametrize("kept", ["once", "twice"])
+def test_a_layer_that_multiplies_by_the_table_is_tied_to_it(kept: str, tmp_path: Path) -> None:
+    """Whether the file keeps the matrix once, or as exporters that turn constants do."""
+    table = real(9, 4)
+    turned = [node("Transpose", ["table"], ["turned"])] if kept == "once" else []
+    held = {"table": table} if kept == "once" else {"table": table, "turned": table.T.copy()}
+    nodes = [
+        node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        node("Gather", ["table", "i"], ["e"]),
+        *turned,
+        node("Tanh", ["e"], ["t"]),
+        node("MatMul", ["t", "turned"], ["y"]),
+    ]
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 6), rank=3)))
+    assert found.workload.model.nodes[-1].layer == W.Linear(out_features=9, bias=False, tied_to="e")
+    assert list(found.weights) == ["e.weight"] and found.rung.verdict == "passed"
+    assert "'y' multiplies by the table of 'e': they are tied" in found.rung.detail
+
+
+def test_layers_that_share_a_matrix_otherwise_are_trained_apart_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
+    found = import_file(saved(tmp_path, graph(nodes, {"w": real(5, 5)}, ("N", 5))))
+    assert list(found.weights) == ["h.weight", "y.weight"]
+    assert "h.weight and y.weight are the same numbers, trained apart" in found.rung.detail
+
+
+def test_matrices_of_one_number_are_not_shared(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])]
+    held = {"w": np.ones((5, 5), np.float32), "v": np.ones((5, 5), np.float32)}
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5))))
+    assert "same numbers" not in found.rung.detail
+
+
 # --- the check can fail --------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import cut, hold
 from dlb.imported.rules import RULES
+from dlb.imported.shared import tied
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
 from dlb.proof.certificate import Rung
 from dlb.proof.files.inputs import LARGEST_INPUT
@@ -111,7 +112,8 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
     traced = _traced(file.wide)
     logits, told = _logits(traced, file.outputs[0].name, file.opset)
     walk, last = _walked(traced, logits, file, any_output)
-    nodes, exact = walk.nodes(last)
+    nodes, exact, shared = tied(*walk.nodes(last))
+    told += shared
     given = walk.made[walk.input]
     model = Model(input=Input(name=walk.input, shape=given.shape[1:], kind=walk.kind), nodes=nodes)
     workload = Workload(
