@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from errors_told import told
+from commands import ran, told
 from scipy.stats import studentized_range
 
 from dlb import record
@@ -134,7 +133,7 @@ def _run(part: Part, seed: int, adapters: Sequence[str], threads: int | None, fo
     words += ["--steps", str(part.steps), "--out", str(folder)]
     words += [word for name in missing for word in ("--on", name)]
     words += ["--threads", str(threads)] if threads else []
-    subprocess.run(words, stdout=sys.stderr)
+    ran(words, stdout=sys.stderr)
     found = _found(part, folder)
     return all((name, seed) in found for name in adapters)
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from errors_told import told
+from commands import started, told
 from rich.console import Console
 from rich.progress import track
 from step_overhead import SEED, hooks, ratio_of_medians
@@ -61,9 +61,10 @@ def main() -> int:
         words += [word for change in asked.changes for word in ("--set", change)]
         for name in ("pairs", "block", "batch_size", "threads"):
             words += [f"--{name.replace('_', '-')}", str(getattr(asked, name))]
-        ran = subprocess.run(words, stdout=subprocess.PIPE, text=True)
-        failed |= ran.returncode != 0
-        rows += ran.stdout.splitlines()[-1:] if ran.returncode == 0 else []
+        with started(words, stdout=subprocess.PIPE, text=True) as process:
+            printed, _ = process.communicate()
+        failed |= process.returncode != 0
+        rows += printed.splitlines()[-1:] if process.returncode == 0 else []
     machine = machine_facts()
     told = ", ".join([asked.workload, *asked.changes])
     print(f"{told}: {machine['cpu']}, {asked.threads} threads, {machine['system']}\n")

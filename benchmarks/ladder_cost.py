@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from errors_told import told
+from commands import started, told
 from rich.console import Console
 from rich.table import Table
 
@@ -96,9 +96,7 @@ def verify(
     command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
     peak: dict[str, int] = defaultdict(int)
     until = time.monotonic() + time_out
-    with subprocess.Popen(
-        [*command, "--certificate", str(path)], stdout=subprocess.DEVNULL
-    ) as process:
+    with started([*command, "--certificate", str(path)], stdout=subprocess.DEVNULL) as process:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):

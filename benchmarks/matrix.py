@@ -19,7 +19,7 @@ import json
 import sys
 from pathlib import Path
 
-from errors_told import told
+from commands import told
 from ladder_cost import verify
 
 from dlb.adapters import find_adapters

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-from errors_told import told
+from commands import told
 from onnx.backend.test import BackendTest
 from rich.console import Console
 from rich.progress import track

@@ -28,7 +28,6 @@ import importlib
 import importlib.util
 import itertools
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,7 +39,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pluggy
-from errors_told import told
+from commands import ran, told
 
 from dlb import hookspecs
 from dlb.adapters import find_adapters
@@ -91,8 +90,7 @@ def _each(asked: argparse.Namespace) -> int:
                 words = [name, "--adapter", home.adapter, "--figures", str(figures)]
                 for option in ("steps", "seconds", "threads", "batch_size"):
                     words += [f"--{option.replace('_', '-')}", str(getattr(asked, option))]
-                ran = subprocess.run([home.python, __file__, *words], stdout=sys.stderr)
-                statuses.append(ran.returncode)
+                statuses.append(ran([home.python, __file__, *words], stdout=sys.stderr))
                 if figures.exists():
                     print(_row(name, json.loads(figures.read_text())), flush=True)
     return max(map(abs, statuses), default=0)

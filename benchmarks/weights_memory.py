@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from errors_told import told
+from commands import told
 from rich.console import Console
 from rich.table import Table
 
