@@ -25,7 +25,11 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
     Raises:
         UnsupportedError: the model cannot be run.
     """
-    return reader_of(trace(model)).read()
+    found = reader_of(trace(model)).read()
+    if any(each.kind == "Embedding" for each in found):
+        return found
+    # Only a table can be shared, and the matrices of a large network are gigabytes.
+    return [replace(each, matrix=None) for each in found]
 
 
 def reader_of(traced: Trace) -> Reader:

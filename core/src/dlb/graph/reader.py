@@ -37,7 +37,8 @@ class Operation:
         inputs: positions of what it reads in the list of operations; -1, -2, ... are the graph's
             inputs.
         parameters: how many real numbers of the model it holds.
-        matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in.
+        matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in; None of a graph
+            without an Embedding.
         matrix_name: of the initialiser that the matrix is.
         bias_name: of the initialiser that the bias of a Conv or Linear is.
         moves: whether that bias is anything but zeros, which exporters leave out.

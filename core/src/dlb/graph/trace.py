@@ -79,11 +79,10 @@ def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> T
         model = inliner.inline_local_functions(model)
     fed, batch = _inputs(model) if given is None else (dict(given), _batch_of(given))
     model = _branches_taken(model, fed)
-    made = [name for node in model.graph.node for name in node.output if name]
-    values = Evaluator(model).run(fed, made)
-    values.update(fed)
-    for tensor in model.graph.initializer:
-        values[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    # Initialisers as the evaluator has them: weights of a large network are gigabytes.
+    names = [tensor.name for tensor in model.graph.initializer]
+    names += [name for node in model.graph.node for name in node.output if name]
+    values = {**Evaluator(model).run(fed, names), **fed}
     live = set(fed)
     for node in model.graph.node:
         inner = {name for attribute in node.attribute for name in _read(attribute.g)}

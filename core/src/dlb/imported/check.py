@@ -19,15 +19,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.graph.canonical import canonical_graph
-from dlb.graph.evaluate import evaluate
+from dlb.graph.evaluate import Evaluator
 from dlb.graph.structure import compare_structure
 from dlb.graph.trace import Trace, trace
-from dlb.proof.certificate import Figure, Rung
+from dlb.proof.certificate import Rung
 from dlb.proof.distance import figure
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
-from dlb.proof.files.runs import settled
 from dlb.proof.rungs import FLOAT64_GATE, file_rung
 from dlb.samples import noise
 from dlb.workload.model import Model
@@ -43,33 +42,32 @@ FEW = 4
 def cut(
     model: onnx.ModelProto, logits: str, traced: Trace, meant: Mapping[str, float]
 ) -> onnx.ModelProto:
-    """What of the file makes its logits.
+    """What of the file makes its logits: all else is taken out of the model, which is given back.
 
     Args:
+        model: in float64; changed.
         meant: single numbers by name, attributes that are written as constants, as the decimal that
             was meant: what an attribute is read as.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    kept, needed = [], {logits}
-    for node in reversed(copy.graph.node):
-        if meant.keys().isdisjoint(node.output) and not needed.isdisjoint(node.output):
-            kept.append(node)
-            within = nodes_within([node])
+    nodes, held, needed = model.graph.node, model.graph.initializer, {logits}
+    for place in reversed(range(len(nodes))):
+        outputs = nodes[place].output
+        if meant.keys().isdisjoint(outputs) and not needed.isdisjoint(outputs):
+            within = nodes_within([nodes[place]])
             needed.update(name for each in within for name in each.input)
-    kept.reverse()
-    held = [tensor for tensor in copy.graph.initializer if tensor.name not in meant]
-    held += [
+        else:
+            del nodes[place]
+    for place in reversed(range(len(held))):
+        if held[place].name in meant:
+            del held[place]
+    held.extend(
         numpy_helper.from_array(np.full_like(traced.values[name], number), name)
         for name, number in meant.items()
-    ]
-    del copy.graph.node[:], copy.graph.initializer[:]
-    copy.graph.node.extend(kept)
-    copy.graph.initializer.extend(held)
+    )
     shape = [None, *traced.values[logits].shape[1:]]
-    del copy.graph.output[:]
-    copy.graph.output.append(helper.make_tensor_value_info(logits, TensorProto.DOUBLE, shape))
-    return copy
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info(logits, TensorProto.DOUBLE, shape))
+    return model
 
 
 def hold(
@@ -94,35 +92,35 @@ def hold(
         UnsupportedError: a graph cannot be evaluated.
     """
     began = time.perf_counter()
+    name = next(value.name for value in file.graph.input if value.name not in _held(file))
+    output = file.graph.output[0].name
+    real = model.input.kind == "real"
+    scales = SCALES if real else SCALES[:1]
+    given = [noise(model, place, batch) for place in range(1, len(scales) + 1)]
+    if real:
+        given = [each.astype(np.float64) * scale for each, scale in zip(given, scales)]
+    fed = [{name: _typed(file, name, each.transpose(np.argsort(axes)))} for each in given]
+    # One after the other: of a large network, every graph that can be run is gigabytes.
+    wanted = [np.empty(places.size) for _ in given]
+    runner = Evaluator(file)
+    for numbers, inputs in zip(wanted, fed):
+        numbers[places.ravel()] = runner.run(inputs)[output].ravel()
+    del runner
     canonical = canonical_graph(model, exact, dtype="float64")
     last = model.nodes[-1].name
-    name = next(value.name for value in file.graph.input if value.name not in _held(file))
-    real = model.input.kind == "real"
-
-    def batch_of(place: int, scale: float) -> tuple[Array, Trace]:
-        """What is given to the model, and the file run on it."""
-        given = noise(model, place, batch)
-        given = given.astype(np.float64) * scale if real else given
-        fed = {name: _typed(file, name, given.transpose(np.argsort(axes)))}
-        return given, trace(settled(file, fed), fed)
-
-    def compared(place: int, scale: float) -> Figure:
-        given, theirs = batch_of(place, scale)
-        numbers = np.empty(places.size)
-        numbers[places.ravel()] = theirs.values[file.graph.output[0].name].ravel()
-        value = evaluate(canonical, {model.input.name: given[:FEW]})[last]
+    runner = Evaluator(canonical)
+    found = []
+    for place, (numbers, each) in enumerate(zip(wanted, given), start=1):
+        value = runner.run({model.input.name: each[:FEW]})[last]
         few = numbers[: value.size].reshape(value.shape)
-        return figure(f"logits, batch {place} of noise", few, value)
-
-    scales = SCALES if real else SCALES[:1]
-    found = [compared(place, scale) for place, scale in enumerate(scales, start=1)]
+        found.append(figure(f"logits, batch {place} of noise", few, value))
+    del runner
     structure = compare_structure(canonical, file)
     listed = "; ".join(str(each) for each in structure.differences[:LISTED])
     apart: tuple[str, ...] = ()
     if not structure.equal:
-        # Run again: to keep every value meanwhile takes gigabytes of a large network.
-        given, theirs = batch_of(1, scales[0])
-        apart = not_decided(trace(canonical, {model.input.name: given}), theirs, FLOAT64_GATE)
+        theirs = trace(file, fed[0])
+        apart = not_decided(trace(canonical, {model.input.name: given[0]}), theirs, FLOAT64_GATE)
     rung = file_rung(against, found, listed, apart[:LISTED])
     return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,20 +128,18 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
         onnx=file.sha256,
     )
     files.check(workload, str(path))
-    weights = {name: np.asarray(array, np.float32) for name, array in exact.items()}
-    for name, array in weights.items():
-        if not np.isfinite(array).all():
-            raise DataError(f"weight '{name}' holds a NaN or an infinity, in float32 at least")
-    rounded = [name for name, array in weights.items() if not np.array_equal(array, exact[name])]
-    if rounded:
-        told.append(f"rounded to float32 for what is run: {', '.join(rounded)}")
+    told += _rounded(exact)
+    arrangement = Arrangement(walk.axes, walk.places(logits), _after(traced, logits))
+    batch, theirs = traced.batch, cut(file.wide, logits, traced, walk.meant)
+    # Of a large network they hold gigabytes, and so does what follows.
+    del traced, walk
     rung = hold(
-        cut(file.wide, logits, traced, walk.meant),
+        theirs,
         model,
         exact,
-        walk.axes,
-        traced.batch,
-        walk.places(logits),
+        arrangement.axes,
+        batch,
+        arrangement.places,
         f"{path.name} in float64, SHA-256 {file.sha256}",
     )
     if rung.verdict != "passed":
@@ -154,9 +153,25 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
             f"{size:.1e} apart; {rung.detail}".rstrip("; ")
         )
     detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
-    arrangement = Arrangement(walk.axes, walk.places(logits), _after(traced, logits))
     rung = msgspec.structs.replace(rung, detail=detail)
+    weights = {name: exact.pop(name).astype(np.float32) for name in list(exact)}
     return Imported(workload, weights, rung, arrangement)
+
+
+def _rounded(exact: Mapping[str, Array]) -> list[str]:
+    """A sentence about the weights that float32 does not hold.
+
+    Raises:
+        DataError: one that is a NaN or an infinity, in float32 at least.
+    """
+    rounded = []
+    for name, array in exact.items():
+        narrow = array.astype(np.float32)
+        if not np.isfinite(narrow).all():
+            raise DataError(f"weight '{name}' holds a NaN or an infinity, in float32 at least")
+        if not np.array_equal(narrow, array):
+            rounded.append(name)
+    return [f"rounded to float32 for what is run: {', '.join(rounded)}"] if rounded else []
 
 
 def _traced(model: onnx.ModelProto) -> Trace:
