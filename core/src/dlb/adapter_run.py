@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.adapters import Home
-from dlb.data.npz import read_or_map
+from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung
@@ -356,8 +356,10 @@ class _Climb:
         model.drop()
         found = {}
         for (step, changes), path in zip(self.ran.changes.items(), kept, strict=True):
-            beside = {name: after - start[name] for name, after in read_or_map(path).items()}
-            found[step] = rungs.growth(read_or_map(changes), beside)
+            beside = {
+                name: after - start[name] for name, after in read_or_map(path, WEIGHTS_READ).items()
+            }
+            found[step] = rungs.growth(read_or_map(changes, WEIGHTS_READ), beside)
         return found
 
     def round_gradients(self, group: Group) -> None:

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from dlb import __version__, interrupts, record
 from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.adapters import Home
-from dlb.data.npz import read_or_map
+from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import available_cores, git_state, machine_facts
@@ -190,7 +190,8 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
             found += rungs.agreement_rungs("gradients", "gradients", some, sound)
         if "trajectory" in levels and looked:
             steps, detail = rungs.comparable(next(iter(looked.values())), growths)
-            some = {name: read_or_map(looked[name][steps]) for name in alike if name in looked}
+            paths = {name: looked[name][steps] for name in alike if name in looked}
+            some = {name: read_or_map(path, WEIGHTS_READ) for name, path in paths.items()}
             found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, detail)
     if len(rounded) > 1:
         nudged = [batch for one in runs if one.adapter in sound for batch in one.nudged]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import partial
 
 import numpy as np
 import onnx
@@ -195,6 +196,34 @@ def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():
         last = model.nodes[-1].name
         assert np.array_equal(found[last], expected[last])
         assert not np.array_equal(runner.run(given(model))[last], expected[last])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_a_graph_that_is_given_its_weights_computes_the_same(name, training):
+    """Every layer, every layer alone, and the loss; nothing of the weights is in the graph."""
+    model = ALL[name]
+    weights, inputs = initial_weights(model, 0), given(model)
+    options = {"dtype": "float64", "training": training}
+    shapes = infer_shapes(model)
+    labels = np.zeros((3, *shapes[model.nodes[-1].name][:-1]), np.int64)
+    values = evaluate(canonical_graph(model, weights, outputs="layers", **options), inputs)
+    fed = {**{f"given/{key}": one for key, one in {**values, **inputs}.items()}, **inputs}
+    fed |= {"labels": labels}
+    for make in (
+        partial(canonical_graph, outputs="layers"),
+        partial(loss_graph, outputs="layers"),
+        layers_graph,
+    ):
+        held, bare = make(model, weights, **options), make(model, None, **options)
+        names = [value.name for value in held.graph.input]
+        assert [value.name for value in bare.graph.input] == [*names, *weights]
+        assert not {each.name for each in bare.graph.initializer} & set(weights)
+        wanted = evaluate(held, {key: fed[key] for key in names})
+        found = evaluate(bare, {**{key: fed[key] for key in names}, **weights})
+        assert list(found) == list(wanted)
+        for key, value in wanted.items():
+            assert np.array_equal(found[key], value), key
 
 
 def test_padded_cut_and_gathered_in_numpys_words():

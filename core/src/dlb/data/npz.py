@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 from dlb.errors import RequestError
 
-__all__ = ["Pieces", "map_arrays", "read_or_map", "write_pieces"]
+__all__ = ["WEIGHTS_READ", "Pieces", "map_arrays", "read_or_map", "write_pieces"]
 
 Array = npt.NDArray[Any]
 
 #: Files above this many bytes (1 GiB) are read in place.
 _READ_WHOLE = 1 << 30
+#: The same of files of weights and gradients (64 MiB), of which there are many at a time, each looked
+#: at once.
+WEIGHTS_READ = 1 << 26
 #: Of a member's header in a zip archive: bytes before its name, and where the lengths of its name
 #: and its extra field are (APPNOTE.TXT of PKWARE, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<26xHH")
@@ -81,9 +84,9 @@ def _write(member: Any, array: Pieces) -> None:
     assert written == array.shape[0]
 
 
-def read_or_map(path: Path) -> dict[str, Array]:
-    """Arrays of an .npz file; of a large one, in place. Pickled ones are refused."""
-    if path.stat().st_size > _READ_WHOLE:
+def read_or_map(path: Path, largest: int = _READ_WHOLE) -> dict[str, Array]:
+    """Arrays of an .npz file; of one of more than so many bytes, in place. Pickled ones are refused."""
+    if path.stat().st_size > largest:
         return map_arrays(path)
     with np.load(path, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

@@ -52,7 +52,7 @@ _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 
 def canonical_graph(
     model: Model,
-    weights: Mapping[str, npt.NDArray[Any]],
+    weights: Mapping[str, npt.NDArray[Any]] | None,
     *,
     dtype: Precision = "float32",
     outputs: Outputs = "logits",
@@ -63,7 +63,8 @@ def canonical_graph(
 
     Args:
         model: the description.
-        weights: every parameter and state by ``layer.parameter``, in canonical layout.
+        weights: every parameter and state by ``layer.parameter``, in canonical layout; None for a
+            graph that holds none and has them as inputs, called so, after the others.
         dtype: of the real input, the weights and the results.
         outputs: ``logits`` for the last layer's value, ``layers`` for every layer's, in order.
         training: batch normalisation takes the batch's statistics, and the running ones that
@@ -83,12 +84,13 @@ def canonical_graph(
     pieces, shapes, element = _build(model, weights, dtype, training, masks)
     names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
     values = [_value(name, shapes[name], element) for name in names]
-    return _model(pieces, [_input(model, element)], values + _running(pieces, element))
+    given = [_input(model, element), *_asked(model, weights, element)]
+    return _model(pieces, given, values + _running(pieces, element))
 
 
 def layers_graph(
     model: Model,
-    weights: Mapping[str, npt.NDArray[Any]],
+    weights: Mapping[str, npt.NDArray[Any]] | None,
     *,
     dtype: Precision = "float64",
     training: bool = False,
@@ -117,12 +119,13 @@ def layers_graph(
     for value in given:
         value.name = GIVEN + value.name
     outputs = [_value(node.name, shapes[node.name], element) for node in model.nodes]
+    given += _asked(model, weights, element)
     return _model(pieces, given, outputs + _running(pieces, element))
 
 
 def loss_graph(
     model: Model,
-    weights: Mapping[str, npt.NDArray[Any]],
+    weights: Mapping[str, npt.NDArray[Any]] | None,
     *,
     dtype: Precision = "float64",
     outputs: Outputs = "logits",
@@ -159,14 +162,13 @@ def loss_graph(
     loss = helper.make_tensor_value_info(LOSS, element, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
     values = [_value(name, shapes[name], element) for name in names]
-    return _model(
-        pieces, [_input(model, element), labels], [loss, *values, *_running(pieces, element)]
-    )
+    given = [_input(model, element), labels, *_asked(model, weights, element)]
+    return _model(pieces, given, [loss, *values, *_running(pieces, element)])
 
 
 def _build(
     model: Model,
-    weights: Mapping[str, npt.NDArray[Any]],
+    weights: Mapping[str, npt.NDArray[Any]] | None,
     dtype: Precision,
     training: bool,
     masks: Masks,
@@ -174,11 +176,12 @@ def _build(
     if dtype not in _ELEMENT_TYPES:
         raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
     shapes = infer_shapes(model)
-    parameters = parameter_shapes(model)
-    _check_weights(parameters, weights)
     pieces = Pieces(np.dtype(dtype), training, masks)
-    for name in parameters:
-        pieces.initializer(name, np.asarray(weights[name]))
+    if weights is not None:
+        parameters = parameter_shapes(model)
+        _check_weights(parameters, weights)
+        for name in parameters:
+            pieces.initializer(name, np.asarray(weights[name]))
     for node in model.wired():
         add_layer(pieces, node, [shapes[name] for name in node.inputs])
     return pieces, shapes, _ELEMENT_TYPES[dtype]
@@ -204,6 +207,18 @@ def _check_weights(
 def _input(model: Model, element: int) -> onnx.ValueInfoProto:
     kind = TensorProto.INT64 if model.input.kind == "index" else element
     return _value(model.input.name, model.input.shape, kind)
+
+
+def _asked(
+    model: Model, weights: Mapping[str, npt.NDArray[Any]] | None, element: int
+) -> list[onnx.ValueInfoProto]:
+    """The weights that a graph which holds none is given."""
+    if weights is not None:
+        return []
+    return [
+        helper.make_tensor_value_info(name, element, list(shape))
+        for name, shape in parameter_shapes(model).items()
+    ]
 
 
 def _value(name: str, shape: Shape, element: int) -> onnx.ValueInfoProto:

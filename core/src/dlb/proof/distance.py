@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from dlb.proof.certificate import Figure
 
-__all__ = ["figure", "figures", "passes", "relative_l2", "same_bits"]
+__all__ = ["figure", "figures", "norm", "passes", "pieces", "relative_l2", "same_bits"]
 
 Array = npt.NDArray[Any]
+#: Numbers that are looked at together.
+PIECE = 1 << 20
 
 
 def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
@@ -28,14 +30,17 @@ def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
     """
     if found.shape != expected.shape:
         return math.inf
-    ours, theirs = found.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
-    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        return math.inf
-    distance = float(np.linalg.norm(ours - theirs))
-    scale = max(float(np.linalg.norm(theirs)), floor)
+    apart = whole = 0.0
+    for ours, theirs in pieces(found, expected):
+        if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+            return math.inf
+        difference = ours - theirs
+        apart += float(difference @ difference)
+        whole += float(theirs @ theirs)
+    scale = max(math.sqrt(whole), floor)
     if scale == 0.0:
-        return 0.0 if distance == 0.0 else math.inf
-    return distance / scale
+        return 0.0 if apart == 0.0 else math.inf
+    return math.sqrt(apart) / scale
 
 
 def figure(tensor: str, found: Array, expected: Array, floor: float = 0.0) -> Figure:
@@ -43,18 +48,34 @@ def figure(tensor: str, found: Array, expected: Array, floor: float = 0.0) -> Fi
     relative = relative_l2(found, expected, floor)
     if not math.isfinite(relative):
         return Figure(tensor=tensor, relative_l2=None, largest=None)
-    apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
     kind = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
-    # Of a subnormal number the last place says nothing about a relative error.
-    place = np.spacing(np.maximum(np.abs(expected), np.finfo(kind).tiny).astype(kind))
-    with np.errstate(over="ignore"):
-        ulp = float((apart / place).max(initial=0.0))
+    largest = ulp = 0.0
+    for ours, theirs in pieces(found, expected):
+        apart = np.abs(ours - theirs)
+        # Of a subnormal number the last place says nothing about a relative error.
+        place = np.spacing(np.maximum(np.abs(theirs), np.finfo(kind).tiny).astype(kind))
+        with np.errstate(over="ignore"):
+            ulp = max(ulp, float((apart / place).max()))
+        largest = max(largest, float(apart.max()))
     return Figure(
         tensor=tensor,
         relative_l2=relative,
-        largest=float(apart.max(initial=0.0)),
+        largest=largest,
         ulp=ulp if math.isfinite(ulp) else None,
     )
+
+
+def norm(arrays: Iterable[Array]) -> float:
+    """Of all numbers of some tensors together, in float64."""
+    return math.sqrt(sum(float(one @ one) for array in arrays for (one,) in pieces(array)))
+
+
+def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Tensors of one shape in float64, some of their numbers at a time: what is made of a whole
+    one takes several times its memory."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, PIECE):
+        yield tuple(one[start : start + PIECE].astype(np.float64) for one in flat)
 
 
 def figures(
@@ -82,8 +103,12 @@ def same_bits(found: Array, expected: Array) -> bool:
     return (
         found.dtype == expected.dtype
         and found.shape == expected.shape
-        and np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
+        and (found.size == 0 or _bytes(found) == _bytes(expected))
     )
+
+
+def _bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).data.cast("B")
 
 
 def _number(value: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import DataError
-from dlb.proof.distance import relative_l2
+from dlb.proof.distance import norm, pieces, relative_l2
 from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_GATE
 from dlb.workload import Model, state_names
 
@@ -113,13 +114,14 @@ class Reference:
 
         graph = canonical_graph(
             self.model,
-            self.weights,
+            None,
             dtype="float64",
             outputs="layers",
             training=training,
             masks=self._masks(self.inputs),
         )
-        values = evaluate(graph, {self.model.input.name: self.inputs})
+        # Given, not held: a graph that holds weights holds them twice.
+        values = evaluate(graph, {self.model.input.name: self.inputs, **self.weights})
         return {node.name: values[node.name] for node in self.model.nodes}
 
     def _masks(self, inputs: Array) -> dict[str, Array]:
@@ -136,10 +138,8 @@ class Reference:
         from dlb.graph.evaluate import evaluate
 
         masks = self._masks(self.inputs)
-        graph = layers_graph(
-            self.model, self.weights, dtype="float64", training=training, masks=masks
-        )
-        given = {**values, self.model.input.name: self.inputs}
+        graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
+        given = {**values, **self.weights, self.model.input.name: self.inputs}
         read = {value.name: given[value.name.removeprefix(GIVEN)] for value in graph.graph.input}
         found = evaluate(graph, read)
         return {node.name: found[node.name] for node in self.model.nodes}
@@ -155,8 +155,8 @@ class Reference:
         from dlb.graph.evaluate import evaluate
 
         masks = self._masks(inputs)
-        graph = canonical_graph(self.model, weights, dtype="float64", training=True, masks=masks)
-        found = evaluate(graph, {self.model.input.name: inputs})
+        graph = canonical_graph(self.model, None, dtype="float64", training=True, masks=masks)
+        found = evaluate(graph, {self.model.input.name: inputs, **weights})
         return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
     @property
@@ -200,19 +200,17 @@ class Reference:
             gradients: of every trained parameter, float64.
             inputs: gradient of the input, or None for integers.
         """
-        name = self.model.input.name
-        found = {"all parameters": self._middle("all parameters", gradients, seed)}
+        moved = {"all parameters": gradients}
         if inputs is not None:
-            found["input"] = self._middle("input", {name: inputs}, seed)
-        return found
+            moved["input"] = {self.model.input.name: inputs}
+        return {what: self._middle(what, some, seed) for what, some in moved.items() if some}
 
     def _middle(self, what: str, gradients: Mapping[str, Array], seed: int) -> Slope:
         """The slope of median error of several directions."""
         at = self._moved(what)
         # In the model's order: every adapter must be asked along the same directions.
         gradients = {key: gradients[key] for key in at if key in gradients}
-        total = np.sqrt(sum(float(np.sum(array**2)) for array in gradients.values()))
-        typical = float(total / np.sqrt(sum(array.size for array in gradients.values())))
+        typical = norm(gradients.values()) / math.sqrt(sum(one.size for one in gradients.values()))
         tried = []
         for number in range(DIRECTIONS):
             # Drawn anew for each adapter: to keep them would take several times the model.
@@ -220,16 +218,20 @@ class Reference:
             direction = {
                 key: generator.standard_normal(array.shape) for key, array in gradients.items()
             }
-            norm = np.sqrt(sum(float(np.sum(array**2)) for array in direction.values()))
-            own = sum(float(np.sum(gradients[key] * direction[key])) for key in gradients) / norm
+            length = norm(direction.values())
+            own = sum(
+                float(one @ along)
+                for key, array in gradients.items()
+                for one, along in pieces(array, direction[key])
+            )
             for share in STEPS:
                 step = self._step(what, share)
                 # Differences do not depend on the adapter.
                 slope, uncertain = self._once(
                     (what, seed, number, step),
-                    partial(self._difference, what, direction, float(norm), step),
+                    partial(self._difference, what, direction, length, step),
                 )
-                one = Slope(float(own), slope, max(typical, uncertain / SLOPE_GATE), step)
+                one = Slope(own / length, slope, max(typical, uncertain / SLOPE_GATE), step)
                 if one.error <= SLOPE_GATE:
                     break
             tried.append(one)
@@ -240,25 +242,23 @@ class Reference:
     def _step(self, what: str, share: float) -> float:
         """A step of differences: a share of the norm of what is moved, whatever its scale."""
         at = self._moved(what)
-        trained = [at[name] for name in at if name not in state_names(self.model)]
-        scale = np.sqrt(sum(float(np.sum(array.astype(np.float64) ** 2)) for array in trained))
-        return share * max(float(scale), 1.0)
+        states = state_names(self.model)
+        return share * max(norm(at[name] for name in at if name not in states), 1.0)
 
     def _moved(self, what: str) -> Mapping[str, Array]:
         return self.weights if what == "all parameters" else {self.model.input.name: self.inputs}
 
     def _difference(
-        self, what: str, direction: Mapping[str, Array], norm: float, step: float
+        self, what: str, direction: Mapping[str, Array], length: float, step: float
     ) -> tuple[float, float]:
-        """The loss's central difference along a direction of a norm, brought to length 1, and what
+        """The loss's central difference along a direction of a length, brought to 1, and what
         rounding of the logits may make of it."""
         at = self._moved(what)
-        base: dict[str, Array] = {self.model.input.name: self.inputs, "labels": self.labels}
+        base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
         ends = []
         for sign in (1.0, -1.0):
             moved = {
-                key: at[key].astype(np.float64) + sign * step / norm * array
-                for key, array in direction.items()
+                key: at[key] + sign * step / length * array for key, array in direction.items()
             }
             last = self.model.nodes[-1].name
             ends.append(self._loss().run({**base, **moved}, [last])[last])
@@ -273,9 +273,7 @@ class Reference:
         from dlb.graph.evaluate import Evaluator
 
         masks = self._masks(self.inputs)
-        return Evaluator(
-            loss_graph(self.model, self.weights, dtype="float64", training=True, masks=masks)
-        )
+        return Evaluator(loss_graph(self.model, None, dtype="float64", training=True, masks=masks))
 
 
 def loss_difference(logits: Array, others: Array, labels: Array) -> float:

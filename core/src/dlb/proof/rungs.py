@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import Figure, Level, Rung, Verdict
-from dlb.proof.distance import figure, figures, passes, relative_l2, same_bits, worst_first
+from dlb.proof.distance import figure, figures, norm, passes, relative_l2, same_bits, worst_first
 from dlb.workload import Layer, Model, type_name
 
 if TYPE_CHECKING:
@@ -537,8 +537,7 @@ def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
 
 def floor(tensors: Tensors, share: float = NOISE) -> float:
     """The norm below which a gradient among these is too small to be judged by itself."""
-    parameters = [array for name, array in tensors.items() if name not in ("loss", "input")]
-    return share * float(np.sqrt(sum(float(np.sum(array**2)) for array in parameters)))
+    return share * norm(array for name, array in tensors.items() if name not in ("loss", "input"))
 
 
 def structure_rung(

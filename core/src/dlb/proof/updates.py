@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlb.proof.distance import PIECE, norm
 from dlb.workload import SGD, Optimizer
 
 __all__ = ["Updates"]
@@ -34,7 +35,7 @@ class Updates:
     ) -> None:
         self.optimizer = optimizer
         self.number = np.dtype(dtype).type
-        self.weights = {name: array.astype(dtype) for name, array in weights.items()}
+        self.weights = {name: np.array(one, dtype, order="C") for name, one in weights.items()}
         self.state: dict[str, Array] = {}
         self._steps = 0
 
@@ -48,30 +49,41 @@ class Updates:
         number, self._steps = self.number, self._steps + 1
         scale = 1.0
         if clip := self.optimizer.clip_norm:
-            norm = np.sqrt(sum(float(np.sum(gradients[name] ** 2)) for name in self.weights))
-            scale = clip / max(norm, clip)
+            scale = clip / max(norm(gradients[name] for name in self.weights), clip)
         decay = number(self.optimizer.weight_decay)
         for name, weight in self.weights.items():
-            gradient = number(scale) * gradients[name].astype(number) + decay * weight
-            self.weights[name] = weight - number(rate) * self._direction(name, gradient)
+            flat, given = weight.reshape(-1), gradients[name].reshape(-1)
+            slots = [slot.reshape(-1) for slot in self._slots(name, weight)]
+            # Some numbers at a time: what is made of a whole tensor takes several times its memory.
+            for start in range(0, flat.size, PIECE):
+                part = slice(start, start + PIECE)
+                gradient = number(scale) * given[part].astype(number) + decay * flat[part]
+                direction = self._direction(gradient, [slot[part] for slot in slots])
+                flat[part] -= number(rate) * direction
 
-    def _direction(self, name: str, gradient: Array) -> Array:
+    def _slots(self, name: str, like: Array) -> list[Array]:
+        """The state of a parameter; zeros before the first step."""
+        names: tuple[str, ...] = ("m", "v")
+        if isinstance(self.optimizer, SGD):
+            names = ("velocity",) if self.optimizer.momentum else ()
+        return [
+            self.state.setdefault(f"{name}.{slot}", np.zeros_like(like, order="C"))
+            for slot in names
+        ]
+
+    def _direction(self, gradient: Array, slots: list[Array]) -> Array:
+        """What a step goes along; its state, where there is any, is brought up to date."""
         optimizer, number = self.optimizer, self.number
-        velocity: Array
         if isinstance(optimizer, SGD):
-            if not optimizer.momentum:
+            if not slots:
                 return gradient
-            momentum = number(optimizer.momentum)
-            velocity = momentum * self._slot(name, "velocity", gradient) + gradient
-            self.state[f"{name}.velocity"] = velocity
+            (velocity,), momentum = slots, number(optimizer.momentum)
+            velocity[...] = momentum * velocity + gradient
             return gradient + momentum * velocity if optimizer.nesterov else velocity
         one, first, second = number(1), number(optimizer.beta1), number(optimizer.beta2)
-        m = first * self._slot(name, "m", gradient) + (one - first) * gradient
-        v = second * self._slot(name, "v", gradient) + (one - second) * gradient**2
-        self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v
+        m, v = slots
+        m[...] = first * m + (one - first) * gradient
+        v[...] = second * v + (one - second) * gradient**2
         steps = number(self._steps)
         mean, square = m / (one - first**steps), v / (one - second**steps)
         return np.asarray(mean / (np.sqrt(square) + number(optimizer.epsilon)))
-
-    def _slot(self, name: str, slot: str, like: Array) -> Array:
-        return self.state.get(f"{name}.{slot}", np.zeros_like(like))

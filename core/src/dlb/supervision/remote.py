@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.npz import read_or_map
+from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.errors import RequestError, WorkerError
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload
@@ -234,7 +234,7 @@ def read_arrays(group: Group, path: Path) -> dict[str, Array]:
         WorkerError: it cannot be read.
     """
     try:
-        arrays = read_or_map(path)
+        arrays = read_or_map(path, WEIGHTS_READ)
     except (OSError, ValueError, BadZipFile) as error:
         raise WorkerError(
             f"{group.launch.adapter}: what its worker wrote cannot be read: {error}"
