@@ -1,4 +1,4 @@
-"""What it costs to prove a workload: seconds of the whole ladder, and memory of each worker.
+"""What it costs to prove a workload: seconds of the whole ladder, memory of each worker and of dlb itself.
 
     python benchmarks/ladder_cost.py [WORKLOAD] [--on ADAPTER ...] [--runs N] [--gigabytes N]
                                      [--seconds N] [-- OPTION ...]
@@ -38,6 +38,8 @@ from dlb.workload import parameter_shapes
 from dlb.workload.files import load as load_workload
 
 LOOK_SECONDS = 0.05
+#: What no adapter is called.
+CORE = "dlb itself"
 
 
 def main() -> int:
@@ -58,7 +60,7 @@ def main() -> int:
     runs = [_once(words, homes) for _ in range(asked.runs)]
     seconds = [one["seconds"] for one in runs]
     table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
-    for name in ("adapter", "rungs", "seconds in rungs", "peak memory of a worker"):
+    for name in ("adapter", "rungs", "seconds in rungs", "peak memory of a process"):
         table.add_column(name)
     memory = {}
     for adapter in homes.values():
@@ -66,6 +68,8 @@ def main() -> int:
         rungs = statistics.median(one["rungs"][adapter] for one in runs)
         count = runs[0]["counts"][adapter]
         table.add_row(adapter, f"{count}", f"{rungs:.1f}", f"{memory[adapter] / 1e9:.2f} GB")
+    core = max(one["memory"][CORE] for one in runs)
+    table.add_row(CORE, "", "", f"{core / 1e9:.2f} GB")
     Console(width=100).print(table)
     print(
         f"whole ladder on {len(homes)} adapters: {statistics.median(seconds):.1f} s "
@@ -91,7 +95,8 @@ def verify(
         time_out: seconds, after which it is interrupted.
 
     Returns:
-        Its exit status, and the peak memory of any process of each adapter, in bytes.
+        Its exit status, and the peak memory of any process of each adapter, and of :data:`CORE`
+        that of the command itself, in bytes.
     """
     command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
     peak: dict[str, int] = defaultdict(int)
@@ -100,6 +105,7 @@ def verify(
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):
+                peak[CORE] = max(peak[CORE], watched.memory_info().rss)
                 for child in watched.children(recursive=True):
                     _look(child, homes, peak)
             if time.monotonic() > until:

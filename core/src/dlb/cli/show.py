@@ -84,7 +84,9 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     rows = []
     for node in read.model.wired():
         attributes = [
-            f"{field}={getattr(node.layer, field)}" for field in node.layer.__struct_fields__
+            f"{field}={value}"
+            for field in node.layer.__struct_fields__
+            if (value := getattr(node.layer, field)) != ""
         ]
         size = " x ".join(map(str, shapes[node.name]))
         rows.append(
