@@ -18,7 +18,9 @@ Array = npt.NDArray[Any]
 PIECE = 1 << 20
 
 
-def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
+def relative_l2(
+    found: Array, expected: Array, floor: float = 0.0, start: Array | None = None
+) -> float:
     """``||found - expected|| / max(||expected||, floor)`` in float64.
 
     Infinite where shapes differ, where either holds a NaN or an infinity, and where something was
@@ -27,11 +29,12 @@ def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
     Args:
         floor: a norm below which ``expected`` is only rounding (a bias before a batch
             normalisation has a gradient of zero, and what is computed is noise).
+        start: what both were before; the distance is of what changed then.
     """
     if found.shape != expected.shape:
         return math.inf
     apart = whole = 0.0
-    for ours, theirs in pieces(found, expected):
+    for ours, theirs in _changed(found, expected, start):
         if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
             return math.inf
         difference = ours - theirs
@@ -43,14 +46,16 @@ def relative_l2(found: Array, expected: Array, floor: float = 0.0) -> float:
     return math.sqrt(apart) / scale
 
 
-def figure(tensor: str, found: Array, expected: Array, floor: float = 0.0) -> Figure:
-    """The distance of one tensor."""
-    relative = relative_l2(found, expected, floor)
+def figure(
+    tensor: str, found: Array, expected: Array, floor: float = 0.0, start: Array | None = None
+) -> Figure:
+    """The distance of one tensor, as :func:`relative_l2`."""
+    relative = relative_l2(found, expected, floor, start)
     if not math.isfinite(relative):
         return Figure(tensor=tensor, relative_l2=None, largest=None)
     kind = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
     largest = ulp = 0.0
-    for ours, theirs in pieces(found, expected):
+    for ours, theirs in _changed(found, expected, start):
         apart = np.abs(ours - theirs)
         # Of a subnormal number the last place says nothing about a relative error.
         place = np.spacing(np.maximum(np.abs(theirs), np.finfo(kind).tiny).astype(kind))
@@ -76,6 +81,17 @@ def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, PIECE):
         yield tuple(one[start : start + PIECE].astype(np.float64) for one in flat)
+
+
+def _changed(found: Array, expected: Array, start: Array | None) -> Iterator[tuple[Array, Array]]:
+    """Pieces of two tensors, or of what changed."""
+    if start is None:
+        for ours, theirs in pieces(found, expected):
+            yield ours, theirs
+        return
+    for ours, theirs, before in pieces(found, expected, start):
+        # In the type of what was found, which its last place is counted in.
+        yield (ours - before).astype(found.dtype).astype(np.float64), theirs - before
 
 
 def figures(

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlb.data.npz import WEIGHTS_READ, read_or_map
+from dlb.proof.distance import pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
 from dlb.workload.shapes import trained_names
 
@@ -80,14 +82,14 @@ def strays(
 
 def _stray(found: Path, beside: Path, truth: Path, start: Mapping[str, Array]) -> float | None:
     apart = moved = 0.0
-    with np.load(found) as ours, np.load(beside) as theirs, np.load(truth) as exact:
-        for name, before in start.items():
-            three = [one[name] for one in (ours, theirs, exact) if name in one.files]
-            if [array.shape for array in three] != [before.shape] * 3:
-                return None
-            one, other, after = (array.astype(np.float64) for array in three)
-            apart += float(np.sum((one - other) ** 2))
-            moved += float(np.sum((after - before) ** 2))
+    every = [read_or_map(path, WEIGHTS_READ) for path in (found, beside, truth)]
+    for name, before in start.items():
+        three = [one[name] for one in every if name in one]
+        if [array.shape for array in three] != [before.shape] * 3:
+            return None
+        for ours, theirs, exact, begun in pieces(*three, before):
+            apart += float(np.sum((ours - theirs) ** 2))
+            moved += float(np.sum((exact - begun) ** 2))
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
 from dlb.proof.certificate import Level, Rung
+from dlb.proof.distance import norm, pieces
 from dlb.proof.divergence import looked_at
 from dlb.proof.dropout import dropout_rung
 from dlb.proof.reference import Reference
@@ -237,7 +238,7 @@ def prove_updates(
     changes: dict[int, Path] = {}
     folder.mkdir()
     trained, states = trained_names(reference.model), state_names(reference.model)
-    start = {name: array.astype(np.float64) for name, array in reference.weights.items()}
+    start = reference.weights
     updates = Updates(workload.optimizer, {name: start[name] for name in trained})
     moved: set[str] = set()
     began = time.perf_counter()
@@ -295,7 +296,7 @@ def prove_float32_updates(
     """
     began = time.perf_counter()
     workload, generator = model.workload, np.random.default_rng(seed)
-    start = {name: weights[name].astype(np.float64) for name in trained_names(workload.model)}
+    start = {name: weights[name] for name in trained_names(workload.model)}
     truth = Updates(workload.optimizer, start)
     witness = Updates(workload.optimizer, start, "float32")
     inputs = as_dtype(practice.inputs, model.dtype)
@@ -303,7 +304,7 @@ def prove_float32_updates(
     for step, rows in enumerate(order):
         found = model.gradients(inputs[rows], practice.labels[rows])
         check_gradients(found, workload.model)
-        gradients = {name: found[name].astype(np.float64) for name in start}
+        gradients = {name: found[name] for name in start}
         rate = learning_rate(workload.optimizer, workload.schedule, step)
         truth.step(gradients, rate)
         whole = rungs.floor(gradients, rungs.FLOAT32_SMALL)
@@ -328,10 +329,14 @@ def beside(gradient: Array, least: float, generator: np.random.Generator) -> Arr
         least: of a smaller norm it is noise of GRADIENT_NOISE of this, since what is summed up and
             cancels leaves the rounding of what is summed up.
     """
-    noise = generator.standard_normal(gradient.shape)
-    norm = max(float(np.linalg.norm(gradient)), least)
-    size = GRADIENT_NOISE * norm / math.sqrt(max(gradient.size, 1))
-    return np.asarray(gradient + np.where(gradient == 0, 0.0, size * noise))
+    size = GRADIENT_NOISE * max(norm([gradient]), least) / math.sqrt(max(gradient.size, 1))
+    found = np.empty(gradient.size, gradient.dtype)
+    done = 0
+    for (some,) in pieces(gradient):
+        noise = generator.standard_normal(some.size)
+        found[done : done + some.size] = some + np.where(some == 0, 0.0, size * noise)
+        done += some.size
+    return found.reshape(gradient.shape)
 
 
 def check_gradients(found: Mapping[str, Array], model: Model) -> None:

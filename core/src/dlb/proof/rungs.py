@@ -327,13 +327,11 @@ def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ..
         if expected is None or own is None or own.shape != expected.shape:
             collected.append(Figure(tensor=tensor, relative_l2=None, largest=None))
             continue
-        before = start.get(tensor, np.zeros_like(expected))
-        least = CHANGE_LEAST * float(np.linalg.norm(before))
-        if tensor not in start:
-            least = floors[tensor.rsplit(".", 1)[1]]
-        # In the type of what was found, which its last place is counted in.
-        change = (own - before).astype(own.dtype)
-        collected.append(figure(tensor, change, expected - before, least))
+        before = start.get(tensor)
+        least = (
+            floors[tensor.rsplit(".", 1)[1]] if before is None else CHANGE_LEAST * norm([before])
+        )
+        collected.append(figure(tensor, own, expected, least, before))
     return worst_first(collected)
 
 

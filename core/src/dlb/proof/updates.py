@@ -66,10 +66,11 @@ class Updates:
         names: tuple[str, ...] = ("m", "v")
         if isinstance(self.optimizer, SGD):
             names = ("velocity",) if self.optimizer.momentum else ()
-        return [
-            self.state.setdefault(f"{name}.{slot}", np.zeros_like(like, order="C"))
-            for slot in names
-        ]
+        keys = [f"{name}.{slot}" for slot in names]
+        for key in keys:
+            if key not in self.state:
+                self.state[key] = np.zeros(like.shape, like.dtype)
+        return [self.state[key] for key in keys]
 
     def _direction(self, gradient: Array, slots: list[Array]) -> Array:
         """What a step goes along; its state, where there is any, is brought up to date."""
