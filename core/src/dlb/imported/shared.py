@@ -64,7 +64,7 @@ def _equal(weights: Mapping[str, Array]) -> list[list[str]]:
     alike: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
     for name, array in weights.items():
         # Ones, zeros, and vectors of few numbers are equal without being shared.
-        if array.ndim < 2 or (array == array.flat[0]).all():
+        if array.ndim < 2 or not array.size or (array == array.flat[0]).all():
             continue
         glance = (array.shape, *array.flat[:_GLANCE])
         for group in alike[glance]:
