@@ -52,9 +52,9 @@ MASKS_CONTRACT = (1, 2)
 #: The contract that augments.
 CROPS_CONTRACT = (1, 4)
 #: Times that the weights are moved by chance, for what that makes of the gradients; and by how many
-#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
-#: kinks on the way.
-NUDGES, NUDGE_UNITS = 2, 4
+#: units in the last place: as far as float32 moves the logits of deep networks in the adapter that
+#: rounds most, and across as many kinks on the way.
+NUDGES, NUDGE_UNITS = 2, 16
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.

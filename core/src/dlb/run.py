@@ -186,10 +186,13 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
         # One with dropout and one without are not the same model.
         alike = [one.adapter for one in runs if one.masked == masked]
         some = {name: gradients[name] for name in alike if name in gradients}
+        agreement: list[Rung] = []
         if "gradients" in levels:
-            found += rungs.agreement_rungs("gradients", "gradients", some, sound)
+            agreement = rungs.agreement_rungs("gradients", "gradients", some, sound)
+        found += agreement
         if "trajectory" in levels and looked:
-            steps, detail = rungs.comparable(next(iter(looked.values())), growths)
+            apart = rungs.agreed(agreement)
+            steps, detail = rungs.comparable(next(iter(looked.values())), growths, apart)
             paths = {name: looked[name][steps] for name in alike if name in looked}
             some = {name: read_or_map(path, WEIGHTS_READ) for name, path in paths.items()}
             found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, detail)

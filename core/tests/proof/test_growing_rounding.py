@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.certificate import Figure
-from dlb.proof.rungs import comparable, float32_rungs, growth
+from dlb.proof.certificate import Figure, Rung
+from dlb.proof.rungs import agreed, comparable, float32_rungs, growth
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,31 @@ def test_trajectories_are_compared_where_rounding_has_not_grown(
     chosen, detail = comparable((1, 2, 5, 10, 20), growths)
     assert chosen == steps
     assert detail.startswith(f"after {steps} of 20" if steps < 20 else "20 steps")
+
+
+@pytest.mark.parametrize(("apart", "steps"), [(0.0, 2), (1e-12, 2), (1.4e-12, 2), (3.9e-12, 1)])
+def test_gradients_that_are_further_apart_grow_to_more(apart: float, steps: int) -> None:
+    """As Inception-v3's on TensorFlow, whose gradients are 4e-12 from the other adapters'."""
+    growths = {1: 1e-12, 2: 7e-11, 5: 1e-6, 10: 1e-1, 20: 9e-1}
+    chosen, detail = comparable((1, 2, 5, 10, 20), growths, apart)
+    assert chosen == steps
+    assert ("gradients are" in detail) == (apart > 1e-12)
+
+
+def test_only_gradients_that_agree_tell_how_far_apart_they_may_be() -> None:
+    near, far = (
+        Rung(
+            name="gradients",
+            level="gradients",
+            adapter=adapter,
+            against="others",
+            verdict=verdict,
+            figures=(Figure(tensor="a.weight", relative_l2=size, largest=size),),
+        )
+        for adapter, verdict, size in (("near", "passed", 4e-12), ("far", "failed", 1e-3))
+    )
+    assert agreed([near, far]) == 4e-12
+    assert agreed([far]) == agreed([]) == 0.0
 
 
 def test_growth_is_that_of_the_worst_tensor() -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "ALONE",
     "FLOAT64_GATE",
     "LONGER",
+    "agreed",
     "agreement_rungs",
     "alone_rung",
     "comparable",
@@ -377,20 +378,31 @@ def growth(found: Tensors, beside: Tensors) -> float:
     return max((relative_l2(beside[name], found[name], least) for name in found), default=0.0)
 
 
-def comparable(steps: Collection[int], growths: Mapping[int, float]) -> tuple[int, str]:
+def comparable(
+    steps: Collection[int], growths: Mapping[int, float], apart: float = 0.0
+) -> tuple[int, str]:
     """After how many steps trajectories can be compared, and the rung's detail.
 
     Args:
         steps: after which they were looked at.
         growths: what steps that are :data:`LONGER` grow to after each; none where it is unknown.
+        apart: how far gradients that agree are apart, of any adapter: so much grows, too.
     """
-    asked = max(steps)
-    near = [step for step in steps if growths.get(step, 0.0) <= FLOAT64_GATE]
+    asked, more = max(steps), max(1.0, apart / LONGER)
+    near = [step for step in steps if more * growths.get(step, 0.0) <= FLOAT64_GATE]
     chosen = max(near, default=min(steps))
     if chosen == asked:
         return chosen, f"{asked} step{'s' if asked > 1 else ''}"
     grown = f"in {asked}, steps {LONGER:.0e} longer end {growths[asked]:.0e} apart"
+    if more > 1.0:
+        grown += f", and gradients are {apart:.0e} apart"
     return chosen, f"after {chosen} of {asked} steps: {grown}"
+
+
+def agreed(found: Collection[Rung]) -> float:
+    """The largest distance between gradients of adapters whose gradients agree."""
+    agreeing = [one for rung in found if rung.verdict == "passed" for one in rung.figures]
+    return max((one.relative_l2 or 0.0 for one in agreeing), default=0.0)
 
 
 def agreement_rungs(
