@@ -25,10 +25,15 @@ class Network(nn.Module):
         super().__init__()
         shapes = W.infer_shapes(model)
         self.source = model.input.name
-        self.wiring = [(node.name, node.inputs) for node in model.wired()]
+        nodes = model.wired()
+        last_reader = {source: node.name for node in nodes for source in node.inputs}
+        self.wiring = [
+            (node.name, node.inputs, {s for s in node.inputs if last_reader[s] == node.name})
+            for node in nodes
+        ]
         # A ModuleDict takes no key that is an attribute of its own, such as "double" or "values".
         self.layers = nn.ModuleDict()
-        for node in model.wired():
+        for node in nodes:
             given = shapes[node.inputs[0]]
             if node.name in masks:
                 module: nn.Module = MaskedDropout(node.layer.rate, masks[node.name])
@@ -46,8 +51,11 @@ class Network(nn.Module):
         """The outputs of these layers, by name."""
         # Looked up once: a module's attribute that is a module costs as much as a small layer's call.
         values, layers = {self.source: inputs}, self.layers
-        for name, sources in self.wiring:
+        for name, sources, spent in self.wiring:
             values[name] = layers[key(name)](*[values[source] for source in sources])
+            for source in spent:
+                if source not in wanted:
+                    del values[source]
         return {name: values[name] for name in wanted}
 
 
@@ -170,7 +178,7 @@ class TorchModel(TrainableModel):
         return loss.detach()
 
     def native_layers(self) -> dict[str, str]:
-        return {name: repr(self.network.layers[key(name)]) for name, _ in self.network.wiring}
+        return {name: repr(self.network.layers[key(name)]) for name, *_ in self.network.wiring}
 
     def _native(self, inputs: np.ndarray) -> Tensor:
         given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
