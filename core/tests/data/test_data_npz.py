@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb.data import npz
 from dlb.data.batches import draw_visits, sample_order
 from dlb.data.npz import Pieces, map_arrays, read_or_map, write_pieces
 from dlb.data.source import of_arrays
@@ -55,14 +54,12 @@ def test_a_file_is_read_in_place(tmp_path: Path, writer: str) -> None:
     assert path.read_bytes() == before
 
 
-def test_only_large_files_are_read_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_large_files_are_read_in_place(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, **ARRAYS)  # type: ignore[arg-type]
     assert not isinstance(read_or_map(path)["inputs"].base, np.memmap)
-    monkeypatch.setattr(npz, "_READ_WHOLE", path.stat().st_size - 1)
-    assert isinstance(read_or_map(path)["inputs"].base, np.memmap)
+    assert not isinstance(read_or_map(path, path.stat().st_size)["inputs"].base, np.memmap)
+    assert isinstance(read_or_map(path, path.stat().st_size - 1)["inputs"].base, np.memmap)
 
 
 def test_files_that_cannot_be_read_in_place_are_refused(tmp_path: Path) -> None:
