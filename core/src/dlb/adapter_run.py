@@ -38,7 +38,7 @@ from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
-from dlb.workload.shapes import trained_names
+from dlb.workload.shapes import state_names, trained_names
 
 __all__ = ["AdapterRun", "Workers", "run_adapter", "start_workers"]
 
@@ -52,9 +52,9 @@ MASKS_CONTRACT = (1, 2)
 #: The contract that augments.
 CROPS_CONTRACT = (1, 4)
 #: Times that the weights are moved by chance, for what that makes of the gradients; and by how many
-#: units in the last place: as far as float32 moves the logits of deep networks in the adapter that
-#: rounds most, and across as many kinks on the way.
-NUDGES, NUDGE_UNITS = 2, 16
+#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
+#: kinks on the way. Normalisation over a few samples moves them further.
+NUDGES, NUDGE_UNITS, NORMALISED_UNITS = 2, 4, 16
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
 #: The end of what a failed worker printed, kept beside the records.
@@ -367,7 +367,8 @@ class _Climb:
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
         exact = self.build_for_proof(group, "float64", practice.batch)
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
-        moved = (divergence.nudged(weights, seed, NUDGE_UNITS) for seed in seeds)
+        units = NORMALISED_UNITS if state_names(self.request.workload.model) else NUDGE_UNITS
+        moved = (divergence.nudged(weights, seed, units) for seed in seeds)
         nudged = (("float64", each, ran.nudged) for each in moved)
         for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
             model = self.build_for_proof(group, dtype, practice.batch, given)
