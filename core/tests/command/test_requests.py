@@ -190,6 +190,7 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "fetch": (["data", "fetch", "mnits"], ("'mnits'", "known:")),
     "data path": (["data", "path", "mnits"], ("'mnits'", "known:")),
+    "fetch offline": (["data", "fetch", "cifar-10", "--offline"], ("offline", "DLB_DATA_DIR")),
     "fetch of one's own": (["data", "fetch", "npz"], ("'npz'", "data.path", ".npz file")),
     "path of one's own": (["data", "path", "imagenet"], ("'imagenet'", "DLB_DATA_DIR")),
     "data nowhere": (["run", "lenet5", "--data", "npz:x.npz"], ("x.npz", "nothing there")),

@@ -198,6 +198,21 @@ def test_every_way_that_failed_is_listed(
     assert "set DLB_DATA_DIR" in message
 
 
+def test_offline_nothing_is_asked(
+    home: Path, site: Site, tiny: dict[str, bytes], describe_tiny: Describe
+) -> None:
+    description = describe_tiny(tiny, (site.put("here", tiny),))
+    with pytest.raises(DataError) as caught:
+        fetch(description, offline=True)
+    assert "train-images, train-labels" in str(caught.value)
+    assert "set DLB_DATA_DIR" in str(caught.value)
+    assert site.asked == []
+    fetch(description)
+    asked = len(site.asked)
+    assert fetch(description, offline=True) == home / "data" / "tiny"
+    assert len(site.asked) == asked
+
+
 def test_a_silent_server_is_not_waited_for(
     home: Path, tiny: dict[str, bytes], describe_tiny: Describe
 ) -> None:

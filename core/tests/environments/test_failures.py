@@ -70,6 +70,8 @@ hint: This usually indicates a problem with the package or the build environment
         (UNKNOWN, False, "dlb-nowhere was not found in the package registry", "--from"),
         (UNKNOWN_OLDER, False, "dlb-nowhere was not found in the package registry", "--from"),
         (OFFLINE, False, "no network: could not reach the package index", "PIP_FIND_LINKS"),
+        (OFFLINE, False, "no network: could not reach the package index", "unset DLB_OFFLINE"),
+        (PROXY, False, "no network: could not reach the package index", "check the connection"),
         (PROXY, False, "no network: could not reach the package index", "--from"),
         (FORBIDDEN, False, "403 Forbidden", "create it again"),
         (SPACE, False, "no space left", "DLB_HOME"),

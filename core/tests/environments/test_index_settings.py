@@ -36,6 +36,8 @@ A, B = "https://a.example/simple", "https://b.example/simple"
         ({"PIP_TIMEOUT": "5", "UV_REQUEST_TIMEOUT": "9"}, {"UV_REQUEST_TIMEOUT": "9"}),
         ({"PIP_PRE": "yes"}, {"UV_PRERELEASE": "allow"}),
         ({"PIP_PRE": "0"}, {}),
+        ({"DLB_OFFLINE": "1"}, {"DLB_OFFLINE": "1", "UV_OFFLINE": "1"}),
+        ({"DLB_OFFLINE": "0"}, {"DLB_OFFLINE": "0"}),
         ({"PIP_PRE": "1", "UV_PRERELEASE": "disallow"}, {"UV_PRERELEASE": "disallow"}),
         ({"PIP_CERT": "/ca.pem"}, {"SSL_CERT_FILE": "/ca.pem"}),
         ({"PIP_CERT": "/ca.pem", "SSL_CERT_FILE": "/b.pem"}, {"SSL_CERT_FILE": "/b.pem"}),

@@ -25,7 +25,13 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 
 @data_command.command()
 @click.argument("name")
-def fetch(name: str) -> None:
+@click.option(
+    "--offline",
+    is_flag=True,
+    envvar="DLB_OFFLINE",
+    help="Take it from archives in DLB_DATA_DIR alone; ask no address. [env: DLB_OFFLINE]",
+)
+def fetch(name: str, offline: bool) -> None:
     """Download a data set, check it, and keep it."""
     from dlb.catalogue import data_set
     from dlb.data.fetch import fetch as fetch_files
@@ -37,7 +43,7 @@ def fetch(name: str) -> None:
             f"data of the name '{name}' are your own and are not fetched: data.path of the workload "
             f"names {LOCAL[name][0]}{or_by_name(name)}"
         )
-    click.echo(str(fetch_files(data_set(name), report=note)))
+    click.echo(str(fetch_files(data_set(name), report=note, offline=offline)))
 
 
 @data_command.command()

@@ -29,6 +29,7 @@ def fetch(
     timeout: float = 30.0,
     attempts: int = 3,
     package_timeout: float = 600.0,
+    offline: bool = False,
 ) -> Path:
     """Make sure that a data set is on this machine, whole and unaltered.
 
@@ -45,6 +46,7 @@ def fetch(
         timeout: seconds that a server may stay silent.
         attempts: connections made at most to each URL.
         package_timeout: seconds that a package manager may take.
+        offline: ask no address and no package manager; what is here is all that is taken.
 
     Returns:
         The folder with the files: one in ``DLB_DATA_DIR`` when they are there, else
@@ -70,6 +72,12 @@ def fetch(
         missing = [file for file in description.files if not _present(folder, file, report)]
         tried: list[str] = []
         missing = _from_given_archives(description, missing, folder, tried, report)
+        if missing and offline:
+            raise DataError(
+                f"{_missing(missing, description, folder, tried)}; "
+                f"offline, so that nothing was asked for: put the files{_or_archive(description)}, "
+                f"from {description.source}, into a folder and set DLB_DATA_DIR to it"
+            )
         missing = _over_http(missing, folder, tried, report, timeout, attempts)
         for archive in description.archives:
             if not missing or not archive.urls:
@@ -91,10 +99,8 @@ def fetch(
                 report(str(failure))
             missing = [file for file in missing if path_of(folder, file) is None]
         if missing:
-            ways = "".join(f"\n  - {way}" for way in tried)
             raise DataError(
-                f"could not fetch {', '.join(file.name for file in missing)} of "
-                f"'{description.name}' into {folder}; tried:{ways}\n"
+                f"{_missing(missing, description, folder, tried)}\n"
                 f"get the files{_or_archive(description)} another way, from {description.source}, "
                 "and set DLB_DATA_DIR to the folder with them, or try again later"
             )
@@ -201,6 +207,14 @@ def _check(folder: Path, file: DataFile) -> None:
     if path is None:
         raise DataError(f"{folder / file.name}: gone since it was found; fetch again")
     check_content(path, file.size, file.sha256)
+
+
+def _missing(
+    files: list[DataFile], description: DataSetDescription, folder: Path, tried: list[str]
+) -> str:
+    ways = "; tried:" + "".join(f"\n  - {way}" for way in tried) if tried else ""
+    names = ", ".join(file.name for file in files)
+    return f"could not fetch {names} of '{description.name}' into {folder}{ways}"
 
 
 def _or_archive(description: DataSetDescription) -> str:

@@ -16,6 +16,8 @@ _NETWORK = re.compile(
     r"|operation timed out|connection (refused|reset)",
     re.IGNORECASE,
 )
+# uv was told to be offline; so it was not the network.
+_TOLD = re.compile(r"network (was|connectivity is) disabled", re.IGNORECASE)
 # The index was reached, and answered that it will not.
 _ANSWERED = re.compile(r"http status (client|server) error", re.IGNORECASE)
 _DOWNLOAD = re.compile(r"failed to download", re.IGNORECASE)
@@ -54,9 +56,12 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
             "install such a Python, or name one that fits with --python",
         )
     if unreachable:
+        first = (
+            "unset DLB_OFFLINE and UV_OFFLINE" if _TOLD.search(error) else "check the connection"
+        )
         return (
             "no network: could not reach the package index",
-            "check the connection, or set PIP_FIND_LINKS or --from to a folder of wheels",
+            f"{first}, or set PIP_FIND_LINKS or --from to a folder of wheels",
         )
     if _UNKNOWN.search(error) and (distribution in error or "dlb-core" in error):
         near = get_close_matches(distribution, [f"dlb-{name}" for name in KNOWN], n=1)

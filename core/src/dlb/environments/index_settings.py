@@ -78,6 +78,8 @@ def from_environment(environ: Mapping[str, str]) -> IndexSettings:
     offer("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
     if _is_true(environ.get("PIP_PRE", "")):
         offer("UV_PRERELEASE", "allow")
+    if _is_true(environ.get("DLB_OFFLINE", "")):
+        offer("UV_OFFLINE", "1")
     if environ.get("PIP_KEYRING_PROVIDER") == "subprocess":
         offer("UV_KEYRING_PROVIDER", "subprocess")
     certificates = environ.get("PIP_CERT", "")

@@ -43,7 +43,9 @@ def load(name_or_path: str, others: dict[str, Path] | None = None) -> Workload:
         return read(Path(str(known[name_or_path])))
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         return read(Path(name_or_path))
-    raise UnknownNameError("workload", name_or_path, known, "or give the path of a .toml file")
+    raise UnknownNameError(
+        "workload", name_or_path, known, "or give the path of a .toml or .onnx file"
+    )
 
 
 def shipped_names() -> list[str]:
