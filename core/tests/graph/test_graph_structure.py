@@ -442,6 +442,14 @@ def test_a_mean_that_is_rescaled_counts_what_its_scale_says():
     assert not compare_structure(canonical, rescaled(8, 4, 3, (1, 1, 1))).equal
 
 
+@pytest.mark.parametrize("low", [0.0, [0.0], [0.0] * 9, [0.0] * 8 + [0.1]])
+def test_a_clip_is_a_relu_where_all_its_bounds_are(low):
+    """ONNX has bounds be scalars; what runs files takes others too."""
+    clip = helper.make_node("Clip", ["x", "low"], ["y"], name="clip")
+    found = written([clip], weights=[("low", np.array(low, np.float32))])
+    assert compare_structure(maps(ReLU()), found).equal == (not np.any(low))
+
+
 def test_zeros_are_not_the_padding_of_max_pooling():
     canonical = maps(MaxPool(kernel=(3, 3), stride=(1, 1), pads=(1, 0, 0, 1)))
     assert compare_structure(canonical, channels_last(-np.inf, "pool")).equal

@@ -65,6 +65,10 @@ REFUSED = {
         after_conv("Clip", "zero", "six", held={"zero": np.float32(0), "six": np.float32(6)}),
         "node 'culprit' (Clip): bounds 0 and 6",
     ),
+    "bounds of several numbers": (
+        after_conv("Clip", "low", held={"low": np.array([0, 0, 0, 0, 0, 1], np.float32)}),
+        "node 'culprit' (Clip): bounds are one number each, not 6",
+    ),
     "a product of values": (after_conv("Mul", "c"), "node 'culprit' (Mul): of values, only sums"),
     "a constant within a channel": (
         after_conv("Mul", "m", held={"m": real(5, 6)}),

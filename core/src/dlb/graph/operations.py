@@ -55,15 +55,17 @@ def _clip(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
     """Clip to [0, inf) and the larger of x and 0 are Relu."""
-    low, high = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if node.op_type == "Max":
         zeros = [reader.trace.constant(node, index) for index in range(len(node.input))]
         none = [zero for zero in zeros if zero is not None and not np.any(zero)]
         if len(node.input) == 2 and len(none) == 1:
             return _relu(reader, node)
-    elif float(given.get("min", -np.inf) if low is None else low) == 0 and (
-        float(given.get("max", np.inf) if high is None else high) >= 3e38
-    ):
+        return other(reader, node, given, place, output)
+    low, high = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    # ONNX has them be scalars, which not every file keeps to.
+    above = np.asarray(given.get("min", -np.inf) if low is None else low) == 0
+    below = np.asarray(given.get("max", np.inf) if high is None else high) >= 3e38
+    if np.all(above) and np.all(below):
         return _relu(reader, node)
     return other(reader, node, given, place, output)
 

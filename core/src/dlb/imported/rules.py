@@ -165,6 +165,8 @@ def _clip(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     bounds = []
     for place, name, none in ((1, "min", -np.inf), (2, "max", np.inf)):
         bound = walk.trace.constant(node, place)
+        if bound is not None and bound.size != 1:
+            raise NotCovered(f"{called(node)}: bounds are one number each, not {bound.size}")
         bounds.append(float(given.get(name, none) if bound is None else np.ravel(bound)[0]))
     live = any(name in walk.trace.live for name in node.input[1:])
     if live or bounds[0] != 0 or bounds[1] < 3e38:
