@@ -365,6 +365,7 @@ class _Climb:
     def round_gradients(self, group: Group) -> None:
         """What float32 does to gradients; of the first adapter, what moving the weights does."""
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
+        self.reporter.phase(ran.adapter, "proving float32 gradients")
         exact = self.build_for_proof(group, "float64", practice.batch)
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
         units = NORMALISED_UNITS if state_names(self.request.workload.model) else NUDGE_UNITS

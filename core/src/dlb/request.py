@@ -239,6 +239,8 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         ),
     )
     tested = _tested(test)
+    if request.out is None:  # The export is held against a batch; nobody is told an accuracy.
+        tested = tested[: request.batch_size]
     to = scratch / "train.npz"
     write_samples(workload, training, visits.samples, request.dtype, to, visits.parts)
     write_samples(workload, test, tested, request.dtype, scratch / "test.npz")

@@ -47,6 +47,14 @@ def test_all_levels_prove(dlb: Dlb) -> None:
     assert followed["detail"] == "3 steps"
 
 
+def test_an_export_of_what_training_made_nan_says_what_to_do(dlb: Dlb) -> None:
+    ended = verify(dlb, "--set", "optimizer.learning_rate=1e30", "--level", "export")
+    assert ended.status == 1
+    (rung,) = ended.document["certificate"]["rungs"]
+    assert rung["verdict"] == "failed"
+    assert "NaN or infinity" in rung["detail"] and "optimizer.learning_rate" in rung["detail"]
+
+
 def test_float32_trajectories_are_shown_and_not_judged(dlb: Dlb) -> None:
     words = ("--level", "float32", "--steps", 12, "--on", "faulty")
     ended = verify(dlb, *words)

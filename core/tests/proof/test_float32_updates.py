@@ -66,6 +66,19 @@ def test_other_steps_fail(described: Optimizer, built: Optimizer) -> None:
     assert rung.worst.relative_l2 is None or rung.worst.relative_l2 > (rung.gate or np.inf)
 
 
+@pytest.mark.parametrize(("off", "expected"), [(3e-5, "passed"), (3e-3, "failed")])
+def test_the_first_figure_is_the_one_that_the_gate_is_of(off: float, expected: str) -> None:
+    """A tensor that NumPy rounds more may be further off than one that is most of what it may be."""
+    start = {"rough.weight": np.zeros(10), "fine.weight": np.zeros(10)}
+    truth = {name: np.ones(10) for name in start}
+    witness = {"rough.weight": np.full(10, 1 + 1e-3), "fine.weight": np.full(10, 1 + 2e-6)}
+    found = {"rough.weight": np.full(10, 1 + 5e-3), "fine.weight": np.full(10, 1 + off)}
+    rung = update_float32_rung("torch", STEPS, start, found, truth, witness)
+    assert rung.verdict == expected and rung.gate == pytest.approx(20 * 2e-6)
+    assert rung.worst is not None and rung.worst.tensor == "fine.weight"
+    assert (rung.worst.relative_l2 or 0.0) <= rung.gate or expected == "failed"
+
+
 def test_last_places_are_those_of_float32() -> None:
     rung = climbed(SIMPLE, SIMPLE)
     assert all(one.ulp is not None and one.ulp < 1e4 for one in rung.figures)

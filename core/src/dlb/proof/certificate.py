@@ -85,7 +85,8 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         against: what it was held against.
         verdict: ``not run`` never counts as passed.
         gate: the largest relative L2 distance that passes; null where bits or graphs must agree.
-        figures: every tensor's, worst first.
+        figures: every tensor's, worst first: the largest, or where the gate is not one for all
+            tensors, the one that is most of its own gate, which is the rung's.
         detail: what differs, or why it was not run.
         seconds: what it cost.
     """

@@ -416,7 +416,14 @@ def prove_export(
             logits = run_exported(exported, given)
         except DlbError as error:
             return rungs.not_run("export", "export", adapter, EXPORTED, str(error))
-        return rungs.export_rung(adapter, model.dtype, logits, own)
+        rung = rungs.export_rung(adapter, model.dtype, logits, own)
+        if np.isfinite(own).all():
+            return rung
+        detail = (
+            "what was trained computes NaN or infinity, which is like nothing; where every adapter's "
+            "does, lower optimizer.learning_rate or raise the batch size"
+        )
+        return msgspec.structs.replace(rung, detail=detail)
 
     keep(timed(compare))
     keep(timed(run))

@@ -6,7 +6,7 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -347,24 +347,35 @@ def update_float32_rung(
         witness: what NumPy makes of it in float32.
     """
     rounding = {one.tensor: one.relative_l2 for one in _changes(start, witness, truth)}
-    ordered = _changes(start, found, truth)
-    allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in ordered}
-    multiples = {
-        one.tensor: (np.inf if one.relative_l2 is None else one.relative_l2) / allowed[one.tensor]
-        for one in ordered
-    }
-    worst = max(multiples, key=lambda tensor: multiples[tensor], default="")
+    changes = _changes(start, found, truth)
+    allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in changes}
+    ordered, worst, multiple = _beside(changes, allowed)
     return Rung(
         name="update float32",
         level="float32",
         adapter=adapter,
         against="the optimizer's definition, on the adapter's own gradients, in float64",
-        verdict=verdict(bool(ordered) and multiples[worst] <= FLOAT32_MULTIPLE),
+        verdict=verdict(bool(ordered) and multiple <= FLOAT32_MULTIPLE),
         gate=FLOAT32_MULTIPLE * allowed.get(worst, FLOAT32_LEAST),
         figures=ordered,
-        detail=f"{steps} step{'s' if steps > 1 else ''}; {multiples.get(worst, 0.0):.1f} times what "
+        detail=f"{steps} step{'s' if steps > 1 else ''}; {multiple:.1f} times what "
         f"float32 makes of {worst} in NumPy; allowed {FLOAT32_MULTIPLE:.0f}",
     )
+
+
+def _beside(
+    found: Iterable[Figure], errors: Mapping[str, float]
+) -> tuple[tuple[Figure, ...], str, float]:
+    """Figures by how many times their tensor's own error they are; the first's tensor and number.
+
+    Where each tensor has a gate of its own, the first of the figures is held against the rung's.
+    """
+
+    def multiple(one: Figure) -> float:
+        return (np.inf if one.relative_l2 is None else one.relative_l2) / errors[one.tensor]
+
+    ordered = tuple(sorted(found, key=multiple, reverse=True))
+    return (ordered, ordered[0].tensor, multiple(ordered[0])) if ordered else ((), "", 0.0)
 
 
 def growth(found: Tensors, beside: Tensors) -> float:
@@ -495,21 +506,17 @@ def float32_rungs(
     }
     rungs = []
     for adapter, some in every.items():
-        multiples = [
-            (np.inf if one.relative_l2 is None else one.relative_l2) / allowed[one.tensor]
-            for one in some
-        ]
-        worst = int(np.argmax(multiples))
+        ordered, worst, multiple = _beside(some, allowed)
         rungs.append(
             Rung(
                 name="gradients float32",
                 level="float32",
                 adapter=adapter,
                 against="its own in float64, as a multiple of the best adapter's error",
-                verdict=verdict(bool(multiples) and max(multiples) <= FLOAT32_MULTIPLE),
-                gate=FLOAT32_MULTIPLE * allowed[some[worst].tensor],
-                figures=some,
-                detail=f"{multiples[worst]:.1f} times the best error in {some[worst].tensor}, or a "
+                verdict=verdict(bool(ordered) and multiple <= FLOAT32_MULTIPLE),
+                gate=FLOAT32_MULTIPLE * allowed.get(worst, FLOAT32_LEAST),
+                figures=ordered,
+                detail=f"{multiple:.1f} times the best error in {worst}, or a "
                 f"sixteenth of what moving the weights makes; allowed {FLOAT32_MULTIPLE:.0f}",
             )
         )
