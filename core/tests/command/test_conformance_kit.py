@@ -123,6 +123,14 @@ def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
     assert (passed, failed, expected, missing) == (10, 4, 0, 0)
 
 
+def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
+    words = ("--pyargs", "dlb.conformance.test_memory", "--adapter", "faulty")
+    ended = run_pytest(*words, DLB_FAULT="keeps-models")
+    assert ended.returncode == 1
+    assert "something still refers to them" in ended.stdout
+    assert run_pytest(*words).returncode == 0
+
+
 # --- models that the adapter's author wrote -----------------------------------------------------
 
 #: What an adapter may get wrong of somebody's model, in a subclass of the example's.

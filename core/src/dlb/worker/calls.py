@@ -10,7 +10,8 @@ import gc
 import itertools
 import os
 import threading
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,11 +198,9 @@ class Calls:
     def call_weights(self, model: int, to: str) -> dict[str, Any]:
         """Write every parameter and state, and the optimizer's state where there is one."""
         if model in self.adopted:
-            write_arrays(to, self.adopted[model].weights())
-            return {}
-        held = self.models[model]
-        state = {f"optimizer/{name}": array for name, array in held.optimizer_state().items()}
-        write_arrays(to, {**held.weights(), **state})
+            write_arrays(to, self.adopted[model].weights().items())
+        else:
+            write_arrays(to, weights_and_state(self.models[model]))
         return {}
 
     def call_forward(
@@ -210,14 +209,14 @@ class Calls:
         """Write the values of layers, the last always among them."""
         given = read_arrays(inputs)["inputs"]
         values = self.models[model].forward(given, training=training, layers=layers)
-        write_arrays(to, values)
+        write_arrays(to, values.items())
         return {}
 
     def call_gradients(self, model: int, inputs: str, to: str) -> dict[str, Any]:
         """Write ``loss``, ``parameters/NAME`` and ``inputs``."""
         given = read_arrays(inputs)
         found = self.models[model].gradients(given["inputs"], given["labels"])
-        write_arrays(to, gradient_arrays(found))
+        write_arrays(to, gradient_arrays(found).items())
         return {}
 
     def call_train(
@@ -253,7 +252,7 @@ class Calls:
                 batch = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])
             parts.append(held.forward(batch)[last][: batch_size - short])
             self.progress(sample=min(start + batch_size, len(given)))
-        write_arrays(to, {"logits": np.concatenate(parts)})
+        write_arrays(to, [("logits", np.concatenate(parts))])
         return {}
 
     def call_export(self, model: int, to: str) -> dict[str, Any]:
@@ -295,7 +294,7 @@ class Calls:
         given = read_arrays(inputs)["inputs"]
         trace = self.adopted[model].forward(given, training=training, layers=layers)
         told, arrays = trace_arrays(trace)
-        write_arrays(to, arrays)
+        write_arrays(to, arrays.items())
         return told
 
     def call_pull_back(self, model: int, inputs: str, to: str, training: bool) -> dict[str, Any]:
@@ -303,7 +302,7 @@ class Calls:
         given = read_arrays(inputs)
         cotangents = [given[f"cotangents/{number}"] for number in range(len(given) - 1)]
         found = self.adopted[model].gradients(given["inputs"], cotangents, training=training)
-        write_arrays(to, gradient_arrays(found))
+        write_arrays(to, gradient_arrays(found).items())
         return {}
 
     def call_leave(self) -> dict[str, Any]:
@@ -319,10 +318,22 @@ def read_arrays(path: str) -> dict[str, Any]:
         return {name: stored[name] for name in stored.files}
 
 
-def write_arrays(path: str, arrays: dict[str, Any]) -> None:
-    """Write an .npz file; object arrays are refused."""
-    with Path(path).open("wb") as file:
-        # allow_pickle came to savez late; an object array would only get this far from an adapter.
-        if any(np.asarray(array).dtype.hasobject for array in arrays.values()):
-            raise PluginError("an adapter gave an array of objects; only numbers are sent")
-        np.savez(file, **arrays)
+def weights_and_state(model: TrainableModel) -> Iterator[tuple[str, Any]]:
+    """Every parameter and state, then the optimizer's: copies of both are not held at once."""
+    yield from model.weights().items()
+    for name, array in model.optimizer_state().items():
+        yield f"optimizer/{name}", array
+
+
+def write_arrays(path: str, arrays: Iterable[tuple[str, Any]]) -> None:
+    """Write an .npz file as ``numpy.savez`` does, of arrays that come one by one.
+
+    Raises:
+        PluginError: one is of objects.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays:
+            if np.asarray(array).dtype.hasobject:
+                raise PluginError("an adapter gave an array of objects; only numbers are sent")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

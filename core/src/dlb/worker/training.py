@@ -93,7 +93,8 @@ def train(
                 reported = now
         seconds = time.perf_counter() - began
         cpu_after, threads_after = process.cpu_times(), thread_seconds(process)
-    write_arrays(to, {"step_seconds": step_seconds, "data_seconds": data_seconds, "losses": losses})
+    costs = {"step_seconds": step_seconds, "data_seconds": data_seconds, "losses": losses}
+    write_arrays(to, costs.items())
     worked = {key: now - threads_before.get(key, 0.0) for key, now in threads_after.items()}
     return {
         "seconds": seconds,

@@ -143,8 +143,11 @@ class SGDInDouble(mx.optimizer.Optimizer):
 
     def update(self, index: int, weight: NDArray, grad: NDArray, state: NDArray) -> None:
         self._update_count(index)
-        grad = grad * self.rescale_grad + self._get_wd(index) * weight
-        state[:] = self.momentum * state + grad
+        # In place where it can be: what is made of a weight takes as much memory as that has.
+        grad = grad * self.rescale_grad
+        grad += self._get_wd(index) * weight
+        state *= self.momentum
+        state += grad
         weight -= self._get_lr(index) * (grad + self.momentum * state if self.nesterov else state)
 
     def slots(self, index: int) -> dict[str, NDArray]:

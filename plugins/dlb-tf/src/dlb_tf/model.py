@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -91,6 +92,8 @@ class TFModel(TrainableModel):
         if request.session is None:
             make()
             self.strategy = tf.distribute.get_strategy()
+            held = [*self.network.model.variables, *self.optimizer.variables]
+            weakref.finalize(self, _release, held).atexit = False
         else:
             _, self.strategy = request.session.distribute(make)
         self.rate = request.workload.optimizer.learning_rate
@@ -133,12 +136,12 @@ class TFModel(TrainableModel):
             for name, value in zip(self.trained, values)
         }
 
-    def _slots(self) -> dict[str, list[np.ndarray]]:
+    def _slots(self) -> dict[str, Iterator[np.ndarray]]:
         """Values of the optimizer's variables, in the order of those it trains."""
         if isinstance(self.workload.optimizer, W.Adam):
             kept = {"m": self.optimizer._momentums, "v": self.optimizer._velocities}
-            return {slot: [each.numpy() for each in held] for slot, held in kept.items()}
-        return {"velocity": [each.numpy() / -self.rate for each in self.optimizer.momentums]}
+            return {slot: (each.numpy() for each in held) for slot, held in kept.items()}
+        return {"velocity": (each.numpy() / -self.rate for each in self.optimizer.momentums)}
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
@@ -248,6 +251,21 @@ class TFModel(TrainableModel):
 def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+def _release(variables: Sequence[keras.Variable]) -> None:
+    """Give back the memory of variables that nobody needs any more.
+
+    TensorFlow never forgets the graph of a step, and with it all variables in it: Keras sums
+    gradients over replicas, and graphs register that operation's gradient for good.
+    """
+    with tf.init_scope():  # Python may collect a model while another's graph is made.
+        for variable in variables:
+            tf.raw_ops.AssignVariableOp(
+                resource=variable.value.handle,
+                value=tf.zeros([0], variable.value.dtype),
+                validate_shape=False,
+            )
 
 
 def _input(described: W.Input, layout: Layout, dtype: str) -> Any:

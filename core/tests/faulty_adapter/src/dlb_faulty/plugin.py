@@ -12,6 +12,7 @@ from dlb import hookimpl
 from dlb_faulty.faults import KIND, strike
 
 NAME = "faulty"
+KEPT: list[Any] = []
 
 if KIND == "import-raise":
     raise RuntimeError("no such\nlibrary: libfaulty.so.3")
@@ -60,7 +61,10 @@ def dlb_build_model(framework: str, request: Any) -> Any:
         request = dataclasses.replace(request, masks={})
     from dlb_faulty.model import FaultyModel
 
-    return FaultyModel(request)
+    built = FaultyModel(request)
+    if KIND == "keeps-models":
+        KEPT.append(built)
+    return built
 
 
 @hookimpl

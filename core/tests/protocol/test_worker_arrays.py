@@ -1,0 +1,46 @@
+"""Files of arrays that a worker writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlb.data.npz import map_arrays
+from dlb.errors import PluginError
+from dlb.worker.calls import write_arrays
+
+
+def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "some.npz"
+    every = {
+        "file": np.arange(6.0).reshape(2, 3),
+        "optimizer/fc1.weight.velocity": np.arange(6.0, dtype=np.float32).reshape(2, 3).T,
+        "loss": np.float64(0.5),
+        "none": np.zeros((0, 2), np.int64),
+    }
+    write_arrays(str(path), every.items())
+    with np.load(path, allow_pickle=False) as stored:
+        assert stored.files == list(every)
+        for name, array in every.items():
+            np.testing.assert_array_equal(stored[name], array, strict=True)
+    np.testing.assert_array_equal(map_arrays(path)["file"], every["file"])
+
+
+def test_each_is_written_before_the_next_is_asked_for(tmp_path: Path) -> None:
+    path, sizes = tmp_path / "some.npz", []
+
+    def made() -> Iterator[tuple[str, np.ndarray]]:
+        for number in range(3):
+            sizes.append(path.stat().st_size)
+            yield str(number), np.zeros(1 << 17)
+
+    write_arrays(str(path), made())
+    assert sizes[0] < 1 << 20 <= sizes[1] < 2 << 20 <= sizes[2]
+
+
+def test_objects_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="an array of objects; only numbers are sent"):
+        write_arrays(str(tmp_path / "some.npz"), [("it", np.array([None, 1.0]))])
