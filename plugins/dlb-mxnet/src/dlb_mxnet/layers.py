@@ -223,7 +223,8 @@ class SelfAttention(HybridBlock):
             .reshape((-1, steps, size))
             for each in (self.query, self.key, self.value)
         ]
-        scores = F.batch_dot(queries, keys, transpose_b=True) / math.sqrt(size)
+        # Queries are fewer numbers than scores.
+        scores = F.batch_dot(queries / math.sqrt(size), keys, transpose_b=True)
         shares = F.softmax(scores if mask is None else F.broadcast_add(scores, mask))
         mixed = F.batch_dot(shares, values).reshape((-1, heads, steps, size))
         joined = mixed.transpose((0, 2, 1, 3)).reshape((-1, steps, self.features))
@@ -260,7 +261,8 @@ class GELUByTanh(HybridBlock):
     """Composed, for MXNet has the other alone."""
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
-        inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs * inputs * inputs)
+        scale = math.sqrt(2 / math.pi)
+        inside = inputs * (scale + scale * 0.044715 * F.square(inputs))
         return 0.5 * inputs * (1 + F.tanh(inside))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -115,8 +116,14 @@ class MXNetModel(TrainableModel):
         return found
 
     def _trained(self) -> dict[str, tuple[Parameter, Place]]:
+        """Those that are trained, the smallest first.
+
+        MXNet's SGD updates four at once, in a time that grows with the largest times how many there
+        are, so that those of like size belong together.
+        """
         states = W.state_names(self.workload.model)
-        return {name: found for name, found in self.places.items() if name not in states}
+        trained = {name: found for name, found in self.places.items() if name not in states}
+        return dict(sorted(trained.items(), key=lambda each: math.prod(each[1][0].shape)))
 
     def weights(self) -> dict[str, np.ndarray]:
         mx.nd.waitall()
