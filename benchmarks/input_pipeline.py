@@ -110,7 +110,7 @@ def _one(asked: argparse.Namespace) -> int:
                 else:
                     seconds[0, pair] = _draw(batches, steps[0], clock) / DRAWN
     quartiles = np.percentile(asked.block * size / seconds, (25, 50, 75), axis=1).T
-    low, ratio, high = ratio_of_medians(seconds[1], seconds[0])
+    low, ratio, high = ratio_of_medians([seconds[1]], [seconds[0]])
     figures = {"framework": f"{name} {facts.version}", "rates": quartiles.tolist()}
     figures |= {"low": low, "ratio": ratio, "high": high}
     print(json.dumps(figures | {"waits": float(waited.sum() / seconds[1].sum())}))

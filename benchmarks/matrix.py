@@ -57,6 +57,14 @@ def main() -> int:
         "--threads", type=int, help="as many as there are cores: one adapter at a time"
     )
     parser.add_argument("--time-out", type=float, default=3600.0)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="FIELD=VALUE",
+        help="as of dlb verify: a rate that small batches do not end in NaN at",
+    )
     asked = parser.parse_args()
     homes = {str(home.python): home.adapter for home in find_adapters(asked.on)}
     asked.folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +94,9 @@ def main() -> int:
 def _verify(name: str, path: Path, homes: dict[str, str], asked: argparse.Namespace) -> bool:
     """Whether there is a certificate now."""
     words = [name, "--batch-size", str(asked.batch_size), "--steps", str(asked.steps)]
-    words += ["--set", "data.name=synthetic", *(f"--on={adapter}" for adapter in asked.on)]
+    for change in ("data.name=synthetic", *asked.changes):
+        words += ["--set", change]
+    words += [f"--on={adapter}" for adapter in asked.on]
     if asked.threads:
         words += ["--threads", str(asked.threads)]
     status, memory = verify(words, path, homes, asked.time_out)

@@ -7,15 +7,17 @@ One command measures every adapter that dlb finds, each in its own environment, 
 Without a name it is LeNet-5. ``--adapter NAME`` measures that one in the environment it is called in.
 
 The network is built twice in the adapter's process, from the same weights: through the adapter's
-hooks, and as ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Both train on the same
+hooks, and as ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Which of them was built
+first can make several percent, for the memory that it got: so both are built anew ``--builds``
+times, the first time one of them first, the next time the other. Both train on the same
 batches of made-up samples, in blocks of steps that alternate; which of the two goes first is drawn
 for each pair of blocks, so that neither always finds the machine warmer. Steps are timed by the
 adapter's clock, for both. A native file may have the framework's own ``fit`` as well: it trains a
 model of its own in blocks between the others.
 
-The figure is the ratio of the median step times, with a 95% interval by bootstrap over the pairs
-(Efron and Tibshirani 1993, section 13.3, percentiles): pairs, since steps next to each other share
-the machine's state and are not independent.
+Times are medians, of several builds the geometric mean of theirs; the figure is their ratio, with a
+95% interval by bootstrap over each build's pairs (Efron and Tibshirani 1993, section 13.3,
+percentiles): pairs, since steps next to each other share the machine's state and are not independent.
 
 Before that, the losses of the first steps are compared, dropout left out: both must be the same
 network. Ends with 1 when a whole interval lies above 1.02, and with 2 when two are not alike.
@@ -57,8 +59,8 @@ from dlb.workload.initial import initial_weights
 BLOCK, BLOCK_SECONDS = 10, 0.5
 #: Pairs of blocks before any that counts: compilation, first allocations, caches.
 WARM_UP = 3
-#: Pairs that are measured however long they take.
-LEAST_PAIRS = 10
+#: Pairs of each build that are measured however long they take.
+LEAST_PAIRS = 5
 RESAMPLES = 5000
 LIMIT = 1.02
 #: How far losses may be apart, relative, in the first steps. Later, training in float32 is chaotic,
@@ -88,7 +90,7 @@ def _each(asked: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 figures = Path(folder) / "figures.json"
                 words = [name, "--adapter", home.adapter, "--figures", str(figures)]
-                for option in ("steps", "seconds", "threads", "batch_size"):
+                for option in ("steps", "seconds", "builds", "threads", "batch_size"):
                     words += [f"--{option.replace('_', '-')}", str(getattr(asked, option))]
                 statuses.append(ran([home.python, __file__, *words], stdout=sys.stderr))
                 if figures.exists():
@@ -122,42 +124,43 @@ def _one(asked: argparse.Namespace) -> int:
     clock = hook.dlb_clock(framework=asked.adapter, device="cpu")
     drops = any(isinstance(node.layer, Dropout) for node in workload.model.nodes)
 
-    contestants = _contestants(asked.adapter, hook, workload, drop=False)
+    contestants = _contestants(asked.adapter, hook, workload, drop=False, native_first=False)
     losses = [[each.timed(clock)[1] for _ in range(ALIKE_STEPS)] for each in contestants]
     apart = float(np.abs(np.divide(*losses) - 1).max())
     print(f"losses   apart by {apart:.1e} in the first {ALIKE_STEPS} steps, without dropout")
     if not apart <= ALIKE:
         print(f"the two have not trained alike: more than {ALIKE} apart", file=sys.stderr)
         return 2
-    if drops:
-        del contestants
-        contestants = _contestants(asked.adapter, hook, workload, drop=True)
-    if hasattr(contestants[1].model, "fit"):
-        contestants.append(_Fit(_native(asked.adapter, workload, drop=drops), workload))
 
     took = contestants[1].timed(clock)[0]
     block = int(np.clip(BLOCK_SECONDS / took, 1, BLOCK))
-    generator, until = np.random.default_rng(SEED), time.monotonic() + asked.seconds
-    rows: list[list[list[float]]] = []
-    while len(rows) < WARM_UP + LEAST_PAIRS or (
-        (len(rows) - WARM_UP) * block < asked.steps and time.monotonic() < until
-    ):
-        row: list[list[float]] = [[] for _ in contestants]
-        for which in generator.permutation(len(contestants)):
-            row[which] = contestants[which].block(clock, block)
-        rows.append(row)
-    timed = np.array(rows[WARM_UP:]).swapaxes(0, 1)
-    low, ratio, high = ratio_of_medians(timed[0], timed[1])
-    for what, each in zip(("adapter", "native", "fit"), timed):
-        print(f"{what:8} {np.median(each) * 1e3:8.3f} ms a step, median of {each.size}")
+    generator, builds = np.random.default_rng(SEED), []
+    for number in range(asked.builds):
+        del contestants
+        contestants = _contestants(
+            asked.adapter, hook, workload, drop=drops, native_first=number % 2 == 1
+        )
+        if hasattr(contestants[1].model, "fit"):
+            contestants.append(_Fit(_native(asked.adapter, workload, drop=drops), workload))
+        builds.append(_timed(contestants, clock, block, asked, generator))
+    adapter, native, *fit = ([build[which] for build in builds] for which in range(len(builds[0])))
+    low, ratio, high = ratio_of_medians(adapter, native)
+    medians = [
+        float(np.exp(np.mean([np.log(np.median(build)) for build in each]))) * 1e3
+        for each in (adapter, native, *fit)
+    ]
+    steps = sum(build[0].size for build in builds)
+    for what, median in zip(("adapter", "native", "fit"), medians):
+        print(f"{what:8} {median:8.3f} ms a step, of {steps} steps")
     print(f"ratio    {ratio:.4f}, 95% interval {low:.4f} to {high:.4f}")
+    apiece = [ratio_of_medians([one], [other])[1] for one, other in zip(adapter, native)]
+    print("         of each build:", ", ".join(f"{each:.4f}" for each in apiece))
     if asked.figures:
-        medians = [float(np.median(each)) * 1e3 for each in timed]
         figures = {"framework": f"{asked.adapter} {facts.version}", "batch": workload.batch_size}
-        figures |= {"steps": timed[0].size, "ratio": ratio, "low": low, "high": high}
+        figures |= {"steps": steps, "ratio": ratio, "low": low, "high": high}
         figures |= dict(zip(("adapter", "native", "fit"), medians))
-        if len(medians) > 2:
-            figures["fit_ratio"] = medians[2] / medians[1]
+        if fit:
+            figures["fit_ratio"] = ratio_of_medians(fit[0], native)[1]
         asked.figures.write_text(json.dumps(figures))
     if low > LIMIT:
         print(f"the adapter is slower: the whole interval is above {LIMIT}", file=sys.stderr)
@@ -165,16 +168,40 @@ def _one(asked: argparse.Namespace) -> int:
     return 0
 
 
-def ratio_of_medians(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+def _timed(
+    contestants: list[Any],
+    clock: Any,
+    block: int,
+    asked: argparse.Namespace,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """Seconds [contestants, pairs, steps] of blocks that alternate, a build's share of what was asked."""
+    until = time.monotonic() + asked.seconds / asked.builds
+    rows: list[list[list[float]]] = []
+    while len(rows) < WARM_UP + LEAST_PAIRS or (
+        (len(rows) - WARM_UP) * block < asked.steps / asked.builds and time.monotonic() < until
+    ):
+        row: list[list[float]] = [[] for _ in contestants]
+        for which in generator.permutation(len(contestants)):
+            row[which] = contestants[which].block(clock, block)
+        rows.append(row)
+    return np.array(rows[WARM_UP:]).swapaxes(0, 1)
+
+
+def ratio_of_medians(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float, float]:
     """Median of one over median of the other, between the bounds of its 95% interval.
 
     Args:
-        one, other: seconds [pairs, steps], measured in pairs of blocks.
+        one, other: of each build, seconds [pairs, steps], measured in pairs of blocks. The ratio is
+            the geometric mean of the builds'.
     """
-    drawn = np.random.default_rng(SEED).integers(0, len(one), (RESAMPLES, len(one)))
-    ratios = [np.median(one[some]) / np.median(other[some]) for some in drawn]
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return float(low), float(np.median(one) / np.median(other)), float(high)
+    generator, resampled, found = np.random.default_rng(SEED), [], []
+    for first, second in zip(one, other):
+        drawn = generator.integers(0, len(first), (RESAMPLES, len(first)))
+        resampled.append([np.median(first[some]) / np.median(second[some]) for some in drawn])
+        found.append(np.median(first) / np.median(second))
+    low, high = np.percentile(np.exp(np.log(resampled).mean(0)), [2.5, 97.5])
+    return float(low), float(np.exp(np.log(found).mean())), float(high)
 
 
 class _Contestant:
@@ -230,12 +257,15 @@ def _native(name: str, workload: Workload, *, drop: bool) -> Any:
     return made(workload.name, weights, workload.batch_size, settings, inputs, labels, drop=drop)
 
 
-def _contestants(name: str, hook: Any, workload: Workload, *, drop: bool) -> list[Any]:
+def _contestants(
+    name: str, hook: Any, workload: Workload, *, drop: bool, native_first: bool
+) -> list[Any]:
     """The adapter's model and the hand-written one, from the same weights."""
     if not drop:
         workload = msgspec.structs.replace(workload, model=without_dropout(workload.model))
     inputs, labels = _samples(workload)
     weights = initial_weights(workload.model, SEED)
+    native = _native(name, workload, drop=drop) if native_first else None
     built = hook.dlb_build_model(
         framework=name,
         request=BuildRequest(workload, weights, "float32", "cpu", workload.batch_size),
@@ -247,7 +277,7 @@ def _contestants(name: str, hook: Any, workload: Workload, *, drop: bool) -> lis
             request = LoadRequest(inputs, labels, order, "memory", "cpu", "float32")
             yield from hook.dlb_load_data(framework=name, request=request)
 
-    native = _native(name, workload, drop=drop)
+    native = native or _native(name, workload, drop=drop)
     by_hand = (batch for order in _orders(workload) for batch in native.batches(order))
     return [
         _Contestant(built, built.train_step, batches()),
@@ -291,6 +321,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=400, help="timed steps of each")
     parser.add_argument(
         "--seconds", type=float, default=600.0, help="end the steps of an adapter after so many"
+    )
+    parser.add_argument(
+        "--builds", type=int, default=2, help="of both models; steps and seconds are of all of them"
     )
     parser.add_argument("--batch-size", type=int, default=0, help="default: the workload's")
     parser.add_argument("--threads", type=int, default=2)
