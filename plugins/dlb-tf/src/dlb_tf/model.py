@@ -253,14 +253,22 @@ def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
 
+#: Variables of models that were dropped, whose memory is still to be given back.
+_dropped: list[keras.Variable] = []
+
+
 def _release(variables: Sequence[keras.Variable]) -> None:
     """Give back the memory of variables that nobody needs any more.
 
     TensorFlow never forgets the graph of a step, and with it all variables in it: Keras sums
     gradients over replicas, and graphs register that operation's gradient for good.
     """
-    with tf.init_scope():  # Python may collect a model while another's graph is made.
-        for variable in variables:
+    _dropped.extend(variables)
+    # Python may collect a model at any time: a function's graph that is being made is left for this,
+    # another graph, as exporters make them, cannot be, and then the next model's end will do.
+    with tf.init_scope():
+        while _dropped and tf.executing_eagerly():
+            variable = _dropped.pop()
             tf.raw_ops.AssignVariableOp(
                 resource=variable.value.handle,
                 value=tf.zeros([0], variable.value.dtype),
