@@ -131,6 +131,14 @@ def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
     assert run_pytest(*words).returncode == 0
 
 
+def test_an_adapter_that_raises_while_models_are_collected_fails(run_pytest: Pytest) -> None:
+    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty", *FEW)
+    ended = run_pytest(*words, DLB_FAULT="release-raise")
+    assert ended.returncode == 1
+    assert "could not give the memory back" in ended.stdout
+    assert run_pytest(*words).returncode == 0
+
+
 # --- models that the adapter's author wrote -----------------------------------------------------
 
 #: What an adapter may get wrong of somebody's model, in a subclass of the example's.

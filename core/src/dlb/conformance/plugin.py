@@ -6,7 +6,8 @@ It comes by :mod:`dlb.conformance.entry_point`; where pytest loads no plugins by
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import gc
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Whatever the project in whose folder pytest was started calls its own tests.
     config.addinivalue_line("python_files", "test_*.py")
     config.addinivalue_line("python_functions", "test_")
+    # What goes wrong while a model is collected would be seen by nobody.
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestUnraisableExceptionWarning")
     given = config.getoption("--port-models")
     try:
         models = port_models.read(config.invocation_params.dir / given) if given else ()
@@ -111,11 +114,13 @@ def adapter_names(pytestconfig: pytest.Config) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
-def adapter(pytestconfig: pytest.Config) -> Adapter:
+def adapter(pytestconfig: pytest.Config) -> Iterator[Adapter]:
     """The adapter, with its framework brought up."""
     found = _subject(pytestconfig)
     found.start(THREADS)
-    return found
+    yield found
+    # What a model raises that nobody needs any more fails the last test, if none before.
+    gc.collect()
 
 
 # First, so that entries are held against all tests, not against what -k has left.

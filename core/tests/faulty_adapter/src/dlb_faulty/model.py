@@ -17,6 +17,10 @@ STEP = 5
 class FaultyModel(ExampleModel):
     steps = 0
 
+    def __del__(self) -> None:
+        if KIND == "release-raise":
+            raise OSError("could not give the memory back")
+
     def weights(self) -> Any:
         found = super().weights()
         if KIND == "objects":
