@@ -28,13 +28,17 @@ from pathlib import Path
 
 import numpy as np
 from commands import ran, told
-from scipy.stats import studentized_range
 
 from dlb import record
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
 from dlb.samples import count_samples
 from dlb.workload import Workload, workload_hash
+
+try:
+    from scipy.stats import studentized_range
+except ImportError:
+    sys.exit("accuracy.py: SciPy is missing here: pip install 'dlb-core[imagenet]'")
 
 #: Adapters differ by more than seeds do below this.
 SIGNIFICANT = 0.05
