@@ -95,9 +95,26 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
         changed('"relu"', '"max_pool", kernel = [2, 2], stride = [2, 2]'),
         ("layer 'relu1' (max_pool)", "[32]"),
     ),
-    "unknown layer": (changed('"relu"', '"rleu"'), ("rleu",)),
-    "unknown field": (changed("out_features = 32", "out_feature = 32"), ("out_feature",)),
-    "unknown key": (changed("epochs = 1", "epoch = 1"), ("epoch",)),
+    "unknown layer": (changed('"relu"', '"rleu"'), ("rleu", "node 'relu1'", "max_pool, pad,")),
+    "no layer": (changed('{ type = "relu" }', "{}"), ("`type`", "node 'relu1'", "max_pool, pad,")),
+    "unknown field": (
+        changed("out_features = 32", "out_feature = 32"),
+        ("`out_feature`", "in node 'fc1'; type 'linear' needs out_features and can have bias, "),
+    ),
+    "no field": (
+        changed("learning_rate = 0.05", ""),
+        ("`learning_rate`", "$.optimizer", "type 'sgd' needs learning_rate and can have momentum"),
+    ),
+    "unknown initialiser": (
+        changed("out_features = 32", 'out_features = 32, init = { type = "norml" }'),
+        ("norml", "node 'fc1'; known: fill, normal, "),
+    ),
+    "unknown kind": (changed("input = { ", 'input = { kind = "text", '), ("known: index, real",)),
+    "unknown loss": (
+        changed("[model]", '[loss]\ntype = "mse"\n[model]'),
+        ("mse", "known: softmax_cross_entropy"),
+    ),
+    "unknown key": (changed("epochs = 1", "epoch = 1"), ("epoch", "can have title, ")),
     "wrong type": (changed("out_features = 32", 'out_features = "32"'), ("out_features",)),
     "unknown input": (
         changed('{ name = "relu1", ', '{ name = "relu1", inputs = ["fc9"], '),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError
+from dlb.workload.faults import decoded
 from dlb.workload.files import check
 from dlb.workload.model import Workload
 
@@ -38,12 +39,7 @@ def with_changes(
         if not sign or not path:
             raise RequestError(f"--set {change}: give FIELD=VALUE, as optimizer.learning_rate=0.01")
         _set(document, path.split("."), _value(text), change)
-    try:
-        changed = msgspec.convert(document, Workload)
-    except msgspec.ValidationError as error:
-        raise RequestError(
-            f"--set {', '.join(changes)}: not a workload any more: {error}"
-        ) from None
+    changed = decoded(document, f"--set {', '.join(changes)}: not a workload any more")
     if keep_model and changed.model != workload.model:
         raise RequestError(
             f"--set {', '.join(changes)}: the model and its weights are the file's; "

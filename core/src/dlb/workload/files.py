@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
+from dlb.workload.faults import decoded
 from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.shapes import infer_shapes
 from dlb.workload.training import schedule_fault
@@ -79,11 +80,11 @@ def read(path: Path) -> Workload:
             f"{path}: {error.strerror or error}; give the path of a workload file"
         ) from None
     try:
-        workload = msgspec.toml.decode(text, type=Workload)
+        document = msgspec.toml.decode(text)
     # The reader recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise WorkloadError(f"{path}: not a workload: {error}") from None
-    return check(workload, str(path))
+    return check(decoded(document, f"{path}: not a workload"), str(path))
 
 
 def check(workload: Workload, where: str) -> Workload:
@@ -166,8 +167,5 @@ def from_document(document: dict[str, Any]) -> Workload:
     Raises:
         WorkloadError: the document is not a workload.
     """
-    try:
-        workload = msgspec.convert(document, Workload)
-    except msgspec.ValidationError as error:
-        raise WorkloadError(f"workload document: {error}") from None
+    workload = decoded(document, "workload document")
     return check(workload, f"workload '{workload.name}'")
