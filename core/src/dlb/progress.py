@@ -9,10 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Silent", "make_reporter"]
+__all__ = ["Silent", "loss_text", "make_reporter"]
 
 #: Between two plain lines about training.
 LINE_SECONDS = 10.0
+
+
+def loss_text(loss: float) -> str:
+    """A loss in a column's width, were it of a training that diverged."""
+    return f"{loss:.4f}" if abs(loss) < 1e4 else f"{loss:.2e}"
 
 
 @contextmanager
@@ -80,7 +85,7 @@ class Live:
         seconds = time.monotonic() - self._began[adapter]
         rate = f"{done / seconds:.1f} steps/s" if seconds > 0.5 else ""
         self._progress.update(
-            task, completed=done, total=total, rate=rate, state=f"training, loss {loss:.4f}"
+            task, completed=done, total=total, rate=rate, state=f"training, loss {loss_text(loss)}"
         )
 
     def finished(self, adapter: str, text: str) -> None:
@@ -107,7 +112,7 @@ class Lines:
         rate = done / (now - began) if now > began else 0.0
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         speed = f", {rate:.1f} steps/s" if rate else ""
-        self._say(f"{adapter}: step {done} of {total}, loss {loss:.4f}{speed}{left}")
+        self._say(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")
 
     def finished(self, adapter: str, text: str) -> None:
         self._say(f"{adapter}: {text}")

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
+from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, Level, Rung, with_variant
 from dlb.record import Record
 from dlb.run import Outcome
@@ -85,7 +86,10 @@ def _row(one: Record) -> list[str]:
         cells += ["-", "-"]
     else:
         last = quality.losses[-1]
-        cells += ["not a number" if last is None else f"{last:.4f}", f"{quality.test_accuracy:.1%}"]
+        cells += [
+            "not a number" if last is None else loss_text(last),
+            f"{quality.test_accuracy:.1%}",
+        ]
     cells.append(f"{timing.busy_threads}" if timing else "-")
     return [*cells, one.proof if not one.failure else f"failed, {one.proof}"]
 

@@ -64,6 +64,13 @@ def test_export(dlb: Dlb) -> None:
         assert "Gemm" in {node.op_type for node in model.graph.node}
 
 
+def test_a_loss_that_diverged_keeps_to_its_column(dlb: Dlb) -> None:
+    ended = dlb.run("--set", "optimizer.learning_rate=30", "--steps", 12)
+    (row,) = (line for line in ended.out.splitlines() if line.startswith(" example"))
+    assert re.search(r" \d\.\d\de\+\d+ ", row)
+    assert not re.search(r"\d{6}", ended.out + ended.err)
+
+
 def test_progress_is_plain_lines_where_there_is_no_terminal(dlb: Dlb) -> None:
     ended = dlb.run()
     lines = ended.err.splitlines()
