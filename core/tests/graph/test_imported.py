@@ -466,6 +466,17 @@ def test_a_file_in_float64_is_rounded_too(tmp_path: Path) -> None:
     assert np.array_equal(found.weights["y.weight"], held["w"].T.astype(np.float32))
 
 
+def test_of_many_weights_that_are_rounded_the_first_are_named(tmp_path: Path) -> None:
+    held = {f"w{place}": DRAW.standard_normal((7, 7)) for place in range(6)}
+    names = ["x", *(f"y{place}" for place in range(5)), "y"]
+    nodes = [node("MatMul", [names[at], f"w{at}"], [names[at + 1]]) for at in range(6)]
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 7), kind=TensorProto.DOUBLE)))
+    assert (
+        "rounded to float32 for what is run: y0.weight, y1.weight, y2.weight, y3.weight and 2 "
+        "more of 6" in found.rung.detail
+    )
+
+
 def test_names_are_made_valid_and_stay_apart(tmp_path: Path) -> None:
     names = ["a/b.c:0", "a.b/c:0", "A_B_C_0", "0", "labels"]
     values = ["x", *names[:-1], "y"]

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of, trace
-from dlb.imported.check import cut, hold
+from dlb.imported.check import LISTED, cut, hold
 from dlb.imported.rules import RULES
 from dlb.imported.shared import tied
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
@@ -171,7 +171,9 @@ def _rounded(exact: Mapping[str, Array]) -> list[str]:
             raise DataError(f"weight '{name}' holds a NaN or an infinity, in float32 at least")
         if not np.array_equal(narrow, array):
             rounded.append(name)
-    return [f"rounded to float32 for what is run: {', '.join(rounded)}"] if rounded else []
+    more = f" and {len(rounded) - LISTED} more of {len(exact)}" if len(rounded) > LISTED else ""
+    named = ", ".join(rounded[:LISTED]) + more
+    return [f"rounded to float32 for what is run: {named}"] if rounded else []
 
 
 def _traced(model: onnx.ModelProto) -> Trace:
