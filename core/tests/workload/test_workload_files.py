@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -164,6 +166,38 @@ def test_whatever_is_no_workload_is_named(tmp_path: Path, content: bytes) -> Non
     path.write_bytes(content)
     with pytest.raises(WorkloadError, match=r"odd\.toml: "):
         files.read(path)
+
+
+def holders(document: Any) -> list[Any]:
+    """Every table and list of a document."""
+    held = document.values() if isinstance(document, dict) else document
+    within = [each for one in held if isinstance(one, dict | list) for each in holders(one)]
+    return [document, *within]
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.sampled_from(["type", "name", "`.$x[1]`"]), st.text(max_size=5)),
+)  # fmt: skip
+
+
+@given(workloads(), st.data())
+@several
+def test_a_change_anywhere_is_a_workload_or_named(
+    workload: W.Workload, data: st.DataObject
+) -> None:
+    document = msgspec.json.decode(msgspec.json.encode(workload))
+    held = data.draw(st.sampled_from([one for one in holders(document) if one]))
+    at = data.draw(st.sampled_from(list(held) if isinstance(held, dict) else range(len(held))))
+    if data.draw(st.booleans()):
+        del held[at]
+    elif isinstance(held, dict) and data.draw(st.booleans()):
+        held[data.draw(st.text(max_size=5))] = data.draw(VALUES)
+    else:
+        held[at] = data.draw(VALUES)
+    with contextlib.suppress(WorkloadError):
+        assert isinstance(files.from_document(document), W.Workload)
 
 
 def test_names(tmp_path: Path) -> None:
