@@ -129,8 +129,8 @@ def _one(asked: argparse.Namespace) -> int:
     contestants = _contestants(asked.adapter, hook, workload, drop=False, native_first=False)
     losses = np.array([[each.timed(clock)[1] for _ in range(ALIKE_STEPS)] for each in contestants])
     # Of Keras' own loop the first alone: its Adam has epsilon elsewhere.
-    losses[2:, 1:] = losses[1, 1:]
-    apart = float(np.abs(losses / losses[1] - 1).max())
+    relative = np.abs(losses / losses[1] - 1)
+    apart = float(max(relative[:2].max(), relative[:, 0].max()))
     print(f"losses   apart by {apart:.1e} in the first {ALIKE_STEPS} steps, without dropout")
     if not apart <= ALIKE:
         print(f"they have not trained alike: more than {ALIKE} apart", file=sys.stderr)

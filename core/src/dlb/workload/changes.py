@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError
-from dlb.workload.faults import decoded
+from dlb.workload.decoding import decoded
 from dlb.workload.files import check
 from dlb.workload.model import Workload
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
-from dlb.workload.faults import decoded
+from dlb.workload.decoding import decoded
 from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.shapes import infer_shapes
 from dlb.workload.training import schedule_fault

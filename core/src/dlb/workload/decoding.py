@@ -31,6 +31,7 @@ def decoded(document: Any, where: str) -> Workload:
 
 
 def _explained(message: str, document: Any) -> str:
+    """msgspec's message, with the node that it is about and what there is to choose from."""
     place = _PLACE.search(message)
     steps = re.findall(r"\w+", place[1]) if place else []
     kind: Type = msgspec.inspect.type_info(Workload)
