@@ -569,6 +569,78 @@ def test_a_bias_of_zeros_may_be_left_out_by_an_exporter():
         assert not compare_structure(exported, wanted, still).equal
 
 
+def of_sequences(*nodes: str) -> onnx.ModelProto:
+    """What nodes make of x [N, 6, 4] and constants: a [4, 2], b [4, 4], both [4, 6] (a, then b),
+    and c [2], d [4] and cd [6] for biases."""
+    draw = np.random.default_rng(0).standard_normal
+    held = {"a": draw((4, 2)), "b": draw((4, 4)), "c": draw(2), "d": np.zeros(4)}
+    held["both"] = np.concatenate([held["a"], held["b"]], 1)
+    held["cd"] = np.concatenate([held["c"], held["d"]])
+    written = "\n".join(nodes)
+    graph = onnx.parser.parse_graph(
+        f"g (float[N, 6, 4] x) => (float[N, K, L] first, float[N, O, P] second) {{{written}}}"
+    )
+    read = {name for node in graph.node for name in node.input}
+    tensors = [(name, array.astype(np.float32)) for name, array in held.items() if name in read]
+    graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+SPLIT = "first, second = Split<axis = -1>(%s, sizes)"
+SIZES = "sizes = Constant<value_ints = [2, 4]>()"
+
+
+def test_parts_of_what_one_matrix_makes_are_linear_layers():
+    apart = of_sequences("first = MatMul(x, a)", "second = MatMul(x, b)")
+    at_once = of_sequences(SIZES, "p = MatMul(x, both)", SPLIT % "p")
+    for wanted, exported in ((apart, at_once), (at_once, apart)):
+        found = compare_structure(wanted, exported)
+        assert found.equal, found.differences
+        assert found.canonical_parameters == found.exported_parameters == 4 * 6
+    # Of other sizes they are others.
+    assert not compare_structure(
+        apart, of_sequences(SIZES.replace("2, 4", "1, 5"), "p = MatMul(x, both)", SPLIT % "p")
+    ).equal
+
+
+def test_parts_of_a_bias_belong_to_the_layers_of_its_parts():
+    apart = of_sequences(
+        "p = MatMul(x, a)", "q = MatMul(x, b)", "first = Add(p, c)", "second = Add(q, d)"
+    )
+    at_once = of_sequences(SIZES, "p = MatMul(x, both)", "q = Add(p, cd)", SPLIT % "q")
+    found = compare_structure(apart, at_once)
+    assert found.equal and found.exported_parameters == 5 * 6
+    # The second's is zeros, which an exporter may leave out; the first's is not.
+    assert compare_structure(
+        at_once, of_sequences("p = MatMul(x, a)", "first = Add(p, c)", "second = MatMul(x, b)")
+    ).equal
+    assert not compare_structure(
+        at_once, of_sequences("q = MatMul(x, b)", "first = MatMul(x, a)", "second = Add(q, d)")
+    ).equal
+
+
+def test_other_splits_are_slices():
+    """Of steps, and of features that were turned to where as many steps were."""
+    for before in (
+        "p = MatMul(x, both)",
+        "q = MatMul(x, both)\n p = Transpose<perm = [0, 2, 1]>(q)",
+    ):
+        split = of_sequences(SIZES, before, (SPLIT % "p").replace("-1", "1"))
+        parts = [
+            f"{name}_start = Constant<value_ints = [{start}]>()\n"
+            f"{name}_end = Constant<value_ints = [{end}]>()\n"
+            f"{name} = Slice(p, {name}_start, {name}_end, axis)"
+            for name, start, end in (("first", 0, 2), ("second", 2, 6))
+        ]
+        sliced = of_sequences("axis = Constant<value_ints = [1]>()", before, *parts)
+        found = compare_structure(sliced, split)
+        assert found.equal, found.differences
+        apart = of_sequences("first = MatMul(x, a)", "second = MatMul(x, b)")
+        assert not compare_structure(apart, split).equal
+    turned = "q = MatMul(x, both)\n p = Transpose<perm = [0, 2, 1]>(q)"
+    assert not compare_structure(apart, of_sequences(SIZES, turned, SPLIT % "p")).equal
+
+
 def concatenated(*, nested: bool, axis: int = 1) -> onnx.ModelProto:
     nodes = (
         Node(name="conv", layer=Conv(out_channels=3, kernel=(1, 1))),

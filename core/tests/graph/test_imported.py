@@ -430,6 +430,81 @@ WRITTEN = {
 }
 
 
+def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
+    """Causal attention in two heads whose queries, keys and values one matrix makes."""
+    held = {"W": real(8, 24), "B": real(24), "O": real(8, 8), "C": real(8, 3), "scale": real(1)}
+    held |= {"shape": np.array([0, 4, 2, 4]), "whole": np.array([0, 4, 8])}
+    held["scale"][:], held["above"] = 0.5, np.triu(np.full((4, 4), -1e30, np.float32), 1)
+    heads = [
+        made
+        for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3)))
+        for made in (
+            node("Reshape", [name, "shape"], [f"{name}_apart"]),
+            node("Transpose", [f"{name}_apart"], [f"{name}_heads"], perm=perm),
+        )
+    ]
+    if cut == "Split":
+        parts = [node("Split", ["qkv"], ["q", "k", "v"], axis=2)]
+    else:
+        held |= {f"at{place}": np.array([8 * place]) for place in range(4)} | {
+            "last": np.array([2])
+        }
+        parts = [
+            node("Slice", ["qkv", f"at{place}", f"at{place + 1}", "last"], [name])
+            for place, name in enumerate("qkv")
+        ]
+    if bias:
+        made = [node("MatMul", ["x", "W"], ["m"]), node("Add", ["m", "B"], ["qkv"])]
+    else:
+        made = [node("MatMul", ["x", "W"], ["qkv"])]
+    attended = [
+        node("MatMul", ["q_heads", "k_heads"], ["products"]),
+        node("Mul", ["products", "scale"], ["scaled"]),
+        node("Add", ["scaled", "above"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=3),
+        node("MatMul", ["shares", "v_heads"], ["mixed"]),
+        node("Transpose", ["mixed"], ["back"], perm=(0, 2, 1, 3)),
+        node("Reshape", ["back", "whole"], ["joined"]),
+        node("MatMul", ["joined", "O"], ["attended"]),
+        node("MatMul", ["attended", "C"], ["y"]),
+    ]
+    return graph([*made, *parts, *heads, *attended], held, ("N", 4, 8), rank=3)
+
+
+@pytest.mark.parametrize("bias", ["bias", ""])
+@pytest.mark.parametrize("cut", ["Split", "Slice"])
+def test_queries_keys_and_values_may_come_of_one_matrix(
+    cut: str, bias: str, tmp_path: Path
+) -> None:
+    model = one_matrix(cut, bias)
+    found = import_file(saved(tmp_path, model))
+    assert kinds(found.workload.model) == ["attention", "linear"]
+    assert found.rung.verdict == "passed"
+    whole = numpy_helper.to_array(model.graph.initializer[0])
+    for place, role in enumerate(("query", "key", "value")):
+        weight = found.weights[f"mixed.{role}_weight"]
+        np.testing.assert_array_equal(weight, whole[:, 8 * place : 8 * place + 8].T)
+    # A graph that is cut by Split is the canonical one, operator for operator.
+    assert bool(found.rung.detail) == (cut == "Slice")
+
+
+def test_what_is_split_is_sliced(tmp_path: Path) -> None:
+    """One half of a layer's features is bent and added to the other."""
+    held = {"w": real(7, 8), "W": real(4, 3), "two": np.array([4, 4])}
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Split", ["m", "two"], ["a", "b"], axis=-1, name="halves"),
+        node("Tanh", ["a"], ["t"]),
+        node("Add", ["t", "b"], ["s"]),
+        node("MatMul", ["s", "W"], ["y"]),
+    ]
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 7))))
+    assert kinds(found.workload.model) == ["linear", "slice", "slice", "tanh", "add", "linear"]
+    assert found.rung.verdict == "passed"
+    names = [each.name for each in found.workload.model.nodes]
+    assert {"halves_0", "halves_1"} < set(names)
+
+
 def saved(folder: Path, model: onnx.ModelProto) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())

@@ -81,8 +81,11 @@ def padding_of(trace: Trace, node: onnx.NodeProto) -> tuple[tuple[int, ...], flo
     return tuple(pads.ravel().tolist()), float(number)
 
 
-def places_taken(trace: Trace, node: onnx.NodeProto) -> dict[int, Sequence[int]] | None:
-    """Which places a Slice or a Gather takes along the axes of a value, by axis, counted from 0.
+def places_taken(
+    trace: Trace, node: onnx.NodeProto, output: int = 0
+) -> dict[int, Sequence[int]] | None:
+    """Which places a Slice or a Gather takes along the axes of a value, or a Split for one of its
+    outputs: by axis, counted from 0.
 
     Axes that stay whole may be among them. None where it depends on the input.
     """
@@ -93,6 +96,10 @@ def places_taken(trace: Trace, node: onnx.NodeProto) -> dict[int, Sequence[int]]
         axis = given.get("axis", 0) % len(shape)
         indices = np.ravel(trace.values[node.input[1]])
         return {axis: [int(index) % shape[axis] for index in indices]}
+    if node.op_type == "Split":
+        axis = given.get("axis", 0) % len(shape)
+        sizes = [trace.values[name].shape[axis] for name in node.output[: output + 1]]
+        return {axis: range(sum(sizes[:-1]), sum(sizes))}
     told: dict[str, list[int]] = {}
     for place, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
         numbers = given.get(name, trace.constant(node, place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -204,7 +205,7 @@ def _part(
     Which axis it is depends on the layout; how many places it has, and which are taken, does not.
     """
     shape = reader.trace.values[node.input[0]].shape
-    taken = places_taken(reader.trace, node)
+    taken = places_taken(reader.trace, node, place)
     if taken is None:
         return other(reader, node, given, place, output)
     parts = {
@@ -229,6 +230,50 @@ def _part(
         cuts, inputs = [*before.attributes["places"], *cuts], before.inputs
     made = reader.make(node, "Slice", {"places": sorted(cuts)}, node.input[:1])
     return replace(made, inputs=inputs)
+
+
+def _split(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """Several parts of a value. Of a linear layer's features they are linear layers themselves: one
+    matrix may make queries, keys and values."""
+    taken = places_taken(reader.trace, node, place) or {}
+    for axis, places in taken.items():
+        if _are_features(reader, node.input[0], axis):
+            return _part_of_linear(reader, reader.found[reader.source[node.input[0]]], places)
+    return _part(reader, node, given, place, output)
+
+
+def _are_features(reader: Reader, name: str, axis: int) -> bool:
+    """Whether an axis of a value is that of the features that a linear layer makes."""
+    trace, shape = reader.trace, reader.trace.values[name].shape
+    node = trace.producers.get(name)
+    while node is not None and node.op_type in LAYOUT - {"Transpose"}:
+        name = node.input[0]
+        node = trace.producers.get(name)
+    if axis != len(shape) - 1 or trace.values[name].shape[-1:] != shape[-1:]:
+        return False
+    return (
+        node is not None
+        and node.op_type in ("Gemm", "MatMul", "Add")
+        and reader.found[reader.source[name]].kind == "Linear"
+    )
+
+
+def _part_of_linear(reader: Reader, whole: Operation, features: Sequence[int]) -> Operation:
+    """The linear layer that makes some features of another's."""
+    attributes, rows = whole.attributes, list(features)
+    weight = (len(rows), attributes["weight"][1])
+    made = replace(
+        whole,
+        attributes={**attributes, "weight": weight},
+        parameters=len(rows) * (weight[1] + attributes["bias"]),
+        matrix=None if whole.matrix is None else whole.matrix[rows],
+        matrix_name="",
+    )
+    if not whole.bias_name:
+        return made
+    return replace(made, moves=bool(reader.trace.values[whole.bias_name].ravel()[rows].any()))
 
 
 def _pad(
@@ -436,6 +481,7 @@ _RULES: dict[str, Rule] = {
     "Concat": _concat,
     "Gather": _embedding,
     "Slice": _part,
+    "Split": _split,
     "Pad": _pad,
     "LSTM": _lstm,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),

@@ -1,22 +1,25 @@
-"""Reading Pad, Slice and Gather: what is put around a value, and which of its places are taken."""
+"""Reading Pad, Slice, Split and Gather: what is put around a value, which of its places are taken."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
+from onnx import helper
 
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import padding_of, places_taken
+from dlb.graph.trace import Trace
 from dlb.imported.values import Held, Shape, arranged, axes_of, positions
-from dlb.imported.walk import NotCovered, Walk, called
+from dlb.imported.walk import Made, NotCovered, Walk, called
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
-from dlb.workload.shapes import infer_shapes
+from dlb.workload.shapes import infer_shapes, places_along
 
-__all__ = ["pad", "part"]
+__all__ = ["linear_map", "pad", "part", "with_slices"]
 
 Given = Mapping[str, Any]
 
@@ -63,6 +66,43 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     kept = [axis for axis in order if axis not in selected]
     places = positions(made_shape).transpose([sorted(kept).index(axis) for axis in kept])
     return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), made_shape)
+
+
+def with_slices(traced: Trace) -> Trace:
+    """The graph with a Slice for each part that a Split makes of a value: a layer has one value."""
+    nodes = tuple(made for node in traced.nodes for made in _slices(traced, node))
+    producers = {name: node for node in nodes for name in node.output if name}
+    return replace(traced, nodes=nodes, producers=producers)
+
+
+def _slices(traced: Trace, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    if node.op_type != "Split" or node.input[0] not in traced.live:
+        yield node
+        return
+    for place, name in enumerate(node.output):
+        for axis, places in (places_taken(traced, node, place) or {}).items():
+            assert isinstance(places, range)
+            made = helper.make_node("Slice", node.input[:1], [name])
+            made.name = f"{node.name}_{place}" if node.name else name
+            for key, value in (("axes", axis), ("starts", places.start), ("ends", places.stop)):
+                made.attribute.append(helper.make_attribute(key, [value]))
+            yield made
+
+
+def linear_map(walk: Walk, name: str) -> Made | None:
+    """The linear layer that makes a value, or the part of one: queries, keys and values may come of
+    one matrix. None where another layer makes it."""
+    made = walk.was(name)
+    if isinstance(made.layer, L.Linear):
+        return made
+    if not isinstance(made.layer, L.Slice):
+        return None
+    whole = walk.made[made.inputs[0]]
+    if not isinstance(whole.layer, L.Linear) or made.shape[:-1] != whole.shape[:-1]:
+        return None
+    features = list(places_along(made.layer, whole.shape[1:])[-1])
+    weights = {role: array[features] for role, array in whole.weights.items()}
+    return Made(whole.layer, whole.inputs, weights, made.shape)
 
 
 def _whole(walk: Walk, node: onnx.NodeProto) -> tuple[Held, tuple[int, ...], Shape]:

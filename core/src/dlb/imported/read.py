@@ -19,6 +19,7 @@ from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import LISTED, cut, hold
+from dlb.imported.parts import with_slices
 from dlb.imported.rules import RULES
 from dlb.imported.shared import tied
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
@@ -110,7 +111,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
         raise UnsupportedError(
             f"input {file.inputs[0]} is larger than {LARGEST_INPUT} numbers a sample"
         )
-    traced = _traced(file.wide)
+    traced = with_slices(_traced(file.wide))
     logits, told = _logits(traced, file.outputs[0].name, file.opset)
     walk, last = _walked(traced, logits, file, any_output)
     nodes, exact, shared = tied(*walk.nodes(last))
