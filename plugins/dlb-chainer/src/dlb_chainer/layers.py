@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import chainer
 import chainer.functions as F
@@ -22,11 +22,15 @@ from dlb.workload.shapes import places_along, window_sizes
 
 @dataclass(frozen=True)
 class Place:
-    """Where a canonical parameter is: the link's attribute, and the two ways across."""
+    """Where a canonical parameter is: the link's attribute, and the two ways across.
+
+    ``part`` gives the view of what is the parameter's, where one array holds several.
+    """
 
     attribute: str
     to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
     to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    part: Callable[[Any], Any] = lambda array: array
 
     def of(self, link: chainer.Link) -> Any:
         """The native parameter, or the array of a state."""
@@ -35,10 +39,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Entry:
-    """How a layer type is built from the layer and the shape of one sample at its input."""
+    """How a layer type is built from the layer and the shape of one sample at its input.
+
+    ``over`` is what it takes and makes: samples [N, ...], rows [rows, features], of which a sample
+    may have many, or numbers one by one, in samples or in rows.
+    """
 
     make: Callable[[Any, tuple[int, ...]], Callable[..., Variable]]
     places: Mapping[str, Place] = field(default_factory=dict)
+    over: Literal["samples", "rows", "numbers"] = "samples"
 
 
 def concat(*inputs: Variable, axis: int) -> Variable:
@@ -88,20 +97,13 @@ class MaskedDropout:
         self.ratio, self.mask = ratio, mask
 
     def __call__(self, inputs: Variable) -> Variable:
+        mask = self.mask.reshape(-1, *inputs.shape[1:])[: len(inputs)]
         # Chainer takes the mask scaled.
-        scaled = self.mask[: len(inputs)] / (1 - self.ratio)
-        return F.dropout(inputs, self.ratio, mask=scaled)
-
-
-class Linear(L.Linear):
-    """A linear layer over the last axis, which takes every axis before it for the batch."""
-
-    def forward(self, inputs: Variable) -> Variable:
-        return super().forward(inputs, n_batch_axes=inputs.ndim - 1)
+        return F.dropout(inputs, self.ratio, mask=mask / (1 - self.ratio))
 
 
 class TiedLinear(chainer.Link):
-    """A linear layer over the last axis whose weight is that of another link."""
+    """A linear layer whose weight is that of another link."""
 
     def __init__(self, table: chainer.Link, units: int, nobias: bool) -> None:
         super().__init__()
@@ -111,37 +113,35 @@ class TiedLinear(chainer.Link):
             self.b = None if nobias else chainer.Parameter(0, units)
 
     def forward(self, inputs: Variable) -> Variable:
-        return F.linear(inputs, self.table.W, self.b, n_batch_axes=inputs.ndim - 1)
+        return F.linear(inputs, self.table.W, self.b)
 
 
 class SelfAttention(chainer.Chain):
-    """Composed of four linear links, matmul and softmax."""
+    """Composed of two linear links, matmul and softmax; over the rows of sequences.
 
-    def __init__(self, layer: W.Attention, features: int) -> None:
+    One link makes queries, keys and values: one product for the three, and one update.
+    """
+
+    def __init__(self, layer: W.Attention, steps: int, features: int) -> None:
         super().__init__()
-        self.heads, self.causal = layer.heads, layer.causal
+        self.steps, self.heads, self.causal = steps, layer.heads, layer.causal
         with self.init_scope():
-            for name in W.layers.ATTENTION_MAPS:
-                setattr(self, name, Linear(features, features, nobias=not layer.bias))
+            self.given = L.Linear(features, 3 * features, nobias=not layer.bias)
+            self.output = L.Linear(features, features, nobias=not layer.bias)
 
-    def forward(self, inputs: Variable) -> Variable:
-        batch, steps, features = inputs.shape
-        size = features // self.heads
+    def forward(self, rows: Variable) -> Variable:
+        size = rows.shape[1] // self.heads
         queries, keys, values = [
-            F.transpose(F.reshape(each(inputs), (batch, steps, self.heads, size)), order)
-            for each, order in (
-                (self.query, (0, 2, 1, 3)),
-                (self.key, (0, 2, 3, 1)),
-                (self.value, (0, 2, 1, 3)),
-            )
+            F.transpose(F.reshape(each, (-1, self.steps, self.heads, size)), (0, 2, 1, 3))
+            for each in F.split_axis(self.given(rows), 3, axis=1)
         ]
-        scores = F.matmul(queries, keys) * (1 / math.sqrt(size))
+        # Queries are fewer numbers than scores.
+        scores = F.matmul(queries * (1 / math.sqrt(size)), keys, transb=True)
         if self.causal:
-            above = self.xp.full((steps, steps), -1e30, scores.dtype)
+            above = self.xp.full((self.steps, self.steps), -1e30, scores.dtype)
             scores = scores + self.xp.triu(above, 1)
         mixed = F.matmul(F.softmax(scores, axis=3), values)
-        joined = F.reshape(F.transpose(mixed, (0, 2, 1, 3)), (batch, steps, features))
-        return self.output(joined)
+        return self.output(F.reshape(F.transpose(mixed, (0, 2, 1, 3)), rows.shape))
 
 
 class BatchNormalization(L.BatchNormalization):
@@ -162,20 +162,13 @@ class BatchNormalization(L.BatchNormalization):
         return outputs
 
 
-class LayerNormalization(L.LayerNormalization):
-    """Layer normalisation over the last axis; Chainer's own takes two axes."""
-
-    def forward(self, inputs: Variable) -> Variable:
-        rows = F.reshape(inputs, (-1, inputs.shape[-1])) if inputs.ndim > 2 else inputs
-        return F.reshape(super().forward(rows), inputs.shape)
-
-
 def gelu(inputs: Variable) -> Variable:
     return 0.5 * inputs * (1 + F.erf(inputs * math.sqrt(0.5)))
 
 
 def gelu_by_tanh(inputs: Variable) -> Variable:
-    inside = math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)
+    # A cube would be numpy's power, which takes six times as long as its square.
+    inside = math.sqrt(2 / math.pi) * inputs * (1 + 0.044715 * inputs**2)
     return 0.5 * inputs * (1 + F.tanh(inside))
 
 
@@ -365,15 +358,27 @@ def one_after_another(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(gates).reshape(array.shape)
 
 
+def _third(array: Any, place: int) -> Any:
+    size = len(array) // 3
+    return array[place * size : (place + 1) * size]
+
+
 _WEIGHT = {"weight": Place("W"), "bias": Place("b")}
+
+#: Of an attention's linear maps, the link and what is theirs of its parameters.
+_ATTENTION_MAPS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "query": ("given", partial(_third, place=0)),
+    "key": ("given", partial(_third, place=1)),
+    "value": ("given", partial(_third, place=2)),
+    "output": ("output", lambda array: array),
+}
 
 TABLE: dict[type, Entry] = {
     W.Conv: Entry(_conv, _WEIGHT),
     W.Linear: Entry(
-        lambda layer, given: (Linear if len(given) > 1 else L.Linear)(
-            given[-1], layer.out_features, nobias=not layer.bias
-        ),
+        lambda layer, given: L.Linear(given[-1], layer.out_features, nobias=not layer.bias),
         _WEIGHT,
+        over="rows",
     ),
     W.BatchNorm: Entry(
         _batch_norm,
@@ -385,8 +390,9 @@ TABLE: dict[type, Entry] = {
         },
     ),
     W.LayerNorm: Entry(
-        lambda layer, given: LayerNormalization(given[-1], layer.epsilon),
+        lambda layer, given: L.LayerNormalization(given[-1], layer.epsilon),
         {"scale": Place("gamma"), "bias": Place("beta")},
+        over="rows",
     ),
     W.LRN: Entry(_lrn),
     W.MaxPool: Entry(_max_pool),
@@ -394,12 +400,15 @@ TABLE: dict[type, Entry] = {
     W.GlobalAveragePool: Entry(
         lambda layer, given: partial(F.average_pooling_2d, ksize=given[1:], stride=1)
     ),
-    W.ReLU: Entry(lambda layer, given: F.relu),
-    W.Tanh: Entry(lambda layer, given: F.tanh),
-    W.Sigmoid: Entry(lambda layer, given: F.sigmoid),
-    W.GELU: Entry(lambda layer, given: {"none": gelu, "tanh": gelu_by_tanh}[layer.approximate]),
-    W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate)),
-    W.Add: Entry(lambda layer, given: F.add),
+    W.ReLU: Entry(lambda layer, given: F.relu, over="numbers"),
+    W.Tanh: Entry(lambda layer, given: F.tanh, over="numbers"),
+    W.Sigmoid: Entry(lambda layer, given: F.sigmoid, over="numbers"),
+    W.GELU: Entry(
+        lambda layer, given: {"none": gelu, "tanh": gelu_by_tanh}[layer.approximate],
+        over="numbers",
+    ),
+    W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate), over="numbers"),
+    W.Add: Entry(lambda layer, given: F.add, over="numbers"),
     W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),
     W.Flatten: Entry(lambda layer, given: flatten),
     W.Reshape: Entry(lambda layer, given: partial(reshape, shape=layer.shape)),
@@ -424,12 +433,13 @@ TABLE: dict[type, Entry] = {
         },
     ),
     W.Attention: Entry(
-        lambda layer, given: SelfAttention(layer, given[-1]),
+        lambda layer, given: SelfAttention(layer, *given),
         {
-            f"{name}_{kind}": Place(f"{name}.{place.attribute}")
-            for name in W.layers.ATTENTION_MAPS
+            f"{name}_{kind}": Place(f"{link}.{place.attribute}", part=part)
+            for name, (link, part) in _ATTENTION_MAPS.items()
             for kind, place in _WEIGHT.items()
         },
+        over="rows",
     ),
 }
 

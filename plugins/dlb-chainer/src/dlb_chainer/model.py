@@ -21,6 +21,9 @@ from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 class Network(chainer.ChainList):
     """The workload's graph of links and functions, run in order.
 
+    Chainer's linear layers and layer normalisations are over rows [rows, features]. Of sequences
+    they are given the rows of all samples, and what works on numbers one by one leaves them so.
+
     A value is let go of once its last reader has run, as it is in a chain written by hand: Chainer
     keeps what the backward pass needs, and the memory of the rest is used again at once.
     """
@@ -41,8 +44,22 @@ class Network(chainer.ChainList):
         super().__init__(*[each for each in self.layers.values() if isinstance(each, chainer.Link)])
         self.source = model.input.name
         last_reader = {source: node.name for node in nodes for source in node.inputs}
+        rows = in_rows(nodes, shapes)
+        #: Of values in rows, the shape of their samples.
+        self.samples = {name: (-1, *shapes[name]) for name in rows}
+
+        def shape(source: str, node: W.Node) -> tuple[int, ...] | None:
+            """What a layer takes a value in, where it is not in that."""
+            if (source in rows) == (node.name in rows):
+                return None
+            return (-1, shapes[source][-1]) if node.name in rows else self.samples[source]
+
         self.wiring = [
-            (node.name, node.inputs, {s for s in node.inputs if last_reader[s] == node.name})
+            (
+                node.name,
+                [(source, shape(source, node)) for source in node.inputs],
+                {source for source in node.inputs if last_reader[source] == node.name},
+            )
             for node in nodes
         ]
 
@@ -53,11 +70,28 @@ class Network(chainer.ChainList):
         """The output of the ``wanted`` layers and of the last, by name."""
         values = {self.source: inputs}
         for name, sources, spent in self.wiring:
-            values[name] = self.layers[name](*[values[source] for source in sources])
+            given = [_in_shape(values[source], shape) for source, shape in sources]
+            values[name] = self.layers[name](*given)
             for source in spent:
                 if source not in wanted:
                     del values[source]
-        return values
+        return {name: _in_shape(value, self.samples.get(name)) for name, value in values.items()}
+
+
+def in_rows(nodes: Sequence[W.Node], shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """The layers that take and make the rows of samples with more than one."""
+    found: set[str] = set()
+    for node in nodes:
+        over = TABLE[type(node.layer)].over
+        if len(shapes[node.name]) > 1 and (
+            over == "rows" or (over == "numbers" and not found.isdisjoint(node.inputs))
+        ):
+            found.add(node.name)
+    return found
+
+
+def _in_shape(value: Any, shape: tuple[int, ...] | None) -> Any:
+    return value if shape is None else F.reshape(value, shape)
 
 
 class ChainerModel(TrainableModel):
@@ -92,19 +126,19 @@ class ChainerModel(TrainableModel):
 
     def weights(self) -> dict[str, np.ndarray]:
         return {
-            name: place.to_canonical(_host(_array(place.of(link))))
+            name: place.to_canonical(_host(place.part(_array(place.of(link)))))
             for name, (link, place) in self.places.items()
         }
 
     def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         for name, (link, place) in self.places.items():
-            _array(place.of(link))[...] = self.device.send(
+            place.part(_array(place.of(link)))[...] = self.device.send(
                 place.to_native(np.asarray(weights[name], self.dtype))
             )
 
     def optimizer_state(self) -> dict[str, np.ndarray]:
         return {
-            f"{name}.{slot}": place.to_canonical(_host(value))
+            f"{name}.{slot}": place.to_canonical(_host(place.part(value)))
             for name, (param, place) in self._trained().items()
             for slot, value in state_of(self.optimizer, param).items()
         }
@@ -134,7 +168,7 @@ class ChainerModel(TrainableModel):
         found = Gradients(
             loss=_host(loss.array),
             parameters={
-                name: place.to_canonical(_host(_gradient(param)))
+                name: place.to_canonical(_host(place.part(_gradient(param))))
                 for name, (param, place) in self._trained().items()
             },
             inputs=_host(given.grad) if real else None,
