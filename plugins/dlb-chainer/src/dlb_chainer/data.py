@@ -17,7 +17,8 @@ from dlb.contract import Batches, LoadRequest
 def load(request: LoadRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
-    inputs, labels = request.inputs, request.labels.astype(np.int32)
+    # Chainer's own indices and labels are int32.
+    inputs, labels = _narrow(request.inputs), _narrow(request.labels)
     if request.via == "memory":
         return _from_memory(device.send(inputs), device.send(labels), device.send(request.order))
     if request.crops is not None:
@@ -37,7 +38,11 @@ def load(request: LoadRequest) -> Batches:
 def _augmented(request: LoadRequest, device: Any, step: int) -> tuple[Any, Any]:
     """A batch that the core gathers and augments."""
     inputs, labels = request.batch(step)
-    return device.send(inputs), device.send(labels.astype(np.int32))
+    return device.send(inputs), device.send(_narrow(labels))
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.int32) if array.dtype.kind in "iu" else array
 
 
 def _from_memory(inputs: Any, labels: Any, order: Any) -> Iterator[tuple[Any, Any]]:

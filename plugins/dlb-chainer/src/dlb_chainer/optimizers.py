@@ -65,10 +65,10 @@ class Clipping(optimizer_hooks.GradientClipping):
         xp = optimizer.target.xp
         rows = [each.reshape(len(each) if each.ndim > 1 else 1, -1) for each in gradients]
         squares = xp.concatenate([xp.einsum("ij,ij->i", each, each) for each in rows])
-        norm = xp.sqrt(squares.sum(dtype="float64"))
-        scale = self.threshold / xp.maximum(norm, self.threshold)
-        for gradient in gradients:
-            gradient *= scale.astype(gradient.dtype)
+        norm = float(xp.sqrt(squares.sum(dtype="float64")))
+        if norm > self.threshold:
+            for gradient in gradients:
+                gradient *= self.threshold / norm
 
 
 def make_optimizer(
