@@ -167,7 +167,7 @@ def gelu(inputs: Variable) -> Variable:
 
 
 def gelu_by_tanh(inputs: Variable) -> Variable:
-    # A cube would be numpy's power, which takes six times as long as its square.
+    # A cube would be numpy's general power, which takes tens of times as long as its square.
     inside = math.sqrt(2 / math.pi) * inputs * (1 + 0.044715 * inputs**2)
     return 0.5 * inputs * (1 + F.tanh(inside))
 

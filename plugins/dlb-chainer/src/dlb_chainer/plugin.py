@@ -27,7 +27,7 @@ NAME = "chainer"
 
 LAYERS = {
     "conv": "native; uneven pads by F.pad before it",
-    "linear": "native; tied, F.linear on the embedding's parameter",
+    "linear": "native, of rows where there is a time axis; tied, F.linear on the embedding's parameter",
     "batch_norm": "native; the running variance is set right to ONNX's biased one after each step",
     "layer_norm": "native, of rows where there is a time axis",
     "lrn": "native; alpha is divided by the size before it is given",
@@ -53,7 +53,8 @@ LAYERS = {
     "embedding": "native",
     "position_embedding": "native: a parameter that is added",
     "lstm": "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
-    "attention": "composed of linear links, matmul and softmax",
+    "attention": "composed of two linear links, one of them for queries, keys and values, matmul and "
+    "softmax",
 }
 
 OPTIMIZERS = {
