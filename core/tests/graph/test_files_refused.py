@@ -235,6 +235,10 @@ UNREADABLE = {
         model(nodes=[helper.make_node("RandomNormalLike", ["x"], ["y"], name="dice")]),
         "node 'dice' (RandomNormalLike) draws random numbers",
     ),
+    "a part without a name": (
+        model(nodes=[helper.make_node("Split", ["x"], ["y", ""], axis=1, name="halves")]),
+        "node 'halves' (Split) has a part without a name",
+    ),
     "weights cut short": (cut_short(), "weight 'w'"),
     "weights that are not there": (enormous(), "weight 'w'"),
     "a sequence": (sequence(), "'x' is no tensor"),

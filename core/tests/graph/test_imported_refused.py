@@ -69,6 +69,22 @@ REFUSED = {
         after_conv("Clip", "low", held={"low": np.array([0, 0, 0, 0, 0, 1], np.float32)}),
         "node 'culprit' (Clip): bounds are one number each, not 6",
     ),
+    "a split whose sizes depend on the input": (
+        graph(
+            [
+                node("ReduceMax", ["x"], ["most"], keepdims=0),
+                node("Cast", ["most"], ["whole"], to=TensorProto.INT64),
+                node("Mul", ["whole", "zero"], ["none"]),
+                node("Add", ["none", "two"], ["sizes"]),
+                node("MatMul", ["x", "w"], ["m"]),
+                node("Split", ["m", "sizes"], ["l", "h"], name="culprit", axis=1),
+                node("MatMul", ["h", "v"], ["y"]),
+            ],
+            {"w": real(7, 8), "v": real(4, 3), "zero": np.array([0]), "two": np.array([4, 4])},
+            ("N", 7),
+        ),
+        "node 'culprit' (Split): no layer of dlb is this operator",
+    ),
     "a product of values": (after_conv("Mul", "c"), "node 'culprit' (Mul): of values, only sums"),
     "a constant within a channel": (
         after_conv("Mul", "m", held={"m": real(5, 6)}),

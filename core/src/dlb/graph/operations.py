@@ -253,11 +253,10 @@ def _are_features(reader: Reader, name: str, axis: int) -> bool:
         node = trace.producers.get(name)
     if axis != len(shape) - 1 or trace.values[name].shape[-1:] != shape[-1:]:
         return False
-    return (
-        node is not None
-        and node.op_type in ("Gemm", "MatMul", "Add")
-        and reader.found[reader.source[name]].kind == "Linear"
-    )
+    if node is None or node.op_type not in ("Gemm", "MatMul", "Add"):
+        return False
+    source = reader.source[name]
+    return source >= 0 and reader.found[source].kind == "Linear"
 
 
 def _part_of_linear(reader: Reader, whole: Operation, features: Sequence[int]) -> Operation:

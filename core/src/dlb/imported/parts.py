@@ -76,7 +76,7 @@ def with_slices(traced: Trace) -> Trace:
 
 
 def _slices(traced: Trace, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    if node.op_type != "Split" or node.input[0] not in traced.live:
+    if node.op_type != "Split" or not traced.live.isdisjoint(node.input[1:]):
         yield node
         return
     for place, name in enumerate(node.output):

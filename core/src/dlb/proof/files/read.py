@@ -256,6 +256,9 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
             raise UnsupportedError(
                 f"{path}: {name} ({called}) draws random numbers; export the model for inference"
             )
+        # ONNX Runtime takes such a file, and is killed by it when it runs.
+        if node.op_type == "Split" and "" in node.output:
+            raise DataError(f"{path}: {name} ({called}) has a part without a name; name every one")
 
 
 def _bodies(model: onnx.ModelProto) -> list[onnx.NodeProto]:
