@@ -83,7 +83,7 @@ REFUSED = {
             {"w": real(7, 8), "v": real(4, 3), "zero": np.array([0]), "two": np.array([4, 4])},
             ("N", 7),
         ),
-        "node 'culprit' (Split): no layer of dlb is this operator",
+        "node 'culprit' (Split): places that depend on the input",
     ),
     "a product of values": (after_conv("Mul", "c"), "node 'culprit' (Mul): of values, only sums"),
     "a constant within a channel": (

@@ -476,6 +476,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
     "Slice": part,
+    "Split": part,
     "Pad": pad,
     "LSTM": _lstm,
     "LayerNormalization": layer_norm,
