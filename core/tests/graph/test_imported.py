@@ -433,7 +433,7 @@ WRITTEN = {
 def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
     """Causal attention in two heads whose queries, keys and values one matrix makes."""
     held = {"W": real(8, 24), "B": real(24), "O": real(8, 8), "C": real(8, 3), "scale": real(1)}
-    held |= {"shape": np.array([0, 4, 2, 4]), "whole": np.array([0, 4, 8])}
+    held |= {"shape": np.array([-1, 4, 2, 4]), "whole": np.array([0, 4, 8])}
     held["scale"][:], held["above"] = 0.5, np.triu(np.full((4, 4), -1e30, np.float32), 1)
     heads = [
         made
@@ -443,7 +443,13 @@ def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
             node("Transpose", [f"{name}_apart"], [f"{name}_heads"], perm=perm),
         )
     ]
-    if cut == "Split":
+    if cut == "Split of rows":
+        held["rows"] = np.array([-1, 24])
+        parts = [
+            node("Reshape", ["qkv", "rows"], ["qkv_rows"]),
+            node("Split", ["qkv_rows"], ["q", "k", "v"], axis=1),
+        ]
+    elif cut == "Split":
         parts = [node("Split", ["qkv"], ["q", "k", "v"], axis=2)]
     else:
         held |= {f"at{place}": np.array([8 * place]) for place in range(4)} | {
@@ -472,7 +478,7 @@ def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("bias", ["bias", ""])
-@pytest.mark.parametrize("cut", ["Split", "Slice"])
+@pytest.mark.parametrize("cut", ["Split", "Split of rows", "Slice"])
 def test_queries_keys_and_values_may_come_of_one_matrix(
     cut: str, bias: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -50,11 +51,13 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     taken = places_taken(walk.trace, node)
     if taken is None:
         raise NotCovered(f"{called(node)}: places that depend on the input")
-    held, order, shape = _whole(walk, node)
+    given_shape, shown = (walk.trace.values[each].shape for each in (node.input[0], node.output[0]))
+    rows = _rows(walk, node.input[0])
+    held, order, shape = _whole(walk, node) if rows is None else (rows, (0, 2), walk.shape(rows))
     cuts = {
         order[axis]: places
         for axis, places in taken.items()
-        if list(places) != list(range(shape[order[axis]]))
+        if list(places) != list(range(given_shape[axis]))
     }
     if 0 in cuts:
         raise NotCovered(f"{called(node)}: takes a part of the batch")
@@ -62,10 +65,21 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     for layer in _layers(cuts, shape):
         made_shape = _shape(layer, made_shape)
         made = walk.add(node, layer, [made], made_shape)
+    if rows is not None:
+        return arranged(made, positions(made_shape).reshape(shown), made_shape)
     selected = set(cuts) if len(made_shape) < len(shape) else set()
     kept = [axis for axis in order if axis not in selected]
     places = positions(made_shape).transpose([sorted(kept).index(axis) for axis in kept])
-    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), made_shape)
+    return arranged(made, places.reshape(shown), made_shape)
+
+
+def _rows(walk: Walk, name: str) -> Held | None:
+    """The sequences [N, T, features] whose rows [N * T, features] a value is, or None."""
+    held = walk.elementwise(name)
+    shape, places = walk.shape(held), walk.places_of(held)
+    if len(shape) != 3 or places.shape != (shape[0] * shape[1], shape[2]):
+        return None
+    return held if np.array_equal(places, positions(shape).reshape(places.shape)) else None
 
 
 def with_slices(traced: Trace) -> Trace:
