@@ -20,7 +20,7 @@ from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
 from dlb.workload.shapes import infer_shapes, places_along
 
-__all__ = ["linear_map", "pad", "part", "with_slices"]
+__all__ = ["made_by", "pad", "part", "with_slices"]
 
 Given = Mapping[str, Any]
 
@@ -103,17 +103,15 @@ def _slices(traced: Trace, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
             yield made
 
 
-def linear_map(walk: Walk, name: str) -> Made | None:
-    """The linear layer that makes a value, or the part of one: queries, keys and values may come of
-    one matrix. None where another layer makes it."""
+def made_by(walk: Walk, name: str) -> Made:
+    """The layer that a value is of; of some features of a linear layer, the one that makes them
+    alone: queries, keys and values may come of one matrix."""
     made = walk.was(name)
-    if isinstance(made.layer, L.Linear):
-        return made
     if not isinstance(made.layer, L.Slice):
-        return None
+        return made
     whole = walk.made[made.inputs[0]]
     if not isinstance(whole.layer, L.Linear) or made.shape[:-1] != whole.shape[:-1]:
-        return None
+        return made
     features = list(places_along(made.layer, whole.shape[1:])[-1])
     weights = {role: array[features] for role, array in whole.weights.items()}
     return Made(whole.layer, whole.inputs, weights, made.shape)

@@ -16,7 +16,7 @@ import onnx
 
 from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
-from dlb.imported.parts import linear_map
+from dlb.imported.parts import made_by
 from dlb.imported.values import Held, arranged, positions
 from dlb.imported.walk import Mixed, NotCovered, Walk, called
 from dlb.workload import layers as L
@@ -96,7 +96,7 @@ def attention(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     block = walk.blocks.get(node.output[0])
     if block is None:
         raise NotCovered(f"{called(node)}: no layer of dlb is this operator")
-    maps = [linear_map(walk, name) or walk.was(name) for name in block.starts]
+    maps = [made_by(walk, name) for name in block.starts]
     sizes = {made.shape for made in maps}
     laid = all(
         np.array_equal(walk.places(name).ravel(), np.arange(walk.places(name).size))

@@ -242,7 +242,7 @@ def _check_opset(model: onnx.ModelProto, path: Path) -> None:
 def _check_operators(model: onnx.ModelProto, path: Path) -> None:
     own = {(each.domain, each.name) for each in model.functions}
     for node in nodes_within([*model.graph.node, *_bodies(model)]):
-        name = f"node '{node.name or ', '.join(node.output)}'"
+        name = f"node '{node.name or ', '.join(filter(None, node.output))}'"
         domain = "" if node.domain == "ai.onnx" else node.domain
         if (node.domain, node.op_type) in own:
             continue
