@@ -603,6 +603,28 @@ def test_parts_of_what_one_matrix_makes_are_linear_layers():
     ).equal
 
 
+def test_parts_may_be_split_along_an_axis_of_their_own():
+    apart = of_sequences("first = MatMul(x, a)", "second = MatMul(x, b)")
+
+    def split(shape: str, axis: int, *sizes: int) -> onnx.ModelProto:
+        return of_sequences(
+            "p = MatMul(x, both)",
+            f"sizes = Constant<value_ints = {list(sizes)}>()",
+            f"shape = Constant<value_ints = {shape}>()",
+            "turned = Reshape(p, shape)",
+            f"one, other = Split<axis = {axis}>(turned, sizes)",
+            "rows = Constant<value_ints = [2, 6, -1]>()",
+            "first = Reshape(one, rows)",
+            "second = Reshape(other, rows)",
+        )
+
+    assert compare_structure(apart, split("[-1, 3, 2]", 1, 1, 2)).equal
+    # Which features they are does not matter, but they are to be those of every row.
+    assert compare_structure(apart, split("[-1, 2, 3]", 2, 1, 2)).equal
+    assert not compare_structure(apart, split("[3, -1, 2]", 0, 1, 2)).equal
+    assert not compare_structure(apart, split("[-1, 9, 2]", 1, 3, 6)).equal
+
+
 def test_parts_of_a_bias_belong_to_the_layers_of_its_parts():
     apart = of_sequences(
         "p = MatMul(x, a)", "q = MatMul(x, b)", "first = Add(p, c)", "second = Add(q, d)"

@@ -237,26 +237,32 @@ def _split(
 ) -> Operation | int:
     """Several parts of a value. Of a linear layer's features they are linear layers themselves: one
     matrix may make queries, keys and values."""
-    taken = places_taken(reader.trace, node, place) or {}
-    for axis, places in taken.items():
-        if _are_features(reader, node.input[0], axis):
-            return _part_of_linear(reader, reader.found[reader.source[node.input[0]]], places)
+    features = _features_taken(reader, node, place)
+    if features is not None:
+        return _part_of_linear(reader, reader.found[reader.source[node.input[0]]], features)
     return _part(reader, node, given, place, output)
 
 
-def _are_features(reader: Reader, name: str, axis: int) -> bool:
-    """Whether an axis of a value is that of the features that a linear layer makes."""
-    trace, shape = reader.trace, reader.trace.values[name].shape
-    node = trace.producers.get(name)
-    while node is not None and node.op_type in LAYOUT - {"Transpose"}:
-        name = node.input[0]
-        node = trace.producers.get(name)
-    if axis != len(shape) - 1 or trace.values[name].shape[-1:] != shape[-1:]:
-        return False
-    if node is None or node.op_type not in ("Gemm", "MatMul", "Add"):
-        return False
+def _features_taken(reader: Reader, node: onnx.NodeProto, place: int) -> list[int] | None:
+    """The features, of those that a linear layer makes, in a part of its output; None if that is not
+    the same ones of every row, row after row."""
+    trace, name = reader.trace, node.input[0]
+    taken = places_taken(trace, node, place)
+    while (made := trace.producers.get(name)) and made.op_type in LAYOUT - {"Transpose"}:
+        name = made.input[0]
     source = reader.source[name]
-    return source >= 0 and reader.found[source].kind == "Linear"
+    linear = source >= 0 and reader.found[source].kind == "Linear"
+    if taken is None or not linear or made is None or made.op_type not in ("Gemm", "MatMul", "Add"):
+        return None
+    count = trace.values[name].shape[-1]
+    part = np.arange(trace.values[name].size).reshape(trace.values[node.input[0]].shape)
+    for axis, places in taken.items():
+        part = part.take(list(places), axis)
+    firsts = np.arange(0, trace.values[name].size, count)
+    if part.size % len(firsts):
+        return None
+    rows = part.reshape(len(firsts), -1) - firsts[:, None]
+    return [int(each) for each in rows[0]] if rows.size and (rows == rows[0]).all() else None
 
 
 def _part_of_linear(reader: Reader, whole: Operation, features: Sequence[int]) -> Operation:
