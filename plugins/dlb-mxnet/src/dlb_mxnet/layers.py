@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import mxnet as mx
@@ -19,11 +20,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a canonical parameter is: the block's attribute, and the two ways across."""
+    """Where a canonical parameter is: the block's attribute, and the two ways across.
+
+    ``part`` gives the view of what is the parameter's, where one array holds several.
+    """
 
     attribute: str
     to_native: Callable[[np.ndarray], np.ndarray] = lambda array: array
     to_canonical: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    part: Callable[[Any], Any] = lambda array: array
 
 
 @dataclass(frozen=True)
@@ -199,29 +204,31 @@ class LRN(HybridBlock):
 
 
 class SelfAttention(HybridBlock):
-    """Composed of four dense blocks, batch_dot and softmax."""
+    """Composed of two dense blocks, batch_dot and softmax.
+
+    One block makes queries, keys and values: one product for the three, and one update. They are
+    split along an axis of their own: along the last one MXNet takes three times as long.
+    """
 
     def __init__(self, layer: W.Attention, given: Shape, dtype: str) -> None:
         super().__init__()
         self.layer, (self.steps, self.features) = layer, given
         with self.name_scope():
-            for name in W.layers.ATTENTION_MAPS:
-                dense = nn.Dense(
-                    self.features, flatten=False, use_bias=layer.bias, in_units=self.features
-                )
-                setattr(self, name, dense)
+            told = {"flatten": False, "use_bias": layer.bias, "in_units": self.features}
+            self.given = nn.Dense(3 * self.features, **told)
+            self.output = nn.Dense(self.features, **told)
             if layer.causal:
                 above = np.triu(np.full((1, self.steps, self.steps), -1e30), 1)
                 self.mask = self.params.get_constant("mask", mx.nd.array(above, dtype=dtype))
 
     def hybrid_forward(self, F: Any, inputs: Any, mask: Any = None) -> Any:
         heads, steps, size = self.layer.heads, self.steps, self.features // self.layer.heads
+        given = self.given(inputs).reshape((-1, 3, self.features))
         queries, keys, values = [
-            each(inputs)
-            .reshape((-1, steps, heads, size))
+            each.reshape((-1, steps, heads, size))
             .transpose((0, 2, 1, 3))
             .reshape((-1, steps, size))
-            for each in (self.query, self.key, self.value)
+            for each in F.split(given, num_outputs=3, axis=1)
         ]
         # Queries are fewer numbers than scores.
         scores = F.batch_dot(queries / math.sqrt(size), keys, transpose_b=True)
@@ -496,7 +503,21 @@ def _gates(order: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
 #: ONNX keeps gates as input, output, forget, cell; MXNet as input, forget, cell, output.
 _FROM_ONNX, _TO_ONNX = _gates((0, 2, 3, 1)), _gates((0, 3, 1, 2))
 
+
+def _third(array: Any, place: int) -> Any:
+    size = len(array) // 3
+    return array[place * size : (place + 1) * size]
+
+
 _WEIGHT = {"weight": Place("weight"), "bias": Place("bias")}
+
+#: Of an attention's linear maps, the block and what is theirs of its parameters.
+_ATTENTION_MAPS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "query": ("given", partial(_third, place=0)),
+    "key": ("given", partial(_third, place=1)),
+    "value": ("given", partial(_third, place=2)),
+    "output": ("output", lambda array: array),
+}
 
 TABLE: dict[type, Entry] = {
     W.Conv: Entry(_conv, _WEIGHT),
@@ -563,9 +584,9 @@ TABLE: dict[type, Entry] = {
     W.Attention: Entry(
         SelfAttention,
         {
-            f"{name}_{kind}": Place(f"{name}.{kind}")
-            for name in W.layers.ATTENTION_MAPS
-            for kind in ("weight", "bias")
+            f"{name}_{kind}": Place(f"{block}.{place.attribute}", part=part)
+            for name, (block, part) in _ATTENTION_MAPS.items()
+            for kind, place in _WEIGHT.items()
         },
     ),
 }
