@@ -435,20 +435,55 @@ def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
     held = {"W": real(8, 24), "B": real(24), "O": real(8, 8), "C": real(8, 3), "scale": real(1)}
     held |= {"shape": np.array([-1, 4, 2, 4]), "whole": np.array([0, 4, 8])}
     held["scale"][:], held["above"] = 0.5, np.triu(np.full((4, 4), -1e30, np.float32), 1)
+    order = (0, 2, 1, 3)
     heads = [
         made
-        for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3)))
+        for name, perm in (("q", order), ("k", (0, 2, 3, 1)), ("v", order))
         for made in (
             node("Reshape", [name, "shape"], [f"{name}_apart"]),
             node("Transpose", [f"{name}_apart"], [f"{name}_heads"], perm=perm),
         )
     ]
+    turned = node("Transpose", ["k"], ["k_heads"], perm=(0, 1, 3, 2))
     if cut == "Split of rows":
         held["rows"] = np.array([-1, 24])
         parts = [
             node("Reshape", ["qkv", "rows"], ["qkv_rows"]),
             node("Split", ["qkv_rows"], ["q", "k", "v"], axis=1),
         ]
+    elif cut == "Split along an axis of its own":
+        held["apart"] = np.array([-1, 3, 8])
+        parts = [
+            node("Reshape", ["qkv", "apart"], ["three"]),
+            node("Split", ["three"], ["q", "k", "v"], axis=1),
+        ]
+    elif cut == "Split of heads":
+        held["apart"] = np.array([-1, 4, 6, 4])
+        parts = [
+            node("Reshape", ["qkv", "apart"], ["all"]),
+            node("Transpose", ["all"], ["all_heads"], perm=order),
+            node("Split", ["all_heads"], ["q_heads", "k", "v_heads"], axis=1),
+        ]
+        heads = [turned]
+    elif cut == "Split of each head":
+        held["apart"] = np.array([-1, 4, 2, 12])
+        parts = [
+            node("Reshape", ["qkv", "apart"], ["all"]),
+            node("Transpose", ["all"], ["all_heads"], perm=order),
+            node("Split", ["all_heads"], ["q_heads", "k", "v_heads"], axis=3),
+        ]
+        heads = [turned]
+    elif cut == "Gather":
+        held |= {"apart": np.array([-1, 4, 3, 2, 4])}
+        held |= {f"place{place}": np.array(place) for place in range(3)}
+        parts = [
+            node("Reshape", ["qkv", "apart"], ["all"]),
+            node("Transpose", ["all"], ["three"], perm=(2, 0, 3, 1, 4)),
+            node("Gather", ["three", "place0"], ["q_heads"], axis=0),
+            node("Gather", ["three", "place1"], ["k"], axis=0),
+            node("Gather", ["three", "place2"], ["v_heads"], axis=0),
+        ]
+        heads = [turned]
     elif cut == "Split":
         parts = [node("Split", ["qkv"], ["q", "k", "v"], axis=2)]
     else:
@@ -478,7 +513,18 @@ def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("bias", ["bias", ""])
-@pytest.mark.parametrize("cut", ["Split", "Split of rows", "Slice"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "Split",
+        "Split of rows",
+        "Split along an axis of its own",
+        "Split of heads",
+        "Split of each head",
+        "Gather",
+        "Slice",
+    ],
+)
 def test_queries_keys_and_values_may_come_of_one_matrix(
     cut: str, bias: str, tmp_path: Path
 ) -> None:
@@ -487,11 +533,13 @@ def test_queries_keys_and_values_may_come_of_one_matrix(
     assert kinds(found.workload.model) == ["attention", "linear"]
     assert found.rung.verdict == "passed"
     whole = numpy_helper.to_array(model.graph.initializer[0])
-    for place, role in enumerate(("query", "key", "value")):
-        weight = found.weights[f"mixed.{role}_weight"]
-        np.testing.assert_array_equal(weight, whole[:, 8 * place : 8 * place + 8].T)
+    features = np.arange(24).reshape(3, 8)
+    if cut == "Split of each head":
+        features = np.arange(24).reshape(2, 3, 4).swapaxes(0, 1).reshape(3, 8)
+    for mine, role in zip(features, ("query", "key", "value")):
+        np.testing.assert_array_equal(found.weights[f"mixed.{role}_weight"], whole[:, mine].T)
     # A graph that is cut by Split is the canonical one, operator for operator.
-    assert bool(found.rung.detail) == (cut == "Slice")
+    assert bool(found.rung.detail) == (not cut.startswith("Split"))
 
 
 def test_what_is_split_is_sliced(tmp_path: Path) -> None:

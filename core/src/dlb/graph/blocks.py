@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.layout import LAYOUT
+from dlb.graph.parts import part_of_linear
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
@@ -68,6 +69,8 @@ class Block:
             in it.
         places: of attention, int64 in the shape of the last value: where each number lies in what
             the heads give one after another, [N, T, features].
+        parts: of attention, by name, int64 in the shape of those values that it reads which are
+            parts of what a linear layer makes: where each number lies in [N, T, features].
     """
 
     kind: str
@@ -78,6 +81,7 @@ class Block:
     weights: Mapping[str, Array] = field(default_factory=dict)
     table: Array | None = None
     places: Array | None = None
+    parts: Mapping[str, Array] = field(default_factory=dict)
 
 
 def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
@@ -178,13 +182,19 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
     random = np.random.default_rng(0)
     given = {name: random.standard_normal(trace.values[name].shape) for name in starts}
     found = _run(trace, nodes, given, end.output[0])
+    parts = {
+        name: part.places for name in starts if (part := part_of_linear(reader, name)) is not None
+    }
     width = _width(reader, starts[0])
     steps = found.size // trace.batch // width
     if trace.batch * steps * width != found.size or {x.size for x in given.values()} != {
         found.size
     }:
         return None
-    shaped = {name: x.reshape(trace.batch, steps, width) for name, x in given.items()}
+    shaped = {
+        name: _in_order(x, parts.get(name)).reshape(trace.batch, steps, width)
+        for name, x in given.items()
+    }
     of_scores = {trace.values[name].size for name in end.input}
     heads = [n for n in range(1, width + 1) if trace.batch * n * steps * steps in of_scores]
     orders = permutations(starts) if len(starts) == 3 else product(starts, repeat=3)
@@ -203,6 +213,7 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
                     names,
                     meant=_meant(trace, nodes, [size**power for power in _POWERS]),
                     places=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
+                    parts=parts,
                 )
     return None
 
@@ -230,10 +241,22 @@ def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 def _width(reader: Reader, name: str) -> int:
     """Features of a value [N, T, features], in whatever shape a linear map gives it."""
+    part = part_of_linear(reader, name)
+    if part is not None:
+        return len(part.features)
     source = reader.source[name]
     if source >= 0 and reader.found[source].kind == "Linear":
         return int(reader.found[source].attributes["weight"][0])
     return int(reader.trace.values[name].shape[-1])
+
+
+def _in_order(numbers: Array, places: Array | None) -> Array:
+    """Numbers by their places, or as they are."""
+    if places is None:
+        return numbers
+    ordered = np.empty(numbers.size)
+    ordered[places.ravel()] = numbers.ravel()
+    return ordered
 
 
 def _attended(queries: Array, keys: Array, values: Array, heads: int, causal: bool) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,7 @@ from dlb.graph.blocks import Block, attention, gelu, layer_normalization
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import LAYOUT, padding_of, places_taken
+from dlb.graph.parts import part_of_linear
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.graph.window_rules import Rescaled, conv, first_windows, pool, rescaled_pool
@@ -237,48 +237,20 @@ def _split(
 ) -> Operation | int:
     """Several parts of a value. Of a linear layer's features they are linear layers themselves: one
     matrix may make queries, keys and values."""
-    features = _features_taken(reader, node, place)
-    if features is not None:
-        return _part_of_linear(reader, reader.found[reader.source[node.input[0]]], features)
-    return _part(reader, node, given, place, output)
-
-
-def _features_taken(reader: Reader, node: onnx.NodeProto, place: int) -> list[int] | None:
-    """The features, of those that a linear layer makes, in a part of its output; None if that is not
-    the same ones of every row, row after row."""
-    trace, name = reader.trace, node.input[0]
-    taken = places_taken(trace, node, place)
-    while (made := trace.producers.get(name)) and made.op_type in LAYOUT - {"Transpose"}:
-        name = made.input[0]
-    source = reader.source[name]
-    linear = source >= 0 and reader.found[source].kind == "Linear"
-    if taken is None or not linear or made is None or made.op_type not in ("Gemm", "MatMul", "Add"):
-        return None
-    count = trace.values[name].shape[-1]
-    part = np.arange(trace.values[name].size).reshape(trace.values[node.input[0]].shape)
-    for axis, places in taken.items():
-        part = part.take(list(places), axis)
-    firsts = np.arange(0, trace.values[name].size, count)
-    if part.size % len(firsts):
-        return None
-    rows = part.reshape(len(firsts), -1) - firsts[:, None]
-    return [int(each) for each in rows[0]] if rows.size and (rows == rows[0]).all() else None
-
-
-def _part_of_linear(reader: Reader, whole: Operation, features: Sequence[int]) -> Operation:
-    """The linear layer that makes some features of another's."""
-    attributes, rows = whole.attributes, list(features)
-    weight = (len(rows), attributes["weight"][1])
-    made = replace(
+    found = part_of_linear(reader, output)
+    if found is None:
+        return _part(reader, node, given, place, output)
+    whole, rows = found.whole, found.features
+    weight = (len(rows), whole.attributes["weight"][1])
+    bias = reader.trace.values[whole.bias_name].ravel()[rows] if whole.bias_name else np.zeros(0)
+    return replace(
         whole,
-        attributes={**attributes, "weight": weight},
-        parameters=len(rows) * (weight[1] + attributes["bias"]),
+        attributes={**whole.attributes, "weight": weight},
+        parameters=len(rows) * weight[1] + bias.size,
         matrix=None if whole.matrix is None else whole.matrix[rows],
         matrix_name="",
+        moves=bool(bias.any()) if whole.bias_name else whole.moves,
     )
-    if not whole.bias_name:
-        return made
-    return replace(made, moves=bool(reader.trace.values[whole.bias_name].ravel()[rows].any()))
 
 
 def _pad(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import helper
 
@@ -22,6 +23,7 @@ from dlb.workload.shapes import infer_shapes, places_along
 
 __all__ = ["made_by", "pad", "part", "with_slices"]
 
+Array = npt.NDArray[Any]
 Given = Mapping[str, Any]
 
 
@@ -52,34 +54,64 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if taken is None:
         raise NotCovered(f"{called(node)}: places that depend on the input")
     given_shape, shown = (walk.trace.values[each].shape for each in (node.input[0], node.output[0]))
-    rows = _rows(walk, node.input[0])
-    held, order, shape = _whole(walk, node) if rows is None else (rows, (0, 2), walk.shape(rows))
+    found = _cut_anyway(walk, node, taken)
+    if found is not None:
+        held, cuts, inside = found
+        made, made_shape = _taken(walk, node, held.layer, walk.shape(held), cuts)
+        return arranged(made, inside.reshape(shown), made_shape)
+    held, order, shape = _whole(walk, node)
     cuts = {
         order[axis]: places
         for axis, places in taken.items()
         if list(places) != list(range(given_shape[axis]))
     }
-    if 0 in cuts:
-        raise NotCovered(f"{called(node)}: takes a part of the batch")
-    made, made_shape = held.layer, shape
-    for layer in _layers(cuts, shape):
-        made_shape = _shape(layer, made_shape)
-        made = walk.add(node, layer, [made], made_shape)
-    if rows is not None:
-        return arranged(made, positions(made_shape).reshape(shown), made_shape)
+    made, made_shape = _taken(walk, node, held.layer, shape, cuts)
     selected = set(cuts) if len(made_shape) < len(shape) else set()
     kept = [axis for axis in order if axis not in selected]
     places = positions(made_shape).transpose([sorted(kept).index(axis) for axis in kept])
     return arranged(made, places.reshape(shown), made_shape)
 
 
-def _rows(walk: Walk, name: str) -> Held | None:
-    """The sequences [N, T, features] whose rows [N * T, features] a value is, or None."""
-    held = walk.elementwise(name)
+def _taken(
+    walk: Walk, node: onnx.NodeProto, made: str, shape: Shape, cuts: Mapping[int, Sequence[int]]
+) -> tuple[str, Shape]:
+    """The last of the layers that take places along the axes of a layer's value, and its shape."""
+    if 0 in cuts:
+        raise NotCovered(f"{called(node)}: takes a part of the batch")
+    for layer in _layers(cuts, shape):
+        shape = _shape(layer, shape)
+        made = walk.add(node, layer, [made], shape)
+    return made, shape
+
+
+def _cut_anyway(
+    walk: Walk, node: onnx.NodeProto, taken: Mapping[int, Sequence[int]]
+) -> tuple[Held, dict[int, Sequence[int]], Array] | None:
+    """What a node takes of a value whose axes are not its layer's, where that is places along those:
+    the layer, the places by axis, and where the node has each number of what is left. Or None."""
+    held = walk.elementwise(node.input[0])
     shape, places = walk.shape(held), walk.places_of(held)
-    if len(shape) != 3 or places.shape != (shape[0] * shape[1], shape[2]):
+    if axes_of(places, shape) is not None:
         return None
-    return held if np.array_equal(places, positions(shape).reshape(places.shape)) else None
+    for axis, indices in taken.items():
+        places = places.take(list(indices), axis)
+    along = np.unravel_index(places, shape)
+    kept = [np.unique(each) for each in along]
+    sizes = tuple(len(each) for each in kept)
+    if math.prod(sizes) != places.size or len(np.unique(places)) != places.size:
+        return None
+    cuts = {axis: _range(each) for axis, each in enumerate(kept) if len(each) < shape[axis]}
+    inside = [np.searchsorted(each, where) for each, where in zip(kept, along)]
+    return held, cuts, np.ravel_multi_index(inside, sizes)
+
+
+def _range(places: Array) -> Sequence[int]:
+    """Places that go up, as a range where they are one."""
+    first, last = int(places[0]), int(places[-1])
+    step = int(places[1]) - first if len(places) > 1 else 1
+    whole = range(first, last + 1, step)
+    found: list[int] = places.tolist()
+    return whole if list(whole) == found else found
 
 
 def with_slices(traced: Trace) -> Trace:
@@ -107,12 +139,15 @@ def made_by(walk: Walk, name: str) -> Made:
     """The layer that a value is of; of some features of a linear layer, the one that makes them
     alone: queries, keys and values may come of one matrix."""
     made = walk.was(name)
-    if not isinstance(made.layer, L.Slice):
+    if not isinstance(made.layer, L.Slice | L.Gather):
         return made
     whole = walk.made[made.inputs[0]]
     if not isinstance(whole.layer, L.Linear) or made.shape[:-1] != whole.shape[:-1]:
         return made
-    features = list(places_along(made.layer, whole.shape[1:])[-1])
+    if isinstance(made.layer, L.Gather):
+        features = list(made.layer.indices)
+    else:
+        features = list(places_along(made.layer, whole.shape[1:])[-1])
     weights = {role: array[features] for role, array in whole.weights.items()}
     return Made(whole.layer, whole.inputs, weights, made.shape)
 

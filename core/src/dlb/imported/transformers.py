@@ -99,8 +99,8 @@ def attention(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     maps = [made_by(walk, name) for name in block.starts]
     sizes = {made.shape for made in maps}
     laid = all(
-        np.array_equal(walk.places(name).ravel(), np.arange(walk.places(name).size))
-        for name in block.starts
+        np.array_equal(places, block.parts.get(name, positions(places.shape)))
+        for name, places in ((name, walk.places(name)) for name in block.starts)
     )
     shape = maps[0].shape
     if any(not isinstance(made.layer, L.Linear) for made in maps) or len(shape) != 3 or not laid:
