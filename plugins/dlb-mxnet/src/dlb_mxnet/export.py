@@ -13,7 +13,10 @@ import onnx
 from mxnet import onnx as mx2onnx
 from mxnet.gluon import Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
-from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import get_inputs
+from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
+    get_input_dtypes,
+    get_inputs,
+)
 
 from dlb.contract import TrainableModel
 from dlb.graph.writing import write_model
@@ -73,6 +76,30 @@ def _layer_norm(node: Any, **given: Any) -> list[onnx.NodeProto]:
         onnx.helper.make_node(
             "LayerNormalization", inputs, [name], name=name, axis=-1, epsilon=epsilon
         )
+    ]
+
+
+@MXNetGraph.register("_linalg_gemm2", OPSET)
+def _gemm2(node: Any, **given: Any) -> list[onnx.NodeProto]:
+    """Of arrays with three axes, the first not transposed, as attention has them.
+
+    The exporter's own goes by way of eight axes, where ONNX Runtime's optimizer fails.
+    """
+    name, (left, right), told = get_inputs(node, given)
+    (dtype, _), alpha = get_input_dtypes(node, given), float(told.get("alpha", 1))
+    made = []
+    if told.get("transpose_b") in ("True", "1"):
+        turned = f"{name}_turned"
+        made.append(onnx.helper.make_node("Transpose", [right], [turned], perm=(0, 2, 1)))
+        right = turned
+    if alpha == 1:
+        return [*made, onnx.helper.make_node("MatMul", [left, right], [name], name=name)]
+    scale, product = f"{name}_alpha", f"{name}_product"
+    given["initializer"].append(onnx.numpy_helper.from_array(np.array([alpha], dtype), scale))
+    return [
+        *made,
+        onnx.helper.make_node("MatMul", [left, right], [product], name=product),
+        onnx.helper.make_node("Mul", [product, scale], [name], name=name),
     ]
 
 
