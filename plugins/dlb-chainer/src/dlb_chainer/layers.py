@@ -135,8 +135,8 @@ class SelfAttention(chainer.Chain):
             F.transpose(F.reshape(each, (-1, self.steps, self.heads, size)), (0, 2, 1, 3))
             for each in F.split_axis(self.given(rows), 3, axis=1)
         ]
-        # Queries are fewer numbers than scores.
-        scores = F.matmul(queries * (1 / math.sqrt(size)), keys, transb=True)
+        # Scaled queries, though fewer numbers, would be kept for the backward pass beside these.
+        scores = F.matmul(queries, keys, transb=True) * (1 / math.sqrt(size))
         if self.causal:
             above = self.xp.full((self.steps, self.steps), -1e30, scores.dtype)
             scores = scores + self.xp.triu(above, 1)
