@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb import workload as W
 from dlb.conformance.random_models import models
+from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.exported import check_exported
 from dlb.graph.precision import in_precision
@@ -540,6 +541,19 @@ def test_queries_keys_and_values_may_come_of_one_matrix(
         np.testing.assert_array_equal(found.weights[f"mixed.{role}_weight"], whole[:, mine].T)
     # A graph that is cut by Split is the canonical one, operator for operator.
     assert bool(found.rung.detail) == (not cut.startswith("Split"))
+
+
+def test_keys_of_other_steps_are_no_linear_map(tmp_path: Path) -> None:
+    """Places that are taken along another axis than features, as many as there are."""
+    model = one_matrix("Split", "")
+    turned = numpy_helper.from_array(np.array([1, 0, 2, 3]), "turned")
+    model.graph.initializer.append(turned)
+    (cut,) = (each for each in model.graph.node if each.op_type == "Split")
+    cut.output[1] = "k_before"
+    place = list(model.graph.node).index(cut)
+    model.graph.node.insert(place + 1, node("Gather", ["k_before", "turned"], ["k"], axis=1))
+    with pytest.raises(UnsupportedError, match="what three linear maps do not give"):
+        import_file(saved(tmp_path, model))
 
 
 def test_what_is_split_is_sliced(tmp_path: Path) -> None:

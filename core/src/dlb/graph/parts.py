@@ -12,7 +12,7 @@ from dlb.graph.layout import LAYOUT, places_taken
 from dlb.graph.reader import Operation, Reader
 from dlb.graph.trace import attributes_of
 
-__all__ = ["Part", "part_of_linear"]
+__all__ = ["Part", "features_taken", "part_of_linear"]
 
 Array = npt.NDArray[Any]
 
@@ -59,10 +59,27 @@ def part_of_linear(reader: Reader, name: str) -> Part | None:
     for axis, indices in taken.items():
         places = places.take(list(indices), axis)
     places = places.reshape(trace.values[name].shape)
-    count = value.shape[-1]
-    features = np.unique(places % count)
-    # Each once, and of every row, for there are no more of them.
-    if len(np.unique(places)) != places.size or places.size * count != value.size * len(features):
+    found = features_taken(places, value.size, value.shape[-1])
+    if found is None:
         return None
-    in_rows = places // count * len(features) + np.searchsorted(features, places % count)
+    features, in_rows = found
     return Part(reader.found[source], [int(each) for each in features], in_rows)
+
+
+def features_taken(places: Array, size: int, count: int) -> tuple[Array, Array] | None:
+    """Places in rows of so many features, as features taken of every row.
+
+    Args:
+        places: int64 of any shape, positions among ``size`` numbers.
+        count: features of a row.
+
+    Returns:
+        the features, the least first, and in the shape of ``places`` where each lies in the rows of
+        these features; None where they are not each feature once, the same of every row.
+    """
+    rows, along = np.divmod(places, count)
+    features = np.unique(along)
+    # Each once, and as many as rows and features can give.
+    if len(np.unique(places)) != places.size or places.size * count != size * len(features):
+        return None
+    return features, rows * len(features) + np.searchsorted(features, along)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper
 
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import padding_of, places_taken
+from dlb.graph.parts import features_taken
 from dlb.graph.trace import Trace
 from dlb.imported.values import Held, Shape, arranged, axes_of, positions
 from dlb.imported.walk import Made, NotCovered, Walk, called
@@ -54,10 +54,10 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if taken is None:
         raise NotCovered(f"{called(node)}: places that depend on the input")
     given_shape, shown = (walk.trace.values[each].shape for each in (node.input[0], node.output[0]))
-    found = _cut_anyway(walk, node, taken)
+    found = _features_of_rows(walk, node, taken)
     if found is not None:
-        held, cuts, inside = found
-        made, made_shape = _taken(walk, node, held.layer, walk.shape(held), cuts)
+        held, features, inside = found
+        made, made_shape = _taken(walk, node, held.layer, walk.shape(held), {2: features})
         return arranged(made, inside.reshape(shown), made_shape)
     held, order, shape = _whole(walk, node)
     cuts = {
@@ -84,25 +84,27 @@ def _taken(
     return made, shape
 
 
-def _cut_anyway(
+def _features_of_rows(
     walk: Walk, node: onnx.NodeProto, taken: Mapping[int, Sequence[int]]
-) -> tuple[Held, dict[int, Sequence[int]], Array] | None:
-    """What a node takes of a value whose axes are not its layer's, where that is places along those:
-    the layer, the places by axis, and where the node has each number of what is left. Or None."""
+) -> tuple[Held, Sequence[int], Array] | None:
+    """Features that are taken of every row of sequences whose axes the value read has not: rows
+    [N * T, features], or, of what a linear layer makes, heads however they were arranged.
+
+    Returns:
+        the layer, the features, and of each number taken where it lies in [N, T, features taken].
+    """
     held = walk.elementwise(node.input[0])
     shape, places = walk.shape(held), walk.places_of(held)
-    if axes_of(places, shape) is not None:
+    linear = isinstance(walk.made[held.layer].layer, L.Linear)
+    if len(shape) != 3 or not (linear or places.ndim == 2) or axes_of(places, shape) is not None:
         return None
     for axis, indices in taken.items():
         places = places.take(list(indices), axis)
-    along = np.unravel_index(places, shape)
-    kept = [np.unique(each) for each in along]
-    sizes = tuple(len(each) for each in kept)
-    if math.prod(sizes) != places.size or len(np.unique(places)) != places.size:
+    found = features_taken(places, math.prod(shape), shape[2])
+    if found is None or len(found[0]) in (0, shape[2]):
         return None
-    cuts = {axis: _range(each) for axis, each in enumerate(kept) if len(each) < shape[axis]}
-    inside = [np.searchsorted(each, where) for each, where in zip(kept, along)]
-    return held, cuts, np.ravel_multi_index(inside, sizes)
+    features, inside = found
+    return held, _range(features), inside
 
 
 def _range(places: Array) -> Sequence[int]:
@@ -144,10 +146,12 @@ def made_by(walk: Walk, name: str) -> Made:
     whole = walk.made[made.inputs[0]]
     if not isinstance(whole.layer, L.Linear) or made.shape[:-1] != whole.shape[:-1]:
         return made
-    if isinstance(made.layer, L.Gather):
+    if isinstance(made.layer, L.Slice):
+        features = list(places_along(made.layer, whole.shape[1:])[-1])
+    elif made.layer.axis == len(whole.shape) - 1:
         features = list(made.layer.indices)
     else:
-        features = list(places_along(made.layer, whole.shape[1:])[-1])
+        return made
     weights = {role: array[features] for role, array in whole.weights.items()}
     return Made(whole.layer, whole.inputs, weights, made.shape)
 
