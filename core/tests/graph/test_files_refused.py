@@ -327,7 +327,7 @@ def test_weights_beside_the_file_are_read(tmp_path, verify):
 def test_weights_that_are_not_in_their_file(length, offset, tmp_path, verify):
     (tmp_path / "weights.bin").write_bytes(W.tobytes())
     refused(verify(model(), outside("weights.bin", length, offset)), "weight 'w'")
-    refused(verify(model(), outside("none.bin")), "weight 'w'", "not a file")
+    refused(verify(model(), outside("none.bin")), "weight 'w'", "put that file beside")
 
 
 # --- models that read different things ---------------------------------------------------------

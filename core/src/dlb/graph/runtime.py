@@ -120,7 +120,10 @@ def _check_location(tensor: onnx.TensorProto, model: Model) -> None:
                 f"{model}: weight '{tensor.name}' is kept at '{place}', outside the model's folder"
             )
         if not (folder / place).is_file():
-            raise DataError(f"{model}: weight '{tensor.name}' is kept in '{place}', not a file")
+            raise DataError(
+                f"{model}: weight '{tensor.name}' is kept in '{place}', which is not a file in the "
+                "model's folder; put that file beside the model, or export it anew"
+            )
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
