@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper
@@ -54,18 +55,21 @@ def part(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     if taken is None:
         raise NotCovered(f"{called(node)}: places that depend on the input")
     given_shape, shown = (walk.trace.values[each].shape for each in (node.input[0], node.output[0]))
-    found = _features_of_rows(walk, node, taken)
+    found = _of_linear(walk, node, taken)
     if found is not None:
         held, features, inside = found
         made, made_shape = _taken(walk, node, held.layer, walk.shape(held), {2: features})
         return arranged(made, inside.reshape(shown), made_shape)
-    held, order, shape = _whole(walk, node)
+    rows = _rows(walk, node.input[0])
+    held, order, shape = _whole(walk, node) if rows is None else (rows, (0, 2), walk.shape(rows))
     cuts = {
         order[axis]: places
         for axis, places in taken.items()
         if list(places) != list(range(given_shape[axis]))
     }
     made, made_shape = _taken(walk, node, held.layer, shape, cuts)
+    if rows is not None:
+        return arranged(made, positions(made_shape).reshape(shown), made_shape)
     selected = set(cuts) if len(made_shape) < len(shape) else set()
     kept = [axis for axis in order if axis not in selected]
     places = positions(made_shape).transpose([sorted(kept).index(axis) for axis in kept])
@@ -84,11 +88,20 @@ def _taken(
     return made, shape
 
 
-def _features_of_rows(
+def _rows(walk: Walk, name: str) -> Held | None:
+    """The sequences [N, T, features] whose rows [N * T, features] a value is, or None."""
+    held = walk.elementwise(name)
+    shape, places = walk.shape(held), walk.places_of(held)
+    if len(shape) != 3 or places.shape != (shape[0] * shape[1], shape[2]):
+        return None
+    return held if np.array_equal(places, positions(shape).reshape(places.shape)) else None
+
+
+def _of_linear(
     walk: Walk, node: onnx.NodeProto, taken: Mapping[int, Sequence[int]]
 ) -> tuple[Held, Sequence[int], Array] | None:
-    """Features that are taken of every row of sequences whose axes the value read has not: rows
-    [N * T, features], or, of what a linear layer makes, heads however they were arranged.
+    """Features of sequences that a linear layer makes, taken of every row once they were arranged
+    in more axes or others, as heads are.
 
     Returns:
         the layer, the features, and of each number taken where it lies in [N, T, features taken].
@@ -96,7 +109,7 @@ def _features_of_rows(
     held = walk.elementwise(node.input[0])
     shape, places = walk.shape(held), walk.places_of(held)
     linear = isinstance(walk.made[held.layer].layer, L.Linear)
-    if len(shape) != 3 or not (linear or places.ndim == 2) or axes_of(places, shape) is not None:
+    if not linear or len(shape) != 3 or places.ndim == 2 or axes_of(places, shape) is not None:
         return None
     for axis, indices in taken.items():
         places = places.take(list(indices), axis)
