@@ -458,20 +458,13 @@ def one_matrix(cut: str, bias: str) -> onnx.ModelProto:
             node("Reshape", ["qkv", "apart"], ["three"]),
             node("Split", ["three"], ["q", "k", "v"], axis=1),
         ]
-    elif cut == "Split of heads":
-        held["apart"] = np.array([-1, 4, 6, 4])
+    elif cut in ("Split of heads", "Split of each head"):
+        shape, axis = ([-1, 4, 6, 4], 1) if cut == "Split of heads" else ([-1, 4, 2, 12], 3)
+        held["apart"] = np.array(shape)
         parts = [
             node("Reshape", ["qkv", "apart"], ["all"]),
             node("Transpose", ["all"], ["all_heads"], perm=order),
-            node("Split", ["all_heads"], ["q_heads", "k", "v_heads"], axis=1),
-        ]
-        heads = [turned]
-    elif cut == "Split of each head":
-        held["apart"] = np.array([-1, 4, 2, 12])
-        parts = [
-            node("Reshape", ["qkv", "apart"], ["all"]),
-            node("Transpose", ["all"], ["all_heads"], perm=order),
-            node("Split", ["all_heads"], ["q_heads", "k", "v_heads"], axis=3),
+            node("Split", ["all_heads"], ["q_heads", "k", "v_heads"], axis=axis),
         ]
         heads = [turned]
     elif cut == "Gather":
