@@ -191,8 +191,10 @@ def agreement(groups: Sequence[np.ndarray]) -> tuple[str, bool]:
 
 def _compared(name: str, groups: Sequence[np.ndarray]) -> str:
     published = PUBLISHED.get(name)
-    if published is None or not groups:
+    if published is None:
         return "No published figure"
+    if not groups:
+        return "Nothing to compare with the paper"
     every = np.concatenate(list(groups))
     within = ((every >= published.lowest) & (every <= published.highest)).sum()
     return (

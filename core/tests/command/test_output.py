@@ -51,6 +51,8 @@ def test_show(dlb: Dlb) -> None:
     (path,) = dlb.out.glob("*.json")
     assert "proven" in dlb("show", path).out
     assert dlb("show", path, "--json").document["name"] == path.stem
+    for kind, what in (("workload", workload), ("record", path)):
+        assert dlb("show", kind, what).out == dlb("show", what).out
 
 
 def test_export(dlb: Dlb) -> None:

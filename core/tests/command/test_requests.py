@@ -205,6 +205,10 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["show", "nowhere.json"],
         ("nowhere.json", "No such file", "path of a record"),
     ),
+    "show two": (
+        ["show", "lenet5", "resnet-50"],
+        ("one record or one workload", "dlb show --help"),
+    ),
     "fetch": (["data", "fetch", "mnits"], ("'mnits'", "known:")),
     "data path": (["data", "path", "mnits"], ("'mnits'", "known:")),
     "fetch offline": (["data", "fetch", "cifar-10", "--offline"], ("offline", "DLB_DATA_DIR")),

@@ -14,12 +14,18 @@ __all__ = ["show_command"]
 
 
 @click.command("show")
-@click.argument("what", metavar="RECORD|WORKLOAD")
+@click.argument("words", metavar="[record|workload] NAME", nargs=-1, required=True)
 @set_option
 @json_option
-def show_command(what: str, changes: tuple[str, ...], as_json: bool) -> None:
-    """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file)."""
-    if what.endswith(".json"):
+def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool) -> None:
+    """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file).
+
+    Which of the two it is need not be said.
+    """
+    *kind, what = words
+    if kind not in ([], ["record"], ["workload"]):
+        raise click.UsageError("one record or one workload at a time")
+    if kind == ["record"] or (not kind and what.endswith(".json")):
         if changes:
             raise click.UsageError("--set changes a workload, not a record")
         show_record(Path(what), as_json)
