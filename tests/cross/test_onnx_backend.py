@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from onnx.backend.test import BackendTest
 
 import dlb
 from conftest import ADAPTERS
+from dlb.errors import RequestError
 
 #: Covered by layers.
 PASS = {
@@ -59,3 +62,33 @@ def test_what_layers_cover_passes_and_what_they_do_not_is_skipped(
     assert not wrong, "\n".join(text for _, text in wrong)
     assert not covered.skipped
     assert len(others.skipped) == others.testsRun
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_what_float32_rounds_away_is_there_in_float64(
+    adapter: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLB_HOME", str(home))
+    float32 = onnx.TensorProto.FLOAT
+    # Neither 2^30 + 1 nor 2^30 + 1.5 is in float32.
+    weight = np.float32([[2**30], [1], [0.5], [-(2**30)]])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "one",
+            [onnx.helper.make_tensor_value_info("x", float32, (1, 4))],
+            [onnx.helper.make_tensor_value_info("y", float32, (1, 1))],
+            [onnx.numpy_helper.from_array(weight, "w")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 13)],
+        ir_version=10,
+    )
+    backend = dlb.onnx_backend(adapter, threads=1, dtype="float64")
+    (found,) = backend.prepare(model).run([np.ones((1, 4), np.float32)])
+    backend.worker.close()
+    assert found.dtype == np.float32 and found.tolist() == [[1.5]]
+
+
+def test_a_backend_of_another_type_is_refused() -> None:
+    with pytest.raises(RequestError, match="float16"):
+        dlb.onnx_backend(ADAPTERS[0], dtype="float16")

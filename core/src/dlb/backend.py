@@ -47,7 +47,9 @@ class NotOffered(UnsupportedError, unittest.SkipTest):
     """
 
 
-def onnx_backend(adapter: str, *, device: str = "cpu", threads: int | None = None) -> type[Backend]:
+def onnx_backend(
+    adapter: str, *, device: str = "cpu", threads: int | None = None, dtype: str | None = None
+) -> type[Backend]:
     """An adapter as an ``onnx.backend.base.Backend``, for ``onnx.backend.test.BackendTest`` say.
 
     Its process starts with the first model and ends with this one, or with
@@ -57,23 +59,28 @@ def onnx_backend(adapter: str, *, device: str = "cpu", threads: int | None = Non
         adapter: its name.
         device: ``cpu`` or ``cuda``, which is then the only one that is supported.
         threads: of the worker; the cores there are when left out.
+        dtype: ``float32`` or ``float64``, what models compute in; each in the type of its output
+            when left out. Outputs are of their own type either way.
 
     Raises:
-        dlb.errors.RequestError: there is no such adapter.
+        dlb.errors.RequestError: there is no such adapter, or dtype is another.
     """
+    if dtype not in (None, *_PRECISIONS.values()):
+        raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
     (home,) = find_adapters([adapter])
     name = "".join(part.capitalize() for part in adapter.replace("_", "-").split("-"))
-    worker = _Worker(home, device, available_cores() if threads is None else threads)
+    worker = _Worker(home, device, available_cores() if threads is None else threads, dtype)
     return type(f"{name}Backend", (_AdapterBackend,), {"worker": worker})
 
 
 class _Worker:
     """The process of a backend, started when it is needed, and again when it has failed."""
 
-    def __init__(self, home: Home, device: str, threads: int) -> None:
+    def __init__(self, home: Home, device: str, threads: int, dtype: str | None) -> None:
         self.home = home
         self.device = device
         self.threads = threads
+        self.dtype = dtype
         self._group: Group | None = None
         self._open = ExitStack()
         self._unused: list[RemoteModel] = []
@@ -222,7 +229,8 @@ class _Prepared(BackendRep):
                 raise NotOffered(
                     f"output '{output.name}' is {called}; models compute in float32 or float64"
                 )
-        self.dtype = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
+        self.told = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
+        self.dtype = worker.dtype or self.told
         self._read: tuple[bytes, Imported] | None = None
         self._built: RemoteModel | None = None
         sizes = [dim.dim_value for dim in self.inputs[0].type.tensor_type.shape.dim]
@@ -248,7 +256,7 @@ class _Prepared(BackendRep):
         if arrangement.after is not None:
             name = arrangement.after.graph.input[0].name
             (value,) = evaluate(arrangement.after, {name: value}).values()
-        return (value.astype(self.dtype),)
+        return (value.astype(self.told),)
 
     def _imported(self, given: Sequence[Array]) -> Imported:
         """What the model is with inputs of these sizes, all but the first bound.
