@@ -260,7 +260,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         crops=visits.crops,
         test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
         test_labels=test.labels[tested],
-        reference=Reference(workload.model, proven, inputs, labels, masks),
+        reference=Reference(workload.model, proven, inputs, labels, masks, workload.loss),
         without_dropout=Reference(without_dropout(workload.model), proven, inputs, labels),
         seeded=Reference(workload.model, weights, inputs, labels),
         practice=practice,

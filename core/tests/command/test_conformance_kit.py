@@ -139,6 +139,32 @@ def test_an_adapter_that_raises_while_models_are_collected_fails(run_pytest: Pyt
     assert run_pytest(*words).returncode == 0
 
 
+#: The example's adapter, were it to train by a loss of its own.
+PLAIN_LOSS = """
+from dataclasses import replace
+
+import msgspec
+from dlb import hookimpl, workload
+from dlb_example import plugin
+from dlb_example.plugin import *  # noqa: F403
+
+@hookimpl
+def dlb_build_model(framework, request):
+    plain = msgspec.structs.replace(request.workload, loss=workload.SoftmaxCrossEntropy())
+    return plugin.dlb_build_model(framework, replace(request, workload=plain))
+"""
+
+
+def test_an_adapter_that_does_not_smooth_labels_fails(run_pytest: Pytest, tmp_path: Path) -> None:
+    (tmp_path / "plain_loss.py").write_text(PLAIN_LOSS)
+    words = ("--pyargs", "dlb.conformance.test_losses")
+    ended = run_pytest(*words, "--adapter-plugin", "plain_loss")
+    assert ended.returncode == 1
+    passed, failed, *_ = table(ended)["other tests"]
+    assert passed == 0 and failed > 0, ended.stdout
+    assert run_pytest(*words, "--adapter", "example").returncode == 0
+
+
 # --- models that the adapter's author wrote -----------------------------------------------------
 
 #: What an adapter may get wrong of somebody's model, in a subclass of the example's.

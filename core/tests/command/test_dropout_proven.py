@@ -94,6 +94,14 @@ def test_an_older_adapter_is_not_given_tied_weights(dlb: Dlb) -> None:
     assert "before 1.4, which does not tie weights: layer 'logits' is tied to 'table'" in ended.err
 
 
+def test_an_older_adapter_is_not_given_smoothed_labels(dlb: Dlb) -> None:
+    words = ("--set", "loss.label_smoothing=0.1", "--on", "faulty", "--json")
+    ended = dlb.run(*words, fault="older-contract")
+    assert ended.status == 1, ended.out
+    assert "before 1.4, which does not smooth labels" in ended.err
+    assert dlb.run(*words).status == 0
+
+
 def test_an_older_adapter_is_proven_where_there_is_no_dropout(dlb: Dlb) -> None:
     ended = dlb.run("--on", "faulty", "--json", fault="older-contract")
     assert ended.status == 0, ended.err

@@ -114,6 +114,12 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
         changed("[model]", '[loss]\ntype = "mse"\n[model]'),
         ("mse", "known: softmax_cross_entropy"),
     ),
+    "all smoothed": (
+        changed(
+            "[model]", '[loss]\ntype = "softmax_cross_entropy"\nlabel_smoothing = 1.0\n[model]'
+        ),
+        ("label_smoothing = 1.0", "below 1"),
+    ),
     "unknown key": (changed("epochs = 1", "epoch = 1"), ("epoch", "can have title, ")),
     "wrong type": (changed("out_features = 32", 'out_features = "32"'), ("out_features",)),
     "unknown input": (

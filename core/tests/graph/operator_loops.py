@@ -105,10 +105,14 @@ def lstm(x, w, r, b):
     return y
 
 
-def cross_entropy(scores, labels):
-    """scores [..., classes], labels [...]: minus the mean log-softmax at the labels."""
+def cross_entropy(scores, labels, smoothing=0.0):
+    """scores [..., classes], labels [...]: minus the mean log-softmax at the labels, each of which
+    a class has a share of."""
     losses = []
     for row, label in zip(scores.reshape(-1, scores.shape[-1]), labels.ravel()):
         top = max(row)
-        losses.append(top + math.log(math.fsum(math.exp(z - top) for z in row)) - row[label])
-    return math.fsum(losses) / len(losses)
+        total = top + math.log(math.fsum(math.exp(z - top) for z in row))
+        for z in row:
+            losses.append(smoothing / len(row) * (total - z))
+        losses.append((1 - smoothing) * (total - row[label]))
+    return math.fsum(losses) / labels.size

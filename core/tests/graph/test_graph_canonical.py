@@ -34,6 +34,7 @@ from dlb.workload import (
     Select,
     Sigmoid,
     Slice,
+    SoftmaxCrossEntropy,
     Transpose,
     infer_shapes,
     layer_types,
@@ -131,9 +132,11 @@ def test_onnx_infers_the_shapes_that_dlb_does(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_loss_graph_is_valid(name):
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_graph_is_valid(name, smoothing):
     model = ALL[name]
-    graph = loss_graph(model, initial_weights(model, 0), training=True)
+    by = SoftmaxCrossEntropy(label_smoothing=smoothing)
+    graph = loss_graph(model, initial_weights(model, 0), training=True, loss=by)
     onnx.checker.check_model(graph, full_check=True)
     labels = np.zeros((3, *infer_shapes(model)[model.nodes[-1].name][:-1]), np.int64)
     found = evaluate(graph, {**given(model), "labels": labels})

@@ -26,6 +26,7 @@ from dlb.workload import (
     Model,
     Node,
     Sigmoid,
+    SoftmaxCrossEntropy,
     infer_shapes,
     parameter_shapes,
 )
@@ -166,14 +167,15 @@ def test_sigmoid_of_large_numbers_neither_overflows_nor_warns(recwarn):
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7)])
 @pytest.mark.parametrize("spread", [1.0, 1e3])
-def test_loss(shape, spread):
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_loss(shape, spread, smoothing):
     """A spread of 1000 underflows a softmax, and must not make the loss infinite."""
     model = single(Linear(out_features=5), shape)
     x, w = drawn(model, batch=4)
     w["layer.weight"] *= spread
     labels = np.random.default_rng(1).integers(0, 5, size=(4, *shape[:-1]))
-    graph = loss_graph(model, w)
+    graph = loss_graph(model, w, loss=SoftmaxCrossEntropy(label_smoothing=smoothing))
     found = evaluate(graph, {"input": x, "labels": labels})
     assert list(found) == ["loss", "layer"] and found["loss"].shape == ()
-    expected = loops.cross_entropy(found["layer"], labels)
+    expected = loops.cross_entropy(found["layer"], labels, smoothing)
     assert np.isclose(found["loss"], expected, rtol=1e-13, atol=0)

@@ -8,22 +8,27 @@ import pytest
 from dlb.proof.reference import loss_difference
 
 
-def loss(logits: np.ndarray, labels: np.ndarray) -> np.longdouble:
+def loss(logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> np.longdouble:
     """Softmax cross-entropy as it is defined, in extended precision."""
     wide = logits.astype(np.longdouble)
     logs = np.log(np.exp(wide - wide.max(-1, keepdims=True)).sum(-1)) + wide.max(-1)
-    return (logs - np.take_along_axis(wide, labels[..., None], -1)[..., 0]).mean()
+    hit = np.take_along_axis(wide, labels[..., None], -1)[..., 0]
+    return (logs - (1 - smoothing) * hit - smoothing * wide.mean(-1)).mean()
 
 
 @pytest.mark.parametrize("shape", [(5, 10), (3, 4, 7)])
 @pytest.mark.parametrize("apart", [1.0, 1e-3, 1e-6])
-def test_it_is_the_difference_of_the_losses(shape: tuple[int, ...], apart: float) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_it_is_the_difference_of_the_losses(
+    shape: tuple[int, ...], apart: float, smoothing: float
+) -> None:
     generator = np.random.default_rng(7)
     one = generator.standard_normal(shape)
     other = one + apart * generator.standard_normal(shape)
     labels = generator.integers(0, shape[-1], shape[:-1])
-    expected = float(loss(one, labels) - loss(other, labels))
-    assert loss_difference(one, other, labels) == pytest.approx(expected, rel=1e-9)
+    expected = float(loss(one, labels, smoothing) - loss(other, labels, smoothing))
+    found = loss_difference(one, other, labels, smoothing)
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_small_logits_keep_their_digits() -> None:

@@ -119,7 +119,8 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     )
     augmented = f", {read.data.augmentation}" if read.data.augmentation != Augmentation() else ""
     click.echo(
-        f"data {read.data.name}{augmented}; batch size {read.batch_size}; {read.optimizer}; {read.schedule}"
+        f"data {read.data.name}{augmented}; batch size {read.batch_size}; {read.loss}; "
+        f"{read.optimizer}; {read.schedule}"
     )
     if read.source:
         click.echo(f"source: {read.source}")

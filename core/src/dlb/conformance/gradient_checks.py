@@ -29,6 +29,7 @@ def assert_gradients(
     dtype: str = "float64",
     seed: int = 2,
     masks: Arrays | None = None,
+    by: W.Loss | None = None,
 ) -> None:
     """Each gradient, dotted with a random direction, is the slope of the loss along it.
 
@@ -36,7 +37,7 @@ def assert_gradients(
     anywhere in it shows, and by as much as its own size.
     """
     random = np.random.default_rng(seed)
-    loss = truth.Loss(model, weights, inputs, labels, masks or {})
+    loss = truth.Loss(model, weights, inputs, labels, masks or {}, by or W.SoftmaxCrossEntropy())
     gradients = dict(found.parameters)
     if found.inputs is not None:
         gradients[model.input.name] = found.inputs

@@ -42,6 +42,7 @@ def workload(
     batch_size: int = BATCH,
     optimizer: W.Optimizer = PLAIN,
     schedule: W.Schedule | None = None,
+    loss: W.Loss | None = None,
 ) -> W.Workload:
     """A workload around a model; the name of its data plays no part here."""
     return W.Workload(
@@ -50,6 +51,7 @@ def workload(
         data=W.Data(name="made-up"),
         optimizer=optimizer,
         schedule=schedule or W.Constant(),
+        loss=loss or W.SoftmaxCrossEntropy(),
         model=model,
     )
 
@@ -85,12 +87,15 @@ class Adapter:
         batch_size: int = BATCH,
         optimizer: W.Optimizer = PLAIN,
         schedule: W.Schedule | None = None,
+        loss: W.Loss | None = None,
         variant: Mapping[str, str] | None = None,
         masks: Arrays | None = None,
     ) -> TrainableModel:
         """A model that is ready to train, at the optimizer's learning rate."""
         request = BuildRequest(
-            workload=workload(model, batch_size=batch_size, optimizer=optimizer, schedule=schedule),
+            workload=workload(
+                model, batch_size=batch_size, optimizer=optimizer, schedule=schedule, loss=loss
+            ),
             weights=weights,
             dtype=dtype,  # type: ignore[arg-type]
             device="cpu",
@@ -147,6 +152,7 @@ class Adapter:
         model: W.Model | None = None,
         dtype: str | None = None,
         optimizer: W.Optimizer | None = None,
+        loss: W.Loss | None = None,
     ) -> None:
         """Skip the running test where the adapter says that it does not have what it takes."""
         for node in model.nodes if model else ():
@@ -164,6 +170,10 @@ class Adapter:
         if optimizer and optimizer.clip_norm and tuple(self.described.contract) < (1, 3):
             pytest.skip(
                 f"adapter '{self.name}' is made for a contract before 1.3, without clipping"
+            )
+        if loss and loss.label_smoothing and tuple(self.described.contract) < (1, 4):
+            pytest.skip(
+                f"adapter '{self.name}' is made for a contract before 1.4, without smoothed labels"
             )
 
 

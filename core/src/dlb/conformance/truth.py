@@ -18,6 +18,7 @@ _LOSS_ROUNDING = 4 * np.finfo(np.float64).eps
 #: step; a kink of a ReLU or a maximum is less likely to lie within a short one.
 _STEPS = (3e-3, 3e-4, 3e-5, 3e-6)
 _NO_MASKS: Arrays = {}
+_PLAIN = W.SoftmaxCrossEntropy()
 
 
 def values(
@@ -44,9 +45,10 @@ def loss(
     inputs: np.ndarray,
     labels: np.ndarray,
     masks: Arrays = _NO_MASKS,
+    by: W.Loss = _PLAIN,
 ) -> float:
     """The mean loss of a batch in training mode."""
-    return Loss(model, weights, inputs, labels, masks).at({})
+    return Loss(model, weights, inputs, labels, masks, by).at({})
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,9 @@ class Loss:
         inputs: np.ndarray,
         labels: np.ndarray,
         masks: Arrays = _NO_MASKS,
+        by: W.Loss = _PLAIN,
     ) -> None:
-        graph = loss_graph(model, weights, dtype="float64", training=True, masks=masks)
+        graph = loss_graph(model, weights, dtype="float64", training=True, masks=masks, loss=by)
         self._evaluator = Evaluator(graph)
         self._fixed = {model.input.name: inputs, LABELS: labels}
         self._start = {

@@ -13,6 +13,7 @@ The graph is of opset 17 and IR version 8, so that ONNX 1.13 and everything late
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from dlb.errors import WorkloadError
 from dlb.graph.layer_nodes import Pieces, add_layer
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
+from dlb.workload.training import Loss, SoftmaxCrossEntropy
 
 __all__ = [
     "GIVEN",
@@ -47,6 +49,7 @@ Precision = Literal["float32", "float64"]
 Outputs = Literal["logits", "layers"]
 Masks = Mapping[str, npt.NDArray[Any]]
 _NO_MASKS: Masks = {}
+_PLAIN = SoftmaxCrossEntropy()
 _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 
 
@@ -131,8 +134,10 @@ def loss_graph(
     outputs: Outputs = "logits",
     training: bool = False,
     masks: Masks = _NO_MASKS,
+    loss: Loss = _PLAIN,
 ) -> onnx.ModelProto:
-    """The canonical graph followed by the loss, ONNX SoftmaxCrossEntropyLoss averaged.
+    """The canonical graph followed by the loss, ONNX SoftmaxCrossEntropyLoss averaged, smoothed
+    where ``loss`` is.
 
     Beside the model's input it reads ``labels``, int64 [batch] for logits [batch, classes] and
     [batch, T] for logits [batch, T, classes]. Its first output is ``loss``, a scalar; those of
@@ -157,13 +162,32 @@ def loss_graph(
     scores = last
     if len(shapes[last]) == 2:
         scores = pieces.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
-    pieces.node("SoftmaxCrossEntropyLoss", [scores, LABELS], LOSS, reduction="mean")
+    _add_loss(pieces, scores, loss.label_smoothing)
     labels = helper.make_tensor_value_info(LABELS, TensorProto.INT64, ["batch", *shapes[last][:-1]])
-    loss = helper.make_tensor_value_info(LOSS, element, [])
+    lost = helper.make_tensor_value_info(LOSS, element, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
     values = [_value(name, shapes[name], element) for name in names]
     given = [_input(model, element), labels, *_asked(model, weights, element)]
-    return _model(pieces, given, [loss, *values, *_running(pieces, element)])
+    return _model(pieces, given, [lost, *values, *_running(pieces, element)])
+
+
+def _add_loss(pieces: Pieces, scores: str, smoothing: float) -> None:
+    operator = partial(
+        pieces.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction="mean", name=LOSS
+    )
+    if not smoothing:
+        operator(LOSS)
+        return
+    hit, logarithm = f"{LOSS}/hit", f"{LOSS}/log_softmax"
+    operator([hit, logarithm])
+    mean = pieces.node("ReduceMean", [logarithm], f"{LOSS}/mean", keepdims=0)
+    shares = [
+        pieces.node(
+            "Mul", [value, pieces.initializer(f"{value}/share", np.array(share))], f"{value}/part"
+        )
+        for value, share in ((hit, 1 - smoothing), (mean, smoothing))
+    ]
+    pieces.node("Sub", shares, LOSS, name=f"{LOSS}/smoothed")
 
 
 def _build(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dlb.errors import DataError
 from dlb.proof.distance import norm, pieces, relative_l2
 from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_GATE
-from dlb.workload import Model, state_names
+from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
 
 if TYPE_CHECKING:
     from dlb.graph.evaluate import Evaluator
@@ -24,6 +24,7 @@ __all__ = ["Reference", "Slope", "loss_difference"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
+_PLAIN = SoftmaxCrossEntropy()
 #: Relative steps of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
 #: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
 #: and 1e-9 err by 1e-3 (across a kink), 4e-9, 5e-8 and 6e-7 of a typical slope. The second is taken
@@ -73,6 +74,7 @@ class Reference:
         labels: int64 [batch] or [batch, T].
         masks: what dropout multiplies by in training, [rows, ...] by layer name; a batch takes as
             many of the first rows as it has samples. Without one, dropout is the identity.
+        loss: what slopes are of.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class Reference:
         inputs: Array,
         labels: Array,
         masks: Mapping[str, Array] | None = None,
+        loss: Loss = _PLAIN,
     ) -> None:
         self.model = model
+        self.loss = loss
         self.weights = weights
         self.inputs = inputs
         self.labels = labels
@@ -263,7 +267,8 @@ class Reference:
             last = self.model.nodes[-1].name
             ends.append(self._loss().run({**base, **moved}, [last])[last])
         rounded = LOGIT_ROUNDINGS * float(np.spacing(np.abs(ends[0]).max()))
-        return loss_difference(ends[0], ends[1], self.labels) / (2 * step), rounded / (2 * step)
+        apart = loss_difference(ends[0], ends[1], self.labels, self.loss.label_smoothing)
+        return apart / (2 * step), rounded / (2 * step)
 
     def _loss(self) -> Evaluator:
         return self._once("loss", self._make_loss)
@@ -273,22 +278,31 @@ class Reference:
         from dlb.graph.evaluate import Evaluator
 
         masks = self._masks(self.inputs)
-        return Evaluator(loss_graph(self.model, None, dtype="float64", training=True, masks=masks))
+        graph = loss_graph(
+            self.model, None, dtype="float64", training=True, masks=masks, loss=self.loss
+        )
+        return Evaluator(graph)
 
 
-def loss_difference(logits: Array, others: Array, labels: Array) -> float:
+def loss_difference(
+    logits: Array, others: Array, labels: Array, label_smoothing: float = 0.0
+) -> float:
     """The softmax cross-entropy of ``logits`` less that of ``others``, averaged as the loss is.
 
     To subtract two losses leaves the digits that log-sum-exp rounds away, which is most of them
     where logits are small beside their logarithm. With p the softmax of ``others`` and d what
-    ``logits`` are apart from them, it is ``log(1 + sum(p * (exp(d) - 1))) - d[label]``.
+    ``logits`` are apart from them, it is ``log(1 + sum(p * (exp(d) - 1))) - d[label]``, or less
+    ``(1 - s) * d[label] + s * mean(d)`` of labels smoothed by s.
 
     Args:
         logits, others: float64 [..., classes].
         labels: int64 [...].
+        label_smoothing: the loss's.
     """
     apart = logits - others
     shifted = np.exp(others - others.max(axis=-1, keepdims=True))
     shares = shifted / shifted.sum(axis=-1, keepdims=True)
     moved = np.log1p((shares * np.expm1(apart)).sum(axis=-1))
-    return float((moved - np.take_along_axis(apart, labels[..., None], -1)[..., 0]).mean())
+    hit = np.take_along_axis(apart, labels[..., None], -1)[..., 0]
+    shared = apart.mean(axis=-1)
+    return float((moved - (1 - label_smoothing) * hit - label_smoothing * shared).mean())

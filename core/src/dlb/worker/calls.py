@@ -158,6 +158,11 @@ class Calls:
                 f"adapter '{self.framework}' is made for a contract before 1.3, which does not clip "
                 "gradients: optimizer.clip_norm must be 0"
             )
+        if read.loss.label_smoothing and tuple(described.contract) < (1, 4):
+            raise UnsupportedError(
+                f"adapter '{self.framework}' is made for a contract before 1.4, which does not smooth "
+                "labels: loss.label_smoothing must be 0"
+            )
         tied = [node for node in read.model.nodes if tied_to(node)]
         if tied and tuple(described.contract) < (1, 4):
             raise UnsupportedError(

@@ -101,6 +101,11 @@ def check(workload: Workload, where: str) -> Workload:
         rate = workload.optimizer.learning_rate
         if not 0 < rate < math.inf:
             raise WorkloadError(f"optimizer.learning_rate = {rate} must be above 0 and finite")
+        smoothing = workload.loss.label_smoothing
+        if not 0 <= smoothing < 1:
+            raise WorkloadError(
+                f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
+            )
         clip = workload.optimizer.clip_norm
         if not 0 <= clip < math.inf:
             raise WorkloadError(

@@ -28,11 +28,17 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Base: immutable, compared by value, unknown fields refused."""
 
 
-class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", frozen=True):
+class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
     """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
 
-    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``.
+    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 the
+    label of K classes has a share of ``1 - s + s / K``, and each other ``s / K`` (Szegedy et al.,
+    arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
+
+        -(1 - s) * log_softmax[label] - s * mean(log_softmax)
     """
+
+    label_smoothing: float = 0.0
 
 
 Loss = SoftmaxCrossEntropy

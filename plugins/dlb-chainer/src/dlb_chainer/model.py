@@ -162,7 +162,9 @@ class ChainerModel(TrainableModel):
         if real:
             given = Variable(given)
         with chainer.using_config("in_recomputing", True):
-            loss = mean_loss(self.network(given), self.device.send(labels.astype(np.int32)))
+            loss = mean_loss(
+                self.network(given), self.device.send(labels.astype(np.int32)), self.workload.loss
+            )
         self.network.cleargrads()
         loss.backward()
         found = Gradients(
@@ -180,7 +182,7 @@ class ChainerModel(TrainableModel):
         set_learning_rate(self.optimizer, self.network, learning_rate)
 
     def train_step(self, inputs: Any, labels: Any) -> Any:
-        loss = mean_loss(self.network(inputs), labels)
+        loss = mean_loss(self.network(inputs), labels, self.workload.loss)
         self.network.cleargrads()
         loss.backward()
         self.optimizer.update()
@@ -200,11 +202,16 @@ class ChainerModel(TrainableModel):
         return {n: pair for n, pair in native.items() if isinstance(pair[0], chainer.Parameter)}
 
 
-def mean_loss(logits: Variable, labels: Any) -> Variable:
+def mean_loss(logits: Variable, labels: Any, loss: W.Loss) -> Variable:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     if logits.ndim > 2:
         logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
-    return F.softmax_cross_entropy(logits, labels)
+    smoothing = loss.label_smoothing
+    if not smoothing:
+        return F.softmax_cross_entropy(logits, labels)
+    logarithm = F.log_softmax(logits)
+    hit = F.mean(F.select_item(logarithm, labels))
+    return -((1 - smoothing) * hit + smoothing * F.mean(logarithm))
 
 
 def _array(native: Any) -> Any:

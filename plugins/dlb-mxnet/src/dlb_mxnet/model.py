@@ -55,6 +55,20 @@ class Network(HybridBlock):
         return values
 
 
+class SmoothedLoss(gluon.HybridBlock):
+    """Softmax cross-entropy of smoothed labels, one number a sample as gluon's own."""
+
+    def __init__(self, smoothing: float) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def hybrid_forward(self, F: Any, logits: Any, labels: Any) -> Any:
+        logarithm = F.log_softmax(logits, axis=-1)
+        hit = F.pick(logarithm, labels, axis=-1) * (1 - self.smoothing)
+        shared = F.mean(logarithm, axis=-1) * self.smoothing
+        return -F.mean(hit + shared, axis=0, exclude=True)
+
+
 class MeanLoss:
     """The loss of a step, which waits for the device when it is read."""
 
@@ -76,7 +90,8 @@ class MXNetModel(TrainableModel):
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
-        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        smoothing = request.workload.loss.label_smoothing
+        self.loss = SmoothedLoss(smoothing) if smoothing else gluon.loss.SoftmaxCrossEntropyLoss()
         if compile == "hybrid":
             for block in (self.network, self.loss):
                 block.hybridize(static_alloc=True, static_shape=True)

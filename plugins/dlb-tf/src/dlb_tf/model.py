@@ -183,7 +183,7 @@ class TFModel(TrainableModel):
         """Loss, gradients by name, and of the inputs unless they are integers."""
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            loss = mean_loss(self.network.model(inputs, training=True), labels)
+            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
         of = [inputs] if inputs.dtype.is_floating else []
         variables = {name: variable.value for name, variable in self.trained.items()}
         parameters, found = tape.gradient(loss, (variables, of))
@@ -208,7 +208,7 @@ class TFModel(TrainableModel):
         workers = self.strategy.num_replicas_in_sync
         variables = list(self.trained.values())
         with tf.GradientTape() as tape:
-            loss = mean_loss(self.network.model(inputs, training=True), labels)
+            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
             share = loss / workers if workers > 1 else loss
         gradients = tape.gradient(share, [variable.value for variable in variables])
         if self.workload.optimizer.clip_norm:
@@ -248,9 +248,14 @@ class TFModel(TrainableModel):
         return [(variable, variable.numpy()) for variable in moved]
 
 
-def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: W.Loss) -> tf.Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    smoothing, classes = loss.label_smoothing, logits.shape[-1]
+    if not smoothing:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    other = smoothing / classes
+    shares = tf.one_hot(labels, classes, 1 - smoothing + other, other, dtype=logits.dtype)
+    return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(shares, logits))
 
 
 #: Variables of models that were dropped, whose memory is still to be given back.

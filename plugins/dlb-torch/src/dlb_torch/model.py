@@ -148,7 +148,9 @@ class TorchModel(TrainableModel):
             given.requires_grad_()
         wanted = {n: (t, p) for n, (t, p) in self.places.items() if t.requires_grad}
         self.network.train()
-        loss = mean_loss(self.run(given), torch.from_numpy(labels).to(self.device))
+        loss = mean_loss(
+            self.run(given), torch.from_numpy(labels).to(self.device), self.workload.loss
+        )
         sources = [tensor for tensor, _ in wanted.values()]
         found = torch.autograd.grad(loss, sources + ([given] if given.requires_grad else []))
         with torch.no_grad():
@@ -169,7 +171,7 @@ class TorchModel(TrainableModel):
             group["lr"] = learning_rate
 
     def train_step(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        loss = mean_loss(self.module(inputs), labels)
+        loss = mean_loss(self.module(inputs), labels, self.workload.loss)
         self.optimizer.zero_grad()
         loss.backward()
         if self.workload.optimizer.clip_norm:
@@ -190,9 +192,11 @@ class TorchModel(TrainableModel):
         return [(tensor, tensor.clone()) for tensor in self.network.buffers()]
 
 
-def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(logits: Tensor, labels: Tensor, loss: W.Loss) -> Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+    return F.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), label_smoothing=loss.label_smoothing
+    )
 
 
 def clip(network: nn.Module, limit: float) -> None:

@@ -187,12 +187,13 @@ class ExampleModel(TrainableModel):
         values = self.run(inputs, factors)
         last = values[self.nodes[-1].name]
         logits, labels = last.reshape(-1, last.shape[-1]), labels.ravel()
-        rows = np.arange(len(labels))
+        smoothing, classes = self.workload.loss.label_smoothing, logits.shape[1]
+        shares = np.full_like(logits, smoothing / classes)
+        shares[np.arange(len(labels)), labels] += 1 - smoothing
         shifted = logits - logits.max(axis=1, keepdims=True)
         total = np.exp(shifted).sum(axis=1, keepdims=True)
-        loss = np.mean(np.log(total[:, 0]) - shifted[rows, labels])
-        down = np.exp(shifted) / total
-        down[rows, labels] -= 1
+        loss = np.mean(np.log(total[:, 0]) - (shares * shifted).sum(axis=1))
+        down = np.exp(shifted) / total - shares
         down /= np.asarray(len(labels), self.dtype)
         coming = {self.nodes[-1].name: down.reshape(last.shape)}
         found: Arrays = {}
