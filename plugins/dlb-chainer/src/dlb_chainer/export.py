@@ -39,7 +39,13 @@ def export(model: TrainableModel, path: Path) -> str:
     described = model.workload.model.input
     kind = model.dtype if described.kind == "real" else np.int64
     sample = model.device.send(np.zeros((model.batch_size, *described.shape), kind))
-    with warnings.catch_warnings(), _sequences_as_one(), _Kept(), _aside() as weights:
+    with (
+        warnings.catch_warnings(),
+        _sequences_as_one(),
+        _without_values(),
+        _Kept(),
+        _aside() as weights,
+    ):
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -84,6 +90,28 @@ def _sequences_as_one() -> Iterator[None]:
         yield
     finally:
         layers.lstm_sequence = own
+
+
+@contextmanager
+def _without_values() -> Iterator[None]:
+    """While exporting, what functions return takes the memory of one number.
+
+    The exporter follows a pass and keeps all of it, of which it reads shapes and types alone.
+    """
+    own = chainer.FunctionNode.apply
+
+    def apply(function: chainer.FunctionNode, inputs: Any) -> Any:
+        returned = own(function, inputs)
+        for variable in returned:
+            one = variable.array[(slice(1),) * variable.ndim].copy()
+            variable.array = variable.xp.broadcast_to(one, variable.shape)
+        return returned
+
+    chainer.FunctionNode.apply = apply
+    try:
+        yield
+    finally:
+        chainer.FunctionNode.apply = own
 
 
 @contextmanager
