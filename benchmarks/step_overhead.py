@@ -70,6 +70,9 @@ LIMIT = 1.02
 ALIKE, ALIKE_STEPS = 1e-4, 3
 #: Batches that there are samples for.
 BATCHES = 8
+#: Steps whose batches an adapter is asked for at once, as a run asks for those of all its steps: to
+#: bring the samples to the framework is no part of a step, and the caches are cold after it.
+AHEAD = 2000
 SEED = 0
 
 
@@ -244,10 +247,10 @@ class _Fit:
 
 
 def _orders(workload: Workload) -> Iterator[np.ndarray]:
-    """Epochs of batches of sample numbers, without an end."""
+    """The batches of AHEAD steps as sample numbers, int64 [AHEAD, N], without an end."""
+    count = BATCHES * workload.batch_size
     for seed in itertools.count(SEED):
-        count = BATCHES * workload.batch_size
-        yield sample_order(count, workload.batch_size, BATCHES, seed)
+        yield sample_order(count, workload.batch_size, AHEAD, seed)
 
 
 def _samples(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
