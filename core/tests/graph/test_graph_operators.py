@@ -8,6 +8,7 @@ import operator_loops as loops
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from packaging.version import Version
 
 from dlb.errors import ShapeError, WorkloadError
@@ -114,6 +115,19 @@ def test_average_pool(shape, kernel, stride, pads, ceil, include):
     wrong = ceil and include and Version(onnxruntime.__version__) < Version("1.31")
     expected = loops.pool(x, kernel, stride, pads, ceil, True, include)
     both(model, expected, x, w, runtime=not wrong)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (2, 3, 4, 5, 2)])
+def test_the_largest_of_each_channel(shape):
+    given, shown = (
+        helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in "xy"
+    )
+    node = helper.make_node("GlobalMaxPool", ["x"], ["y"])
+    x = np.random.default_rng(0).standard_normal(shape)
+    graph = helper.make_model(helper.make_graph([node], "one", [given], [shown]))
+    found = evaluate(graph, {"x": x})["y"]
+    assert found.ravel().tolist() == [max(each.ravel()) for sample in x for each in sample]
+    assert found.shape == (2, 3, *(1,) * (len(shape) - 2))
 
 
 @often

@@ -362,6 +362,40 @@ WRITTEN = {
         ),
         ["max_pool", "average_pool", *TAIL],
     ),
+    "the largest of each channel": (
+        before_head(
+            [conv(), node("GlobalMaxPool", ["c"], ["h"])],
+            CONV,
+            4,
+        ),
+        ["conv", "max_pool", *TAIL],
+    ),
+    "a class token before a sequence": (
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["m"]),
+                node("Shape", ["x"], ["sizes"]),
+                node("Gather", ["sizes", "zero"], ["batch"]),
+                node("Concat", ["batch", "rest"], ["shape"], axis=0),
+                node("Expand", ["token", "shape"], ["tokens"]),
+                node("Concat", ["tokens", "m"], ["j"], axis=1),
+                node("Add", ["j", "table"], ["t"]),
+                node("Gather", ["t", "first"], ["f"], axis=1),
+                node("MatMul", ["f", "v"], ["y"]),
+            ],
+            {
+                "w": real(6, 5),
+                "zero": np.array([0]),
+                "rest": np.array([1, 5]),
+                "token": real(1, 1, 5),
+                "table": real(1, 5, 5),
+                "first": np.array(0),
+                "v": real(5, 3),
+            },
+            ("N", 4, 6),
+        ),
+        ["linear", "pad", "position_embedding", "select", "linear"],
+    ),
     "a mean of each window that is scaled by how much of it counts": (
         before_head(
             [

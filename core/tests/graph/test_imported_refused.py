@@ -61,6 +61,43 @@ REFUSED = {
         after_conv("LeakyRelu"),
         "node 'culprit' (LeakyRelu): no layer of dlb is this operator",
     ),
+    "the first of several": (
+        before_head(
+            [
+                conv(),
+                node("LeakyRelu", ["c"], ["l"], name="culprit"),
+                node("Erf", ["l"], ["e"]),
+                node("Div", ["e", "l"], ["h"]),
+            ],
+            CONV,
+            120,
+        ),
+        "node 'culprit' (LeakyRelu): no layer of dlb is this operator",
+    ),
+    "a constant step that no table is added to": (
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["m"]),
+                node("Concat", ["m", "token"], ["h"], name="culprit", axis=1),
+                node("MatMul", ["h", "v"], ["y"]),
+            ],
+            {"w": real(6, 5), "token": np.zeros((2, 1, 5), np.float32), "v": real(5, 3)},
+            (2, 4, 6),
+            rank=3,
+        ),
+        "'culprit' (Concat): joins constants to a sequence",
+    ),
+    "constant features": (
+        graph(
+            [
+                node("Concat", ["x", "more"], ["h"], name="culprit", axis=1),
+                node("MatMul", ["h", "v"], ["y"]),
+            ],
+            {"more": real(2, 3), "v": real(9, 3)},
+            (2, 6),
+        ),
+        "node 'culprit' (Concat): joins constants to a value",
+    ),
     "bounds": (
         after_conv("Clip", "zero", "six", held={"zero": np.float32(0), "six": np.float32(6)}),
         "node 'culprit' (Clip): bounds 0 and 6",

@@ -88,6 +88,15 @@ def _global_average(
     return reader.make(node, kind, {"of": math.prod(shape[axis] for axis in over)})
 
 
+def _global_max(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation:
+    """A MaxPool with one window."""
+    whole = list(reader.trace.values[node.input[0]].shape[2:])
+    made = pool(reader, node, {"kernel_shape": whole, "strides": whole}, place, output)
+    return replace(made, kind="MaxPool")
+
+
 def _lrn(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation:
@@ -449,6 +458,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Clip", "Max"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
+    "GlobalMaxPool": _global_max,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,

@@ -11,6 +11,8 @@ MaxPool                  at stride 1 with asymmetric pads, gives another shape o
 AveragePool              loops likewise; with ``ceil_mode`` splits missing padding between both
                          ends, which moves every window (1.16 also keeps windows that start past
                          the end)
+GlobalMaxPool            right for maps alone: of a sequence [N, C, T] it takes the largest over
+                         channels too
 LRN                      loops over the batch where it means the channels: right only by accident
 LSTM                     right for the plain forward case; ignores ``clip``, ``activations`` and
                          ``sequence_lens``; overflows in its sigmoid
@@ -119,6 +121,13 @@ class AveragePool(_Operator):
             counted[within] = 1.0
         total = _over_taps(np.add, padded(x, window, 0.0), window)
         return ((total / _over_taps(np.add, counted, window)).astype(x.dtype),)
+
+
+class GlobalMaxPool(_Operator):
+    """Largest of each channel, over all axes behind it."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 def _over_taps(combine: np.ufunc, x: Array, window: Window) -> Array:
@@ -317,6 +326,7 @@ OPERATORS = (
     Conv,
     MaxPool,
     AveragePool,
+    GlobalMaxPool,
     LRN,
     BatchNormalization,
     LayerNormalization,

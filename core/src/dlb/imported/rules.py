@@ -22,6 +22,7 @@ from dlb.imported.parts import pad, part
 from dlb.imported.transformers import (
     attention,
     gelu,
+    joined,
     last_map,
     layer_norm,
     reduce_mean,
@@ -57,12 +58,15 @@ def _conv(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
 
 
 def _pool(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    if node.op_type == "GlobalMaxPool":
+        whole = list(walk.trace.values[node.input[0]].shape[2:])
+        given = {"kernel_shape": whole, "strides": whole}
     kernel = tuple(given["kernel_shape"])
     if len(kernel) != 2:
         raise NotCovered(f"{called(node)}: of {len(kernel)} axes; dlb's poolings have two")
     if set(given.get("dilations", [1])) != {1}:
         raise NotCovered(f"{called(node)}: dilations = {given['dilations']}")
-    kind = L.MaxPool if node.op_type == "MaxPool" else L.AveragePool
+    kind = L.AveragePool if node.op_type == "AveragePool" else L.MaxPool
     data, window, merged = _window(walk, node, given, kernel, kind)
     more: dict[str, Any] = {}
     if kind is L.AveragePool:
@@ -368,6 +372,8 @@ def _global_average(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
 
 
 def _concat(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    if not walk.trace.live.issuperset(node.input):
+        return joined(walk, node, given)
     held = [walk.elementwise(name) for name in node.input]
     if len(held) == 1:
         return held[0]
@@ -466,7 +472,7 @@ def _decomposed_lrn(walk: Walk, node: onnx.NodeProto) -> Held | None:
 
 RULES: dict[str, Rule] = {
     "Conv": _conv,
-    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     "Clip": _clip,
     "Max": _max,

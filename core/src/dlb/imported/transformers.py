@@ -18,12 +18,13 @@ from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
 from dlb.imported.parts import made_by
 from dlb.imported.values import Held, arranged, positions
-from dlb.imported.walk import Mixed, NotCovered, Walk, called
+from dlb.imported.walk import Joined, Mixed, NotCovered, Walk, called
 from dlb.workload import layers as L
 
 __all__ = [
     "attention",
     "gelu",
+    "joined",
     "last_map",
     "layer_norm",
     "position_embedding",
@@ -164,8 +165,39 @@ def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Ar
     table = flat.reshape(shape)
     if not (table == table[:1]).all():
         return None
-    made = walk.add(node, L.PositionEmbedding(), [held.layer], shape, {"weight": table[0]})
+    source, weight = walk.made[held.layer], table[0]
+    if isinstance(source.layer, Joined) and walk.alone(name):
+        weight = weight + source.weights["weight"]
+        made = walk.add(node, L.PositionEmbedding(), source.inputs, shape, {"weight": weight})
+    else:
+        made = walk.add(node, L.PositionEmbedding(), [held.layer], shape, {"weight": weight})
     return arranged(made, places, shape)
+
+
+def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    """A sequence between constant steps, the same for every sample, as a class token is: zeros are
+    put around it, and the constants are part of the table that is added next."""
+    value, live = walk.trace.values[node.output[0]], _live(walk, node)
+    if len(live) != 1 or value.ndim != 3 or given["axis"] % 3 != 1:
+        raise NotCovered(
+            f"{called(node)}: joins constants to a value; only steps of a sequence are covered"
+        )
+    held = walk.of(live[0]) if walk.of(live[0]).places is None else walk.laid_out(live[0])
+    if held.places is not None or len(walk.shape(held)) != 3:
+        raise NotCovered(f"{called(node)}: joins constants to a value that is no sequence")
+    sizes = [walk.trace.values[name].shape[1] for name in node.input]
+    place = list(node.input).index(live[0])
+    before, after = sum(sizes[:place]), sum(sizes[place + 1 :])
+    table = value.copy()
+    table[:, before : before + sizes[place]] = 0.0
+    if not (table == table[:1]).all():
+        raise NotCovered(f"{called(node)}: joins another constant to each sample")
+    padded = walk.add(node, L.Pad(pads=(before, 0, after, 0)), [held.layer], value.shape)
+    return Held(walk.new(padded, Joined(), (padded,), {"weight": table[0]}, value.shape))
+
+
+def _live(walk: Walk, node: onnx.NodeProto) -> list[str]:
+    return [name for name in node.input if name in walk.trace.live]
 
 
 def reduce_mean(walk: Walk, node: onnx.NodeProto, axes: tuple[int, ...]) -> Held | None:

@@ -30,7 +30,7 @@ from dlb.imported.values import (
 from dlb.workload.layers import Flatten, Layer, Transpose
 from dlb.workload.model import Node
 
-__all__ = ["Made", "Mixed", "NotCovered", "ReadAnew", "Rule", "Walk", "called"]
+__all__ = ["Joined", "Made", "Mixed", "NotCovered", "ReadAnew", "Rule", "Walk", "called"]
 
 Array = npt.NDArray[Any]
 
@@ -65,6 +65,11 @@ class Mixed:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A sequence with constant steps around it, whose table of positions is still to come."""
+
+
+@dataclass(frozen=True)
 class Made:
     """A layer that was read.
 
@@ -75,7 +80,7 @@ class Made:
         shape: of its value, [N, ...].
     """
 
-    layer: Layer | Mixed | None
+    layer: Layer | Mixed | Joined | None
     inputs: tuple[str, ...]
     weights: Mapping[str, Array]
     shape: Shape
@@ -156,7 +161,10 @@ class Walk:
                     raise NotCovered(f"{called(node)}: without its first output")
                 held = self._read(node)
             except NotCovered as reason:
-                self._unread.update(dict.fromkeys(outputs, str(reason)))
+                # What it works on may be what is not covered; but parts of a block never are.
+                unread = [] if node.output[0] in self.blocks else node.input[:1]
+                told = next((self._unread[name] for name in unread if name in self._unread), reason)
+                self._unread.update(dict.fromkeys(outputs, str(told)))
                 continue
             self._held[node.output[0]] = held
             self._was[node.output[0]] = self.made[held.layer]
@@ -398,7 +406,7 @@ class Walk:
     def new(
         self,
         wanted: str,
-        layer: Layer | Mixed | None,
+        layer: Layer | Mixed | Joined | None,
         inputs: tuple[str, ...],
         weights: Mapping[str, Array],
         shape: Shape,
@@ -443,6 +451,11 @@ class Walk:
                 continue
             if isinstance(made.layer, Mixed):
                 raise NotCovered(f"'{name}': attention without a linear map of its own behind it")
+            if isinstance(made.layer, Joined):
+                raise NotCovered(
+                    f"'{made.inputs[0]}' (Concat): joins constants to a sequence; only where a table "
+                    "is added to all of it, as with a class token, are they learned as part of that"
+                )
             nodes.append(Node(name=name, layer=made.layer, inputs=made.inputs))
             weights.update({f"{name}.{key}": each for key, each in made.weights.items()})
         return tuple(nodes), weights
