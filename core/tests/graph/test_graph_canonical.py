@@ -26,10 +26,12 @@ from dlb.workload import (
     LayerNorm,
     Linear,
     Model,
+    Mul,
     Node,
     Pad,
     PositionEmbedding,
     ReduceMean,
+    ReLU6,
     Reshape,
     Select,
     Sigmoid,
@@ -52,6 +54,8 @@ EXTRA = Model(
         Node(name="ln", layer=LayerNorm()),
         Node(name="gelu", layer=GELU()),
         Node(name="by_tanh", layer=GELU(approximate="tanh")),
+        Node(name="relu6", layer=ReLU6()),
+        Node(name="product", layer=Mul(), inputs=("relu6", "fc")),
     ),
 )
 PATCHES = Model(

@@ -119,9 +119,7 @@ def test_average_pool(shape, kernel, stride, pads, ceil, include):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (2, 3, 4, 5, 2)])
 def test_the_largest_of_each_channel(shape):
-    given, shown = (
-        helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in "xy"
-    )
+    given, shown = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in "xy")
     node = helper.make_node("GlobalMaxPool", ["x"], ["y"])
     x = np.random.default_rng(0).standard_normal(shape)
     graph = helper.make_model(helper.make_graph([node], "one", [given], [shown]))

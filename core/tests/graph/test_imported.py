@@ -266,6 +266,69 @@ WRITTEN = {
         ),
         ["conv", "relu", *TAIL],
     ),
+    "ReLU6 as Clip": (
+        before_head(
+            [conv(), node("Clip", ["c", "zero", "six"], ["h"])],
+            {**CONV, "zero": np.float32(0), "six": np.float32(6)},
+            120,
+        ),
+        ["conv", "relu6", *TAIL],
+    ),
+    "ReLU6 as the smaller of a ReLU and 6": (
+        before_head(
+            [conv(), node("Relu", ["c"], ["r"]), node("Min", ["six", "r"], ["h"])],
+            {**CONV, "six": np.float32(6)},
+            120,
+        ),
+        ["conv", "relu6", *TAIL],
+    ),
+    "a ReLU, and the smaller of it and 6": (
+        before_head(
+            [
+                conv(),
+                node("Relu", ["c"], ["r"]),
+                node("Min", ["r", "six"], ["s"]),
+                node("Add", ["r", "s"], ["h"]),
+            ],
+            {**CONV, "six": np.float32(6)},
+            120,
+        ),
+        ["conv", "relu", "relu6", "add", *TAIL],
+    ),
+    "SiLU": (
+        before_head(
+            [conv(), node("Sigmoid", ["c"], ["s"]), node("Mul", ["s", "c"], ["h"])], CONV, 120
+        ),
+        ["conv", "sigmoid", "mul", *TAIL],
+    ),
+    "squeeze and excitation, channels last": (
+        graph(
+            [
+                node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+                node("Conv", ["t", "w", "b"], ["c"]),
+                node("Transpose", ["c"], ["u"], perm=[0, 2, 3, 1]),
+                node("ReduceMean", ["u"], ["m"], axes=[1, 2], keepdims=0),
+                node("MatMul", ["m", "v"], ["n"]),
+                node("Sigmoid", ["n"], ["s"]),
+                node("Reshape", ["s", "apart"], ["g"]),
+                node("Mul", ["g", "u"], ["e"]),
+                node("Reshape", ["e", "shape"], ["f"]),
+                node("MatMul", ["f", "W"], ["y"]),
+            ],
+            {
+                **CONV,
+                "v": real(4, 4),
+                "apart": np.array([-1, 1, 1, 4]),
+                "shape": np.array([-1, 48]),
+                "W": real(48, 3),
+            },
+            ("N", 5, 6, 2),
+        ),
+        [
+            *("conv", "global_average_pool", "flatten", "linear", "sigmoid", "reshape", "mul"),
+            *TAIL,
+        ],
+    ),
     "Pad before a convolution": (
         before_head(
             [

@@ -99,12 +99,16 @@ REFUSED = {
         "node 'culprit' (Concat): joins constants to a value",
     ),
     "bounds": (
-        after_conv("Clip", "zero", "six", held={"zero": np.float32(0), "six": np.float32(6)}),
-        "node 'culprit' (Clip): bounds 0 and 6",
+        after_conv("Clip", "zero", "one", held={"zero": np.float32(0), "one": np.float32(1)}),
+        "node 'culprit' (Clip): bounds 0 and 1",
+    ),
+    "the smaller of a value and a number": (
+        after_conv("Min", "six", held={"six": np.float32(6)}),
+        "node 'culprit' (Min): bounds -inf and 6",
     ),
     "bounds of several numbers": (
         after_conv("Clip", "low", held={"low": np.array([0, 0, 0, 0, 0, 1], np.float32)}),
-        "node 'culprit' (Clip): bounds are one number each, not 6",
+        "node 'culprit' (Clip): bounds that are not one constant number each",
     ),
     "a split whose sizes depend on the input": (
         graph(
@@ -122,7 +126,33 @@ REFUSED = {
         ),
         "node 'culprit' (Split): places that depend on the input",
     ),
-    "a product of values": (after_conv("Mul", "c"), "node 'culprit' (Mul): of values, only sums"),
+    "a quotient of values": (after_conv("Div", "c"), "node 'culprit' (Div): of values, only sums"),
+    "a map times its rows": (
+        before_head(
+            [
+                conv(),
+                node("ReduceMean", ["c"], ["m"], axes=[1, 3]),
+                node("Mul", ["c", "m"], ["h"], name="culprit"),
+            ],
+            CONV,
+            120,
+        ),
+        "node 'm' (ReduceMean): only the mean of a map over height and width",
+    ),
+    "a map times a number a sample": (
+        before_head(
+            [
+                conv(),
+                node("Flatten", ["c"], ["f"]),
+                node("MatMul", ["f", "one"], ["o"]),
+                node("Reshape", ["o", "ones"], ["g"]),
+                node("Mul", ["c", "g"], ["h"], name="culprit"),
+            ],
+            {**CONV, "one": real(120, 1), "ones": np.array([-1, 1, 1, 1])},
+            120,
+        ),
+        "node 'culprit' (Mul): a product of values of two sizes",
+    ),
     "a constant within a channel": (
         after_conv("Mul", "m", held={"m": real(5, 6)}),
         "node 'culprit' (Mul): a constant that differs within a channel",

@@ -83,6 +83,22 @@ _GELU = {
     },
 }
 
+#: Weights and inputs of tests are about 1, which 6 is far from.
+_RELU6 = {
+    **_activation(W.ReLU6()),
+    "relu6-twice": graph(
+        (9,),
+        ("hidden", W.Linear(out_features=9), ("input",)),
+        ("double", W.Add(), ("hidden", "hidden")),
+        ("fourfold", W.Add(), ("double", "double")),
+        ("eightfold", W.Add(), ("fourfold", "fourfold")),
+        ("one", W.ReLU6(), ("eightfold",)),
+        ("more", W.Linear(out_features=9), ("one",)),
+        ("other", W.ReLU6(), ("more",)),
+        ("logits", W.Linear(out_features=CLASSES), ("other",)),
+    ),
+}
+
 _DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
 
 _FLATTEN = {
@@ -154,6 +170,48 @@ def _joined(axis: int) -> W.Model:
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     )
 
+
+_MUL = {
+    "mul-of-features": graph(
+        (6,),
+        ("one", W.Linear(out_features=5), ("input",)),
+        ("other", W.Linear(out_features=5, bias=False), ("input",)),
+        ("product", W.Mul(), ("one", "other")),
+        ("logits", W.Linear(out_features=CLASSES), ("product",)),
+    ),
+    "mul-of-a-value-and-itself": graph(
+        (6,),
+        ("square", W.Mul(), ("input", "input")),
+        ("logits", W.Linear(out_features=CLASSES), ("square",)),
+    ),
+    "mul-of-a-sequence": graph(
+        (4, 6),
+        ("hidden", W.Linear(out_features=5), ("input",)),
+        ("gate", W.Sigmoid(), ("hidden",)),
+        ("silu", W.Mul(), ("hidden", "gate")),
+        ("logits", W.Linear(out_features=CLASSES), ("silu",)),
+    ),
+    "mul-of-maps": graph(
+        (3, 5, 4),
+        ("conv", W.Conv(out_channels=3, kernel=(3, 3), pads=(1, 1, 1, 1)), ("input",)),
+        ("gate", W.Sigmoid(), ("conv",)),
+        ("silu", W.Mul(), ("conv", "gate")),
+        ("flat", W.Flatten(), ("silu",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "mul-of-channels": graph(
+        (3, 5, 4),
+        ("conv", W.Conv(out_channels=4, kernel=(3, 3)), ("input",)),
+        ("squeezed", W.GlobalAveragePool(), ("conv",)),
+        ("narrow", W.Conv(out_channels=2, kernel=(1, 1)), ("squeezed",)),
+        ("relu", W.ReLU(), ("narrow",)),
+        ("wide", W.Conv(out_channels=4, kernel=(1, 1)), ("relu",)),
+        ("gate", W.Sigmoid(), ("wide",)),
+        ("excited", W.Mul(), ("conv", "gate")),
+        ("flat", W.Flatten(), ("excited",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+}
 
 _CONCAT = {
     "concat-of-a-value-with-itself": graph(
@@ -425,6 +483,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
+    "relu6": _RELU6,
     "tanh": _activation(W.Tanh()),
     "sigmoid": _activation(W.Sigmoid()),
     "gelu": _GELU,
@@ -439,6 +498,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "gather": _GATHER,
     "concat": _CONCAT,
     "add": _ADD,
+    "mul": _MUL,
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
@@ -462,13 +522,15 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("sum", W.Add(), ("grouped", "max")),
         ("tanh", W.Tanh(), ("sum",)),
         ("both", W.Concat(axis=1), ("tanh", "sum")),
-        ("mean", W.AveragePool(kernel=(2, 2), stride=(1, 1)), ("both",)),
-        ("left", W.Flatten(), ("mean",)),
+        ("pooled", W.GlobalAveragePool(), ("both",)),
+        ("gated", W.Mul(), ("both", "pooled")),
+        ("mean", W.AveragePool(kernel=(2, 2), stride=(1, 1)), ("gated",)),
+        ("bounded", W.ReLU6(), ("mean",)),
+        ("left", W.Flatten(), ("bounded",)),
         ("hidden", W.Linear(out_features=7), ("left",)),
         ("hidden_norm", W.BatchNorm(), ("hidden",)),
         ("sigmoid", W.Sigmoid(), ("hidden_norm",)),
         ("drop", W.Dropout(rate=0.0), ("sigmoid",)),
-        ("pooled", W.GlobalAveragePool(), ("both",)),
         ("right", W.Flatten(), ("pooled",)),
         ("joined", W.Concat(axis=1), ("drop", "right")),
         ("logits", W.Linear(out_features=CLASSES), ("joined",)),

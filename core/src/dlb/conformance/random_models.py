@@ -72,6 +72,7 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
 }
 _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.ReLU()),
+    st.just(W.ReLU6()),
     st.just(W.Tanh()),
     st.just(W.Sigmoid()),
     st.builds(W.GELU, approximate=st.sampled_from(["none", "tanh"])),
@@ -110,7 +111,7 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
     """A layer of the newest value (so that nothing is left unread), or of it and an older one."""
     newest, older = list(shapes)[-1], draw(st.sampled_from(list(shapes)))
     rank = len(shapes[newest])
-    joins: list[W.Layer] = [W.Add(), *(W.Concat(axis=axis) for axis in range(1, rank + 1))]
+    joins: list[W.Layer] = [W.Add(), W.Mul(), *(W.Concat(axis=axis) for axis in range(1, rank + 1))]
     if draw(st.integers(0, 3)) == 0:
         fitting = [layer for layer in joins if W.type_name(layer) in types]
         if fitting:

@@ -16,7 +16,7 @@ from . import truth
 from .closeness import VALUES, assert_near
 from .gradient_checks import assert_gradients
 from .layer_cases import BY_LAYER, CASES, EVERY_LAYER
-from .models import random_batch, random_weights
+from .models import CLASSES, chain, random_batch, random_weights
 from .subject import Adapter
 
 MODELS = {**CASES, **{f"every-layer-{name}": model for name, model in EVERY_LAYER.items()}}
@@ -102,6 +102,22 @@ def test_gradients_are_of_every_trained_parameter_and_the_input(case: Case) -> N
         assert found.inputs is not None
         assert found.inputs.shape == case.inputs.shape
         assert found.inputs.dtype == np.dtype(case.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("layer", [W.ReLU(), W.ReLU6()], ids=W.type_name)
+def test_nothing_flows_back_through_a_kink_at_zero(
+    adapter: Adapter, layer: W.Layer, dtype: str
+) -> None:
+    """No slope tells it, and whole regions of an image may be zeros."""
+    model = chain((6,), layer, W.Linear(out_features=CLASSES))
+    adapter.require(model, dtype)
+    _, labels = random_batch(model, dtype)
+    inputs = np.zeros((len(labels), 6), dtype)
+    inputs[:, 3:] = 2.0
+    found = adapter.build(model, random_weights(model), dtype).gradients(inputs, labels)
+    assert found.inputs is not None
+    assert not found.inputs[:, :3].any() and found.inputs[:, 3:].all()
 
 
 def test_gradients_are_the_slopes_of_the_canonical_loss(case: Case) -> None:

@@ -77,7 +77,7 @@ class _Alignment:
                 del self.unused[between]
                 self._report(place, layer, "operator", layer.kind, self.found[between])
                 return self._take(place, layer, later[0])
-        if layer.inputs != () and layer.kind in ("Add", "Concat"):
+        if layer.inputs != () and layer.kind in ("Add", "Mul", "Concat"):
             rest = [k for k in self.unused if self.found[k].kind == layer.kind]
             if rest:
                 shown = self._names(self.found[rest[0]].inputs)
@@ -115,7 +115,7 @@ class _Alignment:
         self.reported.add(place)
 
     def _order(self, operation: Operation, places: Sequence[int]) -> list[int]:
-        return sorted(places) if operation.kind == "Add" else list(places)
+        return sorted(places) if operation.kind in ("Add", "Mul") else list(places)
 
     def _names(self, places: Sequence[int]) -> str:
         """Exported places by the canonical layers that they stand for."""

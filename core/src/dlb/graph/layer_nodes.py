@@ -190,6 +190,16 @@ def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: li
     pieces.node("Mul", [half, raised], name)
 
 
+def _relu6(
+    pieces: Pieces, name: str, layer: L.ReLU6, inputs: list[str], given: list[Shape]
+) -> None:
+    bounds = [
+        pieces.initializer(f"{name}/{what}", np.array(number))
+        for what, number in (("low", 0.0), ("high", 6.0))
+    ]
+    pieces.node("Clip", [*inputs, *bounds], name)
+
+
 def _dropout(
     pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
 ) -> None:
@@ -355,11 +365,13 @@ _RULES: dict[type, Callable[..., None]] = {
     L.AveragePool: _pool,
     L.GlobalAveragePool: _plain("GlobalAveragePool"),
     L.ReLU: _plain("Relu"),
+    L.ReLU6: _relu6,
     L.Tanh: _plain("Tanh"),
     L.Sigmoid: _plain("Sigmoid"),
     L.GELU: _gelu,
     L.Dropout: _dropout,
     L.Add: _plain("Add"),
+    L.Mul: _plain("Mul"),
     L.Concat: _concat,
     L.Flatten: _plain("Flatten", axis=1),
     L.Reshape: _reshape,

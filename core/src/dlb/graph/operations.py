@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from dlb.graph.blocks import Block, attention, gelu, layer_normalization
+from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import LAYOUT, padding_of, places_taken
@@ -41,34 +42,38 @@ def reader_of(traced: Trace) -> Reader:
 def _activation(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    return _relu(reader, node) if node.op_type == "Relu" else reader.make(node, node.op_type, {})
+    if node.op_type == "Relu":
+        return _bounded(reader, node, 0.0, math.inf)
+    return reader.make(node, node.op_type, {})
 
 
-def _relu(reader: Reader, node: onnx.NodeProto) -> Operation | int:
-    """One that reads another changes nothing, and exporters leave it out."""
+def _bounded(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> Operation | int:
+    """A value kept within bounds; within infinite ones, and of one that is within bounds already, it
+    may be nothing new, which exporters leave out."""
     (source,) = {reader.source[name] for name in reader.live_inputs(node)}
-    if source >= 0 and reader.found[source].kind == "Relu":
+    before = reader.found[source] if source >= 0 else _INPUT
+    given = {"Relu": (0.0, math.inf), "Clip": (-math.inf, math.inf)}.get(before.kind)
+    inputs: tuple[int, ...] = (source,)
+    if given is not None:
+        given = before.attributes.get("low", given[0]), before.attributes.get("high", given[1])
+        low, high = (min(max(bound, low), high) for bound in given)
+        inputs = before.inputs
+    bounds = {"low": six_digits(low), "high": six_digits(high)}
+    if (low, high) in (given, (-math.inf, math.inf)):
         return source
-    return reader.make(node, "Relu", {})
+    relu = (low, high) == (0.0, math.inf)
+    made = reader.make(node, "Relu" if relu else "Clip", {} if relu else bounds)
+    return replace(made, inputs=inputs)
 
 
 def _clip(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    """Clip to [0, inf) and the larger of x and 0 are Relu."""
-    if node.op_type == "Max":
-        zeros = [reader.trace.constant(node, index) for index in range(len(node.input))]
-        none = [zero for zero in zeros if zero is not None and not np.any(zero)]
-        if len(node.input) == 2 and len(none) == 1:
-            return _relu(reader, node)
+    """Clip, and the larger or smaller of a value and a number."""
+    bounds = bounds_of(reader.trace, node, given)
+    if bounds is None:
         return other(reader, node, given, place, output)
-    low, high = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
-    # ONNX has them be scalars, which not every file keeps to.
-    above = np.asarray(given.get("min", -np.inf) if low is None else low) == 0
-    below = np.asarray(given.get("max", np.inf) if high is None else high) >= 3e38
-    if np.all(above) and np.all(below):
-        return _relu(reader, node)
-    return other(reader, node, given, place, output)
+    return _bounded(reader, node, *bounds)
 
 
 def _global_average(
@@ -351,8 +356,8 @@ def _arithmetic(
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
     if len(live) == len(node.input) == 2:
-        if node.op_type in ("Add", "Sum"):
-            return reader.make(node, "Add", {})
+        if node.op_type in ("Add", "Sum", "Mul"):
+            return reader.make(node, "Mul" if node.op_type == "Mul" else "Add", {})
         if node.op_type == "Div":
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:
@@ -455,7 +460,7 @@ def _rescaled(
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Relu", "Tanh", "Sigmoid"), _activation),
-    **dict.fromkeys(("Clip", "Max"), _clip),
+    **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
     "GlobalMaxPool": _global_max,

@@ -97,7 +97,7 @@ def _once(graph: Sequence[Operation]) -> list[Operation]:
     known: dict[str, int] = {}
     for place, each in enumerate(graph):
         read = tuple(moved.get(i, i) for i in each.inputs)
-        inputs = tuple(sorted(read)) if each.kind == "Add" else read
+        inputs = tuple(sorted(read)) if each.kind in ("Add", "Mul") else read
         meaning = repr((each.kind, sorted(each.attributes.items(), key=str), inputs))
         if not each.parameters and meaning in known:
             moved[place] = known[meaning]
@@ -169,7 +169,7 @@ def _hashes(graph: Sequence[Operation]) -> Counter[str]:
 def _hash(operation: Operation, before: Sequence[str]) -> str:
     """Of what it computes; ``before`` has those of the operations that it reads, by place."""
     read = [before[place] if place >= 0 else f"input {-place}" for place in operation.inputs]
-    if operation.kind == "Add":
+    if operation.kind in ("Add", "Mul"):
         read.sort()
     meaning = (operation.kind, sorted(operation.attributes.items(), key=str), read)
     return hashlib.sha256(repr(meaning).encode()).hexdigest()

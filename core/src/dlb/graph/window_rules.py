@@ -76,9 +76,7 @@ def _paddings(
     taken = [(window, Padding(node.input[0]))]
     while True:
         found = padding_before(reader.trace, taken[-1][1].value)
-        zero_is_least = reader.source[found.value] >= 0 and reader.found[
-            reader.source[found.value]
-        ].kind in ("Relu", "Sigmoid")
+        zero_is_least = _zero_is_least(reader, found.value)
         fitting = {
             "Conv": found.number == 0,
             "AveragePool": found.number == 0 and (given.get("count_include_pad", 0) or not own),
@@ -95,6 +93,14 @@ def _paddings(
             after=tuple(x + y for x, y in zip(window.after, found.after)),
         )
         taken.append((whole, found))
+
+
+def _zero_is_least(reader: Reader, name: str) -> bool:
+    """Whether no number of a value can be below 0."""
+    if reader.source[name] < 0:
+        return False
+    found = reader.found[reader.source[name]]
+    return found.kind in ("Relu", "Sigmoid") or found.attributes.get("low") == 0.0
 
 
 def conv(

@@ -6,6 +6,7 @@ what of the node is not covered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import padding_before
@@ -106,7 +108,7 @@ def _window(
     inside = tuple(n - b - a for n, b, a in zip(size, before, after))
     shape = (*walk.trace.values[name].shape[:2], *inside)
     layer = walk.as_map(node, padding.value, shape).layer
-    least = isinstance(walk.made[layer].layer, (L.ReLU, L.Sigmoid))
+    least = isinstance(walk.made[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid))
     fitting: dict[type, bool] = {
         L.Conv: padding.number == 0,
         L.AveragePool: padding.number == 0 and bool(given.get("count_include_pad", 0) or not own),
@@ -164,33 +166,33 @@ def _activation(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     return _elementwise(walk, node, _ACTIVATIONS[node.op_type], node.input[0])
 
 
+#: What keeps a value within bounds.
+_BOUNDS: Mapping[tuple[float, float], L.Layer] = {
+    (0.0, math.inf): L.ReLU(),
+    (0.0, 6.0): L.ReLU6(),
+}
+
+
 def _clip(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """Clip to [0, inf) is a ReLU."""
-    bounds = []
-    for place, name, none in ((1, "min", -np.inf), (2, "max", np.inf)):
-        bound = walk.trace.constant(node, place)
-        if bound is not None and bound.size != 1:
-            raise NotCovered(f"{called(node)}: bounds are one number each, not {bound.size}")
-        bounds.append(float(given.get(name, none) if bound is None else np.ravel(bound)[0]))
-    live = any(name in walk.trace.live for name in node.input[1:])
-    if live or bounds[0] != 0 or bounds[1] < 3e38:
+    """Clip, or the larger or smaller of a value and a number, as a ReLU or a ReLU6."""
+    bounds = bounds_of(walk.trace, node, given)
+    if bounds is None:
+        raise NotCovered(f"{called(node)}: bounds that are not one constant number each")
+    (name,) = (name for name in node.input if name in walk.trace.live)
+    held = walk.elementwise(name)
+    low, high = bounds
+    if isinstance(walk.made[held.layer].layer, (L.ReLU, L.ReLU6)):
+        low = max(low, 0.0)
+    layer = _BOUNDS.get((low, high))
+    if layer is None:
         raise NotCovered(
-            f"{called(node)}: bounds {bounds[0]:g} and {bounds[1]:g}; only from 0 up is covered, "
-            "which is a ReLU"
+            f"{called(node)}: bounds {low:g} and {high:g}; only 0, and above it 6 or none, are "
+            "covered: a ReLU6 or a ReLU"
         )
-    return _elementwise(walk, node, L.ReLU(), node.input[0])
-
-
-def _max(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """The larger of x and 0 is a ReLU."""
-    live = [name for name in node.input if name in walk.trace.live]
-    zeros = [walk.trace.constant(node, place) for place in range(len(node.input))]
-    same = len(live) == 1 and (
-        walk.trace.values[live[0]].shape == walk.trace.values[node.output[0]].shape
-    )
-    if not same or len(node.input) != 2 or any(zero is not None and np.any(zero) for zero in zeros):
-        raise NotCovered(f"{called(node)}: only the larger of a value and 0 is covered")
-    return _elementwise(walk, node, L.ReLU(), live[0])
+    if isinstance(walk.made[held.layer].layer, L.ReLU) and walk.alone(name):
+        walk.change(held.layer, layer=layer)
+        return held
+    return _elementwise(walk, node, layer, name)
 
 
 def _dropout(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
@@ -399,7 +401,7 @@ def _concat(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
 
 
 def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """Sums of values; with constants see :mod:`dlb.imported.affine`."""
+    """Sums and products of values; with constants see :mod:`dlb.imported.affine`."""
     live = [name for name in node.input if name in walk.trace.live]
     if node.op_type == "Sum" and len(node.input) == 1:
         return walk.of(node.input[0])
@@ -409,9 +411,11 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         found = _decomposed_lrn(walk, node)
         if found is not None:
             return found
-    if len(live) != len(node.input) or node.op_type not in ("Add", "Sum"):
-        raise NotCovered(f"{called(node)}: of values, only sums are covered")
+    if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
+        raise NotCovered(f"{called(node)}: of values, only sums and products are covered")
     held = [walk.elementwise(name) for name in node.input]
+    if node.op_type == "Mul" and len({walk.trace.values[name].shape for name in live}) > 1:
+        return _gated(walk, node)
     shapes = {walk.shape(each) for each in held}
     first = held[0]
     alike = all(
@@ -428,11 +432,38 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         shapes, first = {walk.shape(each) for each in held}, held[0]
         alike = all(each.places is None for each in held)
     if len(shapes) != 1 or not alike:
-        raise NotCovered(f"{called(node)}: adds values that are not arranged alike")
+        raise NotCovered(f"{called(node)}: combines values that are not arranged alike")
+    layer = L.Mul() if node.op_type == "Mul" else L.Add()
     total = first.layer
     for each in held[1:]:
-        total = walk.add(node, L.Add(), [total, each.layer], walk.shape(first))
+        total = walk.add(node, layer, [total, each.layer], walk.shape(first))
     return Held(total, first.places)
+
+
+def _gated(walk: Walk, node: onnx.NodeProto) -> Held:
+    """A map times a number for each of its channels."""
+    output = walk.trace.values[node.output[0]]
+    large = [name for name in node.input if walk.trace.values[name].shape == output.shape]
+    (small,) = (name for name in node.input if name not in large)
+    held = walk.of(large[0])
+    shape, places = walk.shape(held), walk.places_of(held)
+    gate, given = walk.of(small), walk.shape(walk.of(small))
+    channels = shape[:2] if len(shape) == 4 else ()
+    # The place of the gate's number that each number of the map is multiplied by.
+    spread = np.broadcast_to(walk.places(small), output.shape)
+    wanted = positions((*channels, 1, 1)) if channels else None
+    if wanted is None or not np.array_equal(np.broadcast_to(wanted, shape).ravel()[places], spread):
+        raise NotCovered(
+            f"{called(node)}: a product of values of two sizes; only a map times a number for each of "
+            "its channels is covered"
+        )
+    layer = gate.layer
+    if given != (*channels, 1, 1):
+        layer = walk.new(
+            f"{layer}_map", L.Reshape(shape=(shape[1], 1, 1)), (layer,), {}, wanted.shape
+        )
+    made = walk.add(node, L.Mul(), [held.layer, layer], shape)
+    return arranged(made, places, shape)
 
 
 class _Sources(dict[str, int]):
@@ -474,8 +505,7 @@ RULES: dict[str, Rule] = {
     "Conv": _conv,
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
-    "Clip": _clip,
-    "Max": _max,
+    **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
     "LRN": _lrn,

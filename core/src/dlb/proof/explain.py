@@ -34,6 +34,8 @@ _LAYERS = {
     "embedding": "the table's order, or an index that is shifted or masked",
     "dropout": "dropout that acts in evaluation, or scales where it should not",
     "relu": "a slope below zero, or an upper bound",
+    "relu6": "the upper bound left out, or applied before what it bounds",
+    "mul": "a sum in its place, or a number for each channel along another axis",
     "gelu": "the exact function for the approximation by tanh, or the other way",
     "reshape": "row-major order, or a transpose that is left out before it",
     "transpose": "the order of the axes, or a reshape in its place",

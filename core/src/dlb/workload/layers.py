@@ -37,10 +37,12 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MaxPool",
+    "Mul",
     "Normal",
     "Pad",
     "PositionEmbedding",
     "ReLU",
+    "ReLU6",
     "ReduceMean",
     "Reshape",
     "Select",
@@ -230,6 +232,10 @@ class ReLU(_Layer, tag="relu", frozen=True):
     """max(x, 0), ONNX Relu. The gradient at 0 is 0."""
 
 
+class ReLU6(_Layer, tag="relu6", frozen=True):
+    """min(max(x, 0), 6), ONNX Clip (Howard et al., arXiv:1704.04861). The gradient at 0 is 0."""
+
+
 class Tanh(_Layer, tag="tanh", frozen=True):
     """Hyperbolic tangent, ONNX Tanh."""
 
@@ -258,6 +264,14 @@ class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
 
 class Add(_Layer, tag="add", frozen=True):
     """Elementwise sum of two inputs of one shape, ONNX Add (no broadcasting)."""
+
+
+class Mul(_Layer, tag="mul", frozen=True):
+    """Elementwise product of two inputs, ONNX Mul.
+
+    Of one shape; or of a map [N, C, H, W] and a number for each of its channels, [N, C, 1, 1], as
+    squeeze-and-excitation has it (Hu et al., arXiv:1709.01507).
+    """
 
 
 class Concat(_Layer, tag="concat", kw_only=True, frozen=True):
@@ -405,11 +419,13 @@ Layer = Union[
     AveragePool,
     GlobalAveragePool,
     ReLU,
+    ReLU6,
     Tanh,
     Sigmoid,
     GELU,
     Dropout,
     Add,
+    Mul,
     Concat,
     Flatten,
     Reshape,
@@ -424,7 +440,7 @@ Layer = Union[
     LSTM,
     Attention,
 ]
-Activation = (ReLU, Tanh, Sigmoid, GELU)
+Activation = (ReLU, ReLU6, Tanh, Sigmoid, GELU)
 
 
 def layer_types() -> dict[str, type]:

@@ -209,7 +209,7 @@ def _check_attributes(node: Node) -> None:
 
 def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    many = (L.Add, L.Concat)
+    many = (L.Add, L.Mul, L.Concat)
     if len(given) != 1 and kind not in many:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(given)}"
@@ -339,6 +339,16 @@ def _add(layer: L.Add, given: list[Shape]) -> Shape:
     return given[0]
 
 
+def _mul(layer: L.Mul, given: list[Shape]) -> Shape:
+    gate = len(given) == 2 and len(given[0]) == 3 and given[1] == (given[0][0], 1, 1)
+    if not gate and (len(given) != 2 or given[0] != given[1]):
+        raise _Misfit(
+            "it needs two inputs of one shape, or a map [C, H, W] and after it a number for each of "
+            "its channels, [C, 1, 1]"
+        )
+    return given[0]
+
+
 def _concat(layer: L.Concat, given: list[Shape]) -> Shape:
     axis = layer.axis - 1
     if len(given) < 2 or len({len(shape) for shape in given}) > 1:
@@ -455,6 +465,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.AveragePool: _pool,
     L.GlobalAveragePool: lambda layer, given: (*_maps(layer, given, 3)[:1], 1, 1),
     L.Add: _add,
+    L.Mul: _mul,
     L.Concat: _concat,
     L.Flatten: lambda layer, given: (math.prod(given[0]),),
     L.Reshape: _reshape,

@@ -54,6 +54,10 @@ def concat(*inputs: Variable, axis: int) -> Variable:
     return F.concat(inputs, axis)
 
 
+def multiply(first: Variable, second: Variable) -> Variable:
+    return first * F.broadcast_to(second, first.shape)
+
+
 def flatten(inputs: Variable) -> Variable:
     return F.reshape(inputs, (len(inputs), -1))
 
@@ -401,6 +405,7 @@ TABLE: dict[type, Entry] = {
         lambda layer, given: partial(F.average_pooling_2d, ksize=given[1:], stride=1)
     ),
     W.ReLU: Entry(lambda layer, given: F.relu, over="numbers"),
+    W.ReLU6: Entry(lambda layer, given: partial(F.clipped_relu, z=6.0), over="numbers"),
     W.Tanh: Entry(lambda layer, given: F.tanh, over="numbers"),
     W.Sigmoid: Entry(lambda layer, given: F.sigmoid, over="numbers"),
     W.GELU: Entry(
@@ -409,6 +414,7 @@ TABLE: dict[type, Entry] = {
     ),
     W.Dropout: Entry(lambda layer, given: partial(F.dropout, ratio=layer.rate), over="numbers"),
     W.Add: Entry(lambda layer, given: F.add, over="numbers"),
+    W.Mul: Entry(lambda layer, given: multiply, over="numbers"),
     W.Concat: Entry(lambda layer, given: partial(concat, axis=layer.axis)),
     W.Flatten: Entry(lambda layer, given: flatten),
     W.Reshape: Entry(lambda layer, given: partial(reshape, shape=layer.shape)),

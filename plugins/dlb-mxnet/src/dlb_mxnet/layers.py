@@ -44,6 +44,18 @@ class Sum(HybridBlock):
         return first + second
 
 
+class Product(HybridBlock):
+    def hybrid_forward(self, F: Any, first: Any, second: Any) -> Any:
+        return F.broadcast_mul(first, second)
+
+
+class ReLU6(HybridBlock):
+    """A ReLU and a minimum: the gradient of ``clip`` at a bound is 1."""
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.minimum(F.relu(inputs), 6)
+
+
 class Concat(HybridBlock):
     """Concatenation; of features, a single one first, in MXNet's own layout afterwards.
 
@@ -541,11 +553,13 @@ TABLE: dict[type, Entry] = {
     W.AveragePool: Entry(_average_pool),
     W.GlobalAveragePool: Entry(lambda layer, given, dtype: nn.GlobalAvgPool2D()),
     W.ReLU: Entry(lambda layer, given, dtype: nn.Activation("relu")),
+    W.ReLU6: Entry(lambda layer, given, dtype: ReLU6()),
     W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
     W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
     W.GELU: Entry(_gelu),
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
+    W.Mul: Entry(lambda layer, given, dtype: Product()),
     W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis, given)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
     W.Reshape: Entry(lambda layer, given, dtype: Reshape(layer.shape)),

@@ -40,6 +40,7 @@ LAYERS = {
     "a pad operator before it, and a multiplication after it where padding is not counted",
     "global_average_pool": "native",
     "relu": "native",
+    "relu6": "composed of relu and minimum, for the gradient of clip at a bound is 1",
     "tanh": "native",
     "sigmoid": "native",
     "gelu": "native in float32; composed in float64, for the operator keeps its constants in float32; "
@@ -47,6 +48,7 @@ LAYERS = {
     "dropout": "native; in float64 the operator's mask, scaled by array operators, for the "
     "operator scales in float32",
     "add": "native",
+    "mul": "native",
     "concat": "native",
     "flatten": "native",
     "reshape": "native",

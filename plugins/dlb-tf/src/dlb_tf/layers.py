@@ -623,11 +623,13 @@ TABLE: dict[type, Entry] = {
         ]
     ),
     W.ReLU: Entry(_activation("relu")),
+    W.ReLU6: Entry(_activation("relu6")),
     W.Tanh: Entry(_activation("tanh")),
     W.Sigmoid: Entry(_activation("sigmoid")),
     W.GELU: Entry(lambda layer, given: [GELU(layer, dtype=given.dtype)]),
     W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
     W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),
+    W.Mul: Entry(lambda layer, given: [K.Multiply(dtype=given.dtype)]),
     W.Concat: Entry(
         lambda layer, given: [
             K.Concatenate(canonical_axis(layer.axis, given.layout), dtype=given.dtype)

@@ -41,11 +41,13 @@ LAYERS = {
     "and a factor after it where a window's count is not the whole kernel",
     "global_average_pool": "native",
     "relu": "native",
+    "relu6": "native",
     "tanh": "native",
     "sigmoid": "native",
     "gelu": "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
     "dropout": "native",
     "add": "native",
+    "mul": "native",
     "concat": "native",
     "flatten": "native, in NHWC order where linear layers follow; else after a permute to NCHW",
     "reshape": "native; of feature maps after a permute to NCHW, but where channels stay and a "

@@ -37,6 +37,11 @@ class Sum(nn.Module):
         return first + second
 
 
+class Product(nn.Module):
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return first * second
+
+
 class Concat(nn.Module):
     def __init__(self, axis: int) -> None:
         super().__init__()
@@ -359,11 +364,13 @@ TABLE: dict[type, Entry] = {
     W.AveragePool: Entry(_average_pool),
     W.GlobalAveragePool: Entry(lambda layer, given: nn.AdaptiveAvgPool2d(1)),
     W.ReLU: Entry(lambda layer, given: nn.ReLU()),
+    W.ReLU6: Entry(lambda layer, given: nn.ReLU6()),
     W.Tanh: Entry(lambda layer, given: nn.Tanh()),
     W.Sigmoid: Entry(lambda layer, given: nn.Sigmoid()),
     W.GELU: Entry(lambda layer, given: nn.GELU(layer.approximate)),
     W.Dropout: Entry(lambda layer, given: nn.Dropout(layer.rate)),
     W.Add: Entry(lambda layer, given: Sum()),
+    W.Mul: Entry(lambda layer, given: Product()),
     W.Concat: Entry(lambda layer, given: Concat(layer.axis)),
     W.Flatten: Entry(lambda layer, given: nn.Flatten()),
     W.Reshape: Entry(lambda layer, given: Reshape(layer.shape)),
