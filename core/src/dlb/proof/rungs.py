@@ -5,6 +5,7 @@ A rung is added by writing one more such function and calling it in :mod:`dlb.pr
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import Figure, Level, Rung, Verdict
-from dlb.proof.distance import figure, figures, norm, passes, relative_l2, same_bits, worst_first
+from dlb.proof.distance import (
+    figure,
+    figures,
+    norm,
+    passes,
+    pieces,
+    relative_l2,
+    same_bits,
+    worst_first,
+)
 from dlb.workload import Layer, Model, type_name
 
 if TYPE_CHECKING:
@@ -82,6 +92,8 @@ ROUNDED = 1e-12
 LONGER = 1e-12
 #: A change this small beside the weight it changes is rounded to fewer digits than the gate asks for.
 CHANGE_LEAST = 1e-5
+#: Where no change is above this, beside the weight, one a tenth too large would be within the gate.
+CHANGE_SEEN = 1e-14
 
 
 def verdict(passed: bool) -> Verdict:
@@ -302,17 +314,34 @@ def _change_rung(
         start: weights before the first step; what is not in it started at zero.
         found, truth: weights, states and ``layer.parameter.slot`` after the last.
     """
+    against = "the optimizer's definition, on the adapter's own gradients, in float64"
+    if not _moves(start, truth):
+        reason = (
+            f"in {steps} step{'s' if steps > 1 else ''} no weight moves by more than its rounding: a "
+            "wrong step would look the same; raise optimizer.learning_rate, or start from other weights"
+        )
+        return not_run(name, level, adapter, against, reason)
     ordered = _changes(start, found, truth)
     return Rung(
         name=name,
         level=level,
         adapter=adapter,
-        against="the optimizer's definition, on the adapter's own gradients, in float64",
+        against=against,
         verdict=verdict(passes(ordered, FLOAT64_GATE)),
         gate=FLOAT64_GATE,
         figures=ordered,
         detail=f"{steps} step{'s' if steps > 1 else ''}",
     )
+
+
+def _moves(start: Tensors, truth: Tensors) -> bool:
+    """Whether any weight should have changed so that it shows. A NaN does."""
+    for name in start.keys() & truth.keys():
+        apart = (after - before for after, before in pieces(truth[name], start[name]))
+        moved = math.sqrt(sum(float(one @ one) for one in apart))
+        if not moved <= CHANGE_SEEN * norm([start[name]]):
+            return True
+    return False
 
 
 def _changes(start: Tensors, found: Tensors, truth: Tensors) -> tuple[Figure, ...]:
