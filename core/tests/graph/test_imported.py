@@ -329,6 +329,25 @@ WRITTEN = {
             *TAIL,
         ],
     ),
+    "a normalisation and a matrix of a map's channels": (
+        before_head(
+            [
+                conv(),
+                node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+                node("LayerNormalization", ["t", "s", "z"], ["n"], axis=-1),
+                node("MatMul", ["n", "v"], ["m"]),
+                node("Transpose", ["m"], ["u"], perm=[0, 3, 1, 2]),
+                node("Mul", ["u", "k"], ["r"]),
+                node("Add", ["c", "r"], ["h"]),
+            ],
+            {**CONV, "s": real(4), "z": real(4), "v": real(4, 4), "k": real(4, 1, 1)},
+            120,
+        ),
+        [
+            *("conv", "reshape", "transpose", "layer_norm", "linear", "transpose", "reshape"),
+            *("add", *TAIL),
+        ],
+    ),
     "Pad before a convolution": (
         before_head(
             [

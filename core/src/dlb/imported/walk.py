@@ -286,7 +286,8 @@ class Walk:
         places = self.places(name) if held.places is None else held.places
         found = features_of(places, shape, flat=False) if len(shape) in (2, 3) else None
         if found is None:
-            held = self.laid_out(name)
+            # Of a map, channels last, the rows of all its places are one sequence.
+            held = self.laid_out(name, rows=places.ndim == 4)
             places, shape = self.places_of(held), self.shape(held)
             found = features_of(places, shape, flat=False) if len(shape) in (2, 3) else None
         if found is None:
@@ -338,17 +339,20 @@ class Walk:
         """Positions, in the shape of its layer's value where it is arranged as that is."""
         return positions(self.shape(held)) if held.places is None else held.places
 
-    def laid_out(self, name: str, axes: Sequence[int] | None = None) -> Held:
+    def laid_out(self, name: str, axes: Sequence[int] | None = None, *, rows: bool = False) -> Held:
         """A value as layers arrange it that reshape and transpose each sample, if they can.
 
         Args:
             axes: of the value, in the order in which a layer reads it.
+            rows: all axes between the batch and the last as one.
 
         Returns:
             of a layer whose own value is the file's; what the value was where none can.
         """
         held, places = self.of(name), self.places(name)
         places = places if axes is None else places.transpose(axes)
+        if rows:
+            places = places.reshape(len(places), -1, places.shape[-1])
         key = (held.layer, places.shape, places.tobytes())
         if key not in self._laid:
             layers = arranging(places, self.shape(held))
