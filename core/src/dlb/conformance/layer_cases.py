@@ -83,20 +83,21 @@ _GELU = {
     },
 }
 
-#: Weights and inputs of tests are about 1, which 6 is far from.
+#: Values of tests are about 1; eight times as large, some of them are beyond 6.
 _RELU6 = {
     **_activation(W.ReLU6()),
-    "relu6-twice": graph(
-        (9,),
-        ("hidden", W.Linear(out_features=9), ("input",)),
-        ("double", W.Add(), ("hidden", "hidden")),
-        ("fourfold", W.Add(), ("double", "double")),
-        ("eightfold", W.Add(), ("fourfold", "fourfold")),
-        ("one", W.ReLU6(), ("eightfold",)),
-        ("more", W.Linear(out_features=9), ("one",)),
-        ("other", W.ReLU6(), ("more",)),
-        ("logits", W.Linear(out_features=CLASSES), ("other",)),
-    ),
+    **{
+        f"relu6-of-large-{what}": graph(
+            shape,
+            ("double", W.Add(), ("input", "input")),
+            ("fourfold", W.Add(), ("double", "double")),
+            ("eightfold", W.Add(), ("fourfold", "fourfold")),
+            ("relu6", W.ReLU6(), ("eightfold",)),
+            ("flat", W.Flatten(), ("relu6",)),
+            ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+        )
+        for what, shape in (("features", (9,)), ("maps", IMAGE))
+    },
 }
 
 _DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
