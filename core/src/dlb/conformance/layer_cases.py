@@ -291,6 +291,25 @@ _RESHAPE = {
     "reshape-maps-across-channels": classifier(
         (2, 4, 3), W.Conv(out_channels=4, kernel=(2, 2)), W.Reshape(shape=(3, 8))
     ),
+    # Eight channels and more a library may keep in a layout of its own.
+    "reshape-shuffled-channels": classifier(
+        (3, 5, 4),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+        W.Reshape(shape=(2, 8, 12)),
+        W.Transpose(axes=(2, 1, 3)),
+        W.Reshape(shape=(16, 4, 3)),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+    ),
+    "reshape-to-a-sequence-and-back": classifier(
+        (3, 5, 4),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+        W.Reshape(shape=(16, 12)),
+        W.Transpose(axes=(2, 1)),
+        W.LayerNorm(),
+        W.Transpose(axes=(2, 1)),
+        W.Reshape(shape=(16, 4, 3)),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+    ),
     "reshape-and-its-reader": graph(
         (2, 4, 3),
         ("pixels", W.Reshape(shape=(2, 12)), ("input",)),

@@ -10,10 +10,17 @@ import onnx
 
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["LAYOUT", "Padding", "padding_before", "padding_of", "places_taken"]
+__all__ = ["LAYOUT", "Padding", "padding_before", "padding_of", "places_taken", "repeated"]
 
 #: They neither compute nor leave out a number.
 LAYOUT = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+
+
+def repeated(trace: Trace, name: str) -> str:
+    """The value that an Expand before a value only repeats, or the value itself: a product repeats
+    a number for each channel by itself."""
+    node = trace.producers.get(name)
+    return node.input[0] if node is not None and node.op_type == "Expand" else name
 
 
 @dataclass(frozen=True)

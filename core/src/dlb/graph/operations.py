@@ -12,7 +12,7 @@ from dlb.graph.blocks import Block, attention, gelu, layer_normalization
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import six_digits
 from dlb.graph.decomposed import local_response_normalization
-from dlb.graph.layout import LAYOUT, padding_of, places_taken
+from dlb.graph.layout import LAYOUT, padding_of, places_taken, repeated
 from dlb.graph.parts import part_of_linear
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
@@ -356,8 +356,10 @@ def _arithmetic(
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
     if len(live) == len(node.input) == 2:
-        if node.op_type in ("Add", "Sum", "Mul"):
-            return reader.make(node, "Mul" if node.op_type == "Mul" else "Add", {})
+        if node.op_type == "Mul":
+            return reader.make(node, "Mul", {}, [repeated(reader.trace, name) for name in live])
+        if node.op_type in ("Add", "Sum"):
+            return reader.make(node, "Add", {})
         if node.op_type == "Div":
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:

@@ -17,7 +17,7 @@ import onnx
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.decomposed import local_response_normalization
-from dlb.graph.layout import padding_before
+from dlb.graph.layout import padding_before, repeated
 from dlb.graph.windows import Window, window_of
 from dlb.imported.affine import with_constant
 from dlb.imported.parts import pad, part
@@ -181,15 +181,15 @@ def _clip(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     (name,) = (name for name in node.input if name in walk.trace.live)
     held = walk.elementwise(name)
     low, high = bounds
-    if isinstance(walk.made[held.layer].layer, (L.ReLU, L.ReLU6)):
-        low = max(low, 0.0)
-    layer = _BOUNDS.get((low, high))
+    # The other bound may be that of the ReLU before it.
+    half = low < 0 and isinstance(walk.made[held.layer].layer, (L.ReLU, L.ReLU6))
+    layer = _BOUNDS.get((0.0 if half else low, high))
     if layer is None:
         raise NotCovered(
             f"{called(node)}: bounds {low:g} and {high:g}; only 0, and above it 6 or none, are "
             "covered: a ReLU6 or a ReLU"
         )
-    if isinstance(walk.made[held.layer].layer, L.ReLU) and walk.alone(name):
+    if half and walk.alone(name):
         walk.change(held.layer, layer=layer)
         return held
     return _elementwise(walk, node, layer, name)
@@ -413,9 +413,11 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
             return found
     if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
         raise NotCovered(f"{called(node)}: of values, only sums and products are covered")
-    held = [walk.elementwise(name) for name in node.input]
-    if node.op_type == "Mul" and len({walk.trace.values[name].shape for name in live}) > 1:
-        return _gated(walk, node)
+    if node.op_type == "Mul":
+        live = [repeated(walk.trace, name) for name in live]
+        if len({walk.trace.values[name].shape for name in live}) > 1:
+            return _gated(walk, node, live)
+    held = [walk.elementwise(name) for name in live]
     shapes = {walk.shape(each) for each in held}
     first = held[0]
     alike = all(
@@ -428,7 +430,7 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         for each in held
     )
     if len(shapes) != 1 or not alike:
-        held = [walk.laid_out(name) for name in node.input]
+        held = [walk.laid_out(name) for name in live]
         shapes, first = {walk.shape(each) for each in held}, held[0]
         alike = all(each.places is None for each in held)
     if len(shapes) != 1 or not alike:
@@ -440,12 +442,13 @@ def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     return Held(total, first.places)
 
 
-def _gated(walk: Walk, node: onnx.NodeProto) -> Held:
+def _gated(walk: Walk, node: onnx.NodeProto, read: Sequence[str]) -> Held:
     """A map times a number for each of its channels."""
     output = walk.trace.values[node.output[0]]
-    large = [name for name in node.input if walk.trace.values[name].shape == output.shape]
-    (small,) = (name for name in node.input if name not in large)
-    held = walk.of(large[0])
+    small, large = sorted(read, key=lambda name: walk.trace.values[name].size)
+    if walk.trace.values[large].shape != output.shape:
+        raise NotCovered(f"{called(node)}: a product that is larger than both values")
+    held = walk.of(large)
     shape, places = walk.shape(held), walk.places_of(held)
     gate, given = walk.of(small), walk.shape(walk.of(small))
     channels = shape[:2] if len(shape) == 4 else ()

@@ -62,6 +62,7 @@ Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
 
 CANONICAL = "canonical graph in float64"
+DEFINITION = "the optimizer's definition, on the adapter's own gradients, in float64"
 ALONE = "canonical layer in float64, given the adapter's own inputs to it"
 
 #: In float64 the same mathematics agrees to about 1e-15; another meaning shows far above this.
@@ -314,23 +315,26 @@ def _change_rung(
         start: weights before the first step; what is not in it started at zero.
         found, truth: weights, states and ``layer.parameter.slot`` after the last.
     """
-    against = "the optimizer's definition, on the adapter's own gradients, in float64"
     if not _moves(start, truth):
-        reason = (
-            f"in {steps} step{'s' if steps > 1 else ''} no weight moves by more than its rounding: a "
-            "wrong step would look the same; raise optimizer.learning_rate, or start from other weights"
-        )
-        return not_run(name, level, adapter, against, reason)
+        return not_run(name, level, adapter, DEFINITION, _still(steps))
     ordered = _changes(start, found, truth)
     return Rung(
         name=name,
         level=level,
         adapter=adapter,
-        against=against,
+        against=DEFINITION,
         verdict=verdict(passes(ordered, FLOAT64_GATE)),
         gate=FLOAT64_GATE,
         figures=ordered,
         detail=f"{steps} step{'s' if steps > 1 else ''}",
+    )
+
+
+def _still(steps: int) -> str:
+    """Why steps that move nothing are not judged."""
+    return (
+        f"in {steps} step{'s' if steps > 1 else ''} no weight moves by more than its rounding: a wrong "
+        "step would look the same; raise optimizer.learning_rate, or start from other weights"
     )
 
 
@@ -375,6 +379,8 @@ def update_float32_rung(
         found, truth: weights and ``layer.parameter.slot`` after the last; float32, and float64.
         witness: what NumPy makes of it in float32.
     """
+    if not _moves(start, truth):
+        return not_run("update float32", "float32", adapter, DEFINITION, _still(steps))
     rounding = {one.tensor: one.relative_l2 for one in _changes(start, witness, truth)}
     changes = _changes(start, found, truth)
     allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in changes}
@@ -383,7 +389,7 @@ def update_float32_rung(
         name="update float32",
         level="float32",
         adapter=adapter,
-        against="the optimizer's definition, on the adapter's own gradients, in float64",
+        against=DEFINITION,
         verdict=verdict(bool(ordered) and multiple <= FLOAT32_MULTIPLE),
         gate=FLOAT32_MULTIPLE * allowed.get(worst, FLOAT32_LEAST),
         figures=ordered,

@@ -76,12 +76,22 @@ class Concat(HybridBlock):
 
 
 class Reshape(HybridBlock):
+    """A reshape; to a map, with an axis put in and taken out again after it.
+
+    The gradient of a map comes from a convolution in one of oneDNN's own layouts, which a transpose
+    before the reshape cannot read ("could not create a primitive descriptor for a reorder
+    primitive"). Those two operators are not oneDNN's, and are given MXNet's layout.
+    """
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
-        return F.reshape(inputs, shape=(0, *self.shape))
+        made = F.reshape(inputs, shape=(0, *self.shape))
+        if len(self.shape) < 3:
+            return made
+        return F.squeeze(F.expand_dims(made, axis=1), axis=1)
 
     def __repr__(self) -> str:
         return f"Reshape(shape={self.shape})"
