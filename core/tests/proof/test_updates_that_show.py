@@ -7,34 +7,40 @@ import pytest
 
 from dlb.proof.rungs import CHANGE_SEEN, trajectory_rung, update_rung
 
-START = {"a.weight": np.full((3, 2), 2.0), "a.bias": np.zeros(2)}
+START = {"a.weight": np.full((3, 2), 2.0), "a.bias": np.zeros(2), "b.mean": np.zeros(2)}
+#: Running statistics move whatever the optimizer does.
+AFTER = {"b.mean": np.full(2, 0.5)}
 
 
 def moved(by: float) -> dict[str, np.ndarray]:
-    return {**START, "a.weight": START["a.weight"] * (1 - by), "a.weight.velocity": np.ones((3, 2))}
+    weights = {"a.weight": START["a.weight"] * (1 - by), "a.bias": START["a.bias"]}
+    return {**weights, "a.weight.velocity": np.ones((3, 2))}
 
 
 @pytest.mark.parametrize("judge", [update_rung, trajectory_rung])
 @pytest.mark.parametrize("by", [0.0, CHANGE_SEEN / 20])
 def test_one_that_no_rounding_shows_is_not_run(judge, by) -> None:
-    rung = judge("torch", 3, START, moved(by), moved(by))
+    rung = judge("torch", 3, START, moved(by) | AFTER, moved(by), AFTER)
     assert rung.verdict == "not run" and "no weight moves" in rung.detail
 
 
 @pytest.mark.parametrize("judge", [update_rung, trajectory_rung])
 def test_one_that_shows_is_judged(judge) -> None:
     true = moved(1e-3)
-    assert judge("torch", 3, START, true, true).verdict == "passed"
-    assert judge("torch", 3, START, START, true).verdict == "failed"
-    assert judge("torch", 3, START, moved(1.01e-3), true).verdict == "failed"
+    assert judge("torch", 3, START, true | AFTER, true, AFTER).verdict == "passed"
+    assert judge("torch", 3, START, START, true, AFTER).verdict == "failed"
+    assert judge("torch", 3, START, moved(1.01e-3) | AFTER, true, AFTER).verdict == "failed"
 
 
 def test_what_is_as_small_as_may_be_is_told_from_one_a_tenth_too_large() -> None:
     true = moved(2 * CHANGE_SEEN)
-    assert update_rung("torch", 1, START, true, true).verdict == "passed"
-    assert update_rung("torch", 1, START, moved(3 * CHANGE_SEEN), true).verdict == "failed"
+    assert update_rung("torch", 1, START, true | AFTER, true, AFTER).verdict == "passed"
+    assert (
+        update_rung("torch", 1, START, moved(3 * CHANGE_SEEN) | AFTER, true, AFTER).verdict
+        == "failed"
+    )
 
 
 def test_a_weight_that_is_no_number_is_judged_and_fails() -> None:
     true = {**moved(0.0), "a.bias": np.full(2, np.nan)}
-    assert update_rung("torch", 1, START, true, true).verdict == "failed"
+    assert update_rung("torch", 1, START, true | AFTER, true, AFTER).verdict == "failed"

@@ -177,7 +177,8 @@ def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Ar
 def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     """A sequence between constant steps, the same for every sample, as a class token is: zeros are
     put around it, and the constants are part of the table that is added next."""
-    value, live = walk.trace.values[node.output[0]], _live(walk, node)
+    value = walk.trace.values[node.output[0]]
+    live = [name for name in node.input if name in walk.trace.live]
     if len(live) != 1 or value.ndim != 3 or given["axis"] % 3 != 1:
         raise NotCovered(
             f"{called(node)}: joins constants to a value; only steps of a sequence are covered"
@@ -194,10 +195,6 @@ def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
         raise NotCovered(f"{called(node)}: joins another constant to each sample")
     padded = walk.add(node, L.Pad(pads=(before, 0, after, 0)), [held.layer], value.shape)
     return Held(walk.new(padded, Joined(), (padded,), {"weight": table[0]}, value.shape))
-
-
-def _live(walk: Walk, node: onnx.NodeProto) -> list[str]:
-    return [name for name in node.input if name in walk.trace.live]
 
 
 def reduce_mean(walk: Walk, node: onnx.NodeProto, axes: tuple[int, ...]) -> Held | None:

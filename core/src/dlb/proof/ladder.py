@@ -277,11 +277,11 @@ def prove_updates(
         if not judged:
             continue
         after |= model.optimizer_state()
-        truth = {**updates.weights, **running, **updates.state}
+        truth = updates.weights | updates.state
         for at, judge in ((0, rungs.update_rung), (last, rungs.trajectory_rung)):
             if step == at:
                 took = time.perf_counter() - began
-                rung = judge(adapter, step + 1, start, after, truth)
+                rung = judge(adapter, step + 1, start, after, truth, running)
                 keep(msgspec.structs.replace(rung, seconds=took))
                 if step == last and rung.verdict == "not run":
                     changes.clear()  # of rounding alone, which no two adapters need agree in

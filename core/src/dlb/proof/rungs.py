@@ -288,16 +288,18 @@ def slope_rung(adapter: str, slopes: Mapping[str, Slope]) -> Rung:
     )
 
 
-def update_rung(adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors) -> Rung:
+def update_rung(
+    adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors, running: Tensors
+) -> Rung:
     """What one step changed, optimizer state and running statistics too, against the definition."""
-    return _change_rung("update", "update", adapter, steps, start, found, truth)
+    return _change_rung("update", "update", adapter, steps, start, found, truth, running)
 
 
 def trajectory_rung(
-    adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors
+    adapter: str, steps: int, start: Tensors, found: Tensors, truth: Tensors, running: Tensors
 ) -> Rung:
     """What many steps changed, against the definition fed with the adapter's own gradients."""
-    return _change_rung("trajectory", "trajectory", adapter, steps, start, found, truth)
+    return _change_rung("trajectory", "trajectory", adapter, steps, start, found, truth, running)
 
 
 def _change_rung(
@@ -308,16 +310,19 @@ def _change_rung(
     start: Tensors,
     found: Tensors,
     truth: Tensors,
+    running: Tensors,
 ) -> Rung:
     """Changes rather than weights: a wrong rate is small beside a weight, not beside its change.
 
     Args:
-        start: weights before the first step; what is not in it started at zero.
-        found, truth: weights, states and ``layer.parameter.slot`` after the last.
+        start: weights and running statistics before the first step; what is not in it started at
+            zero.
+        found: both and ``layer.parameter.slot`` after the last.
+        truth, running: trained weights and slots, and running statistics, as they should be.
     """
     if not _moves(start, truth):
         return not_run(name, level, adapter, DEFINITION, _still(steps))
-    ordered = _changes(start, found, truth)
+    ordered = _changes(start, found, {**truth, **running})
     return Rung(
         name=name,
         level=level,
@@ -339,7 +344,7 @@ def _still(steps: int) -> str:
 
 
 def _moves(start: Tensors, truth: Tensors) -> bool:
-    """Whether any weight should have changed so that it shows. A NaN does."""
+    """Whether any weight that is trained should have changed so that it shows. A NaN does."""
     for name in start.keys() & truth.keys():
         apart = (after - before for after, before in pieces(truth[name], start[name]))
         moved = math.sqrt(sum(float(one @ one) for one in apart))
