@@ -13,11 +13,25 @@ __all__ = ["Silent", "loss_text", "make_reporter"]
 
 #: Between two plain lines about training.
 LINE_SECONDS = 10.0
+#: A speed is of so many seconds at least.
+RATE_SECONDS = 0.5
 
 
 def loss_text(loss: float) -> str:
     """A loss in a column's width, were it of a training that diverged."""
     return f"{loss:.4f}" if abs(loss) < 1e4 else f"{loss:.2e}"
+
+
+class Rate:
+    """Steps a second since an adapter was first heard of: what came before may have been long."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, tuple[float, int]] = {}
+
+    def of(self, adapter: str, done: int, now: float) -> float:
+        """0 as long as it is not known."""
+        began, first = self._began.setdefault(adapter, (now, done))
+        return (done - first) / (now - began) if now - began >= RATE_SECONDS else 0.0
 
 
 @contextmanager
@@ -72,20 +86,21 @@ class Live:
             )
             for name in adapters
         }
-        self._began: dict[str, float] = {}
+        self._rate = Rate()
 
     def phase(self, adapter: str, text: str) -> None:
         self._progress.update(self._tasks[adapter], state=text)
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         task = self._tasks[adapter]
-        if adapter not in self._began:
-            self._began[adapter] = time.monotonic()
-            self._progress.start_task(task)
-        seconds = time.monotonic() - self._began[adapter]
-        rate = f"{done / seconds:.1f} steps/s" if seconds > 0.5 else ""
+        self._progress.start_task(task)
+        rate = self._rate.of(adapter, done, time.monotonic())
         self._progress.update(
-            task, completed=done, total=total, rate=rate, state=f"training, loss {loss_text(loss)}"
+            task,
+            completed=done,
+            total=total,
+            rate=f"{rate:.1f} steps/s" if rate else "",
+            state=f"training, loss {loss_text(loss)}",
         )
 
     def finished(self, adapter: str, text: str) -> None:
@@ -98,18 +113,17 @@ class Lines:
 
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
-        self._began: dict[str, float] = {}
+        self._rate = Rate()
 
     def phase(self, adapter: str, text: str) -> None:
         self._say(f"{adapter}: {text}")
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         now = time.monotonic()
-        began = self._began.setdefault(adapter, now)
+        rate = self._rate.of(adapter, done, now)
         if now - self._said.setdefault(adapter, now) < LINE_SECONDS and done < total:
             return
         self._said[adapter] = now
-        rate = done / (now - began) if now > began else 0.0
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         speed = f", {rate:.1f} steps/s" if rate else ""
         self._say(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from dlb_process import PATIENCE, TESTS, Dlb
 
+from dlb.progress import Rate
+
 COMMANDS = [
     "", "run", "verify", "list", "show", "export", "data", "data list", "data fetch",
     "data path", "env", "env create", "env list", "env add", "env remove", "env doctor",
@@ -174,3 +176,12 @@ def test_nothing_is_written_beside_the_records(dlb: Dlb) -> None:
     made = {path.name for path in dlb.folder.iterdir() if not path.name.startswith(".")}
     assert made <= {"results", "home"}
     assert Path(dlb.out / "models").is_dir()
+
+
+def test_a_speed_is_of_steps_after_the_first_that_were_heard_of() -> None:
+    """A run whose steps are all told at once had some millions a second."""
+    rate = Rate()
+    assert rate.of("tf", 30, 100.0) == 0.0
+    assert rate.of("tf", 30, 100.001) == 0.0
+    assert rate.of("torch", 10, 101.0) == 0.0
+    assert rate.of("torch", 30, 103.0) == 10.0
