@@ -215,6 +215,19 @@ _MUL = {
 }
 
 _CONCAT = {
+    # Within the 8 or 16 channels that a library may keep together.
+    **{
+        f"concat-of-{one}-and-{other}-channels": graph(
+            (3, 5, 4),
+            ("one", W.Conv(out_channels=one, kernel=(2, 2)), ("input",)),
+            ("other", W.Conv(out_channels=other, kernel=(2, 2)), ("input",)),
+            ("both", W.Concat(axis=1), ("one", "other")),
+            ("conv", W.Conv(out_channels=16, kernel=(2, 2)), ("both",)),
+            ("flat", W.Flatten(), ("conv",)),
+            ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+        )
+        for one, other in ((8, 8), (24, 8), (1, 15), (16, 16))
+    },
     "concat-of-a-value-with-itself": graph(
         (6,),
         ("twice", W.Concat(axis=1), ("input", "input")),
@@ -383,6 +396,19 @@ _SLICE = {
         (4, 6, 5),
         W.Conv(out_channels=4, kernel=(2, 2)),
         W.Slice(starts=(1, 0, 1), ends=(3, 5, 4), steps=(1, 2, 1)),
+    ),
+    # Within the 8 or 16 channels that a library may keep together.
+    "slice-half-the-channels-of-a-convolution": classifier(
+        (3, 5, 4),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+        W.Slice(starts=(0, 0, 0), ends=(8, 4, 3)),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+    ),
+    "slice-odd-channels-of-a-convolution": classifier(
+        (3, 5, 4),
+        W.Conv(out_channels=16, kernel=(2, 2)),
+        W.Slice(starts=(3, 0, 0), ends=(9, 4, 3)),
+        W.Conv(out_channels=16, kernel=(2, 2)),
     ),
     "slice-one-of-each": classifier((2, 4, 3), W.Slice(starts=(1, 2, 0), ends=(2, 3, 1))),
     "slice-the-whole": classifier((4, 6), W.Slice(starts=(0, 0), ends=(4, 6))),

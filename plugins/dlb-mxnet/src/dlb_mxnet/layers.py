@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -56,31 +56,52 @@ class ReLU6(HybridBlock):
         return F.minimum(F.relu(inputs), 6)
 
 
-class Concat(HybridBlock):
-    """Concatenation; of features, a single one first, in MXNet's own layout afterwards.
+#: Channels that oneDNN keeps together at most.
+BLOCK = 16
 
-    There oneDNN answers in one of its layouts, of which a batch normalisation after it cannot train
-    ("Check failed: !is_view"). A reshape, to the same shape, goes back.
+
+def plain(F: Any, maps: Any) -> Any:
+    """Maps in MXNet's own layout, forwards and backwards, whichever of oneDNN's they come in.
+
+    Some of oneDNN's operators, as MXNet has them, cannot read those. Neither of these two is
+    oneDNN's, and what they read is put in MXNet's layout before.
+    """
+    return F.squeeze(F.expand_dims(maps, axis=1), axis=1)
+
+
+class Concat(HybridBlock):
+    """Concatenation, in MXNet's own layout where oneDNN's would not do.
+
+    Of features, a single one first, oneDNN answers in one of its layouts, of which a batch
+    normalisation after it cannot train ("Check failed: !is_view"): a reshape, to the same shape,
+    goes back. A map's gradient may come with its channels in blocks of 8 or 16, which is not taken
+    apart at a place within one: the process dies, or it is refused ("could not construct a
+    sub-memory").
+
+    Args:
+        given: the shapes of one sample of all inputs.
     """
 
-    def __init__(self, axis: int, given: Shape) -> None:
+    def __init__(self, axis: int, given: Sequence[Shape]) -> None:
         super().__init__()
-        self.axis, self.plain = axis, given == (1,)
+        self.axis, self.one = axis, given[0] == (1,)
+        self.apart = len(given[0]) == 3 and any(shape[0] % BLOCK for shape in given)
 
     def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
         made = F.concat(*inputs, dim=self.axis)
-        return F.reshape(made, shape=(0, 0)) if self.plain else made
+        if self.apart:
+            return plain(F, made)
+        return F.reshape(made, shape=(0, 0)) if self.one else made
 
     def __repr__(self) -> str:
         return f"Concat(axis={self.axis})"
 
 
 class Reshape(HybridBlock):
-    """A reshape; to a map, with an axis put in and taken out again after it.
+    """A reshape; to a map, in MXNet's own layout.
 
-    The gradient of a map comes from a convolution in one of oneDNN's own layouts, which a transpose
-    before the reshape cannot read ("could not create a primitive descriptor for a reorder
-    primitive"). Those two operators are not oneDNN's, and are given MXNet's layout.
+    The gradient of a map comes from a convolution in one of oneDNN's, which a transpose before the
+    reshape cannot read ("could not create a primitive descriptor for a reorder primitive").
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -89,9 +110,7 @@ class Reshape(HybridBlock):
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         made = F.reshape(inputs, shape=(0, *self.shape))
-        if len(self.shape) < 3:
-            return made
-        return F.squeeze(F.expand_dims(made, axis=1), axis=1)
+        return plain(F, made) if len(self.shape) == 3 else made
 
     def __repr__(self) -> str:
         return f"Reshape(shape={self.shape})"
@@ -159,6 +178,12 @@ class Pad(HybridBlock):
 
 
 class Slice(HybridBlock):
+    """A slice; of maps, in MXNet's own layout.
+
+    In oneDNN's a slice of a convolution's channels divides by zero, or is refused ("could not
+    construct a sub-memory").
+    """
+
     def __init__(self, places: tuple[range, ...]) -> None:
         super().__init__()
         self.begin = (None, *(each.start for each in places))
@@ -166,7 +191,8 @@ class Slice(HybridBlock):
         self.step = (None, *(each.step for each in places))
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
-        return F.slice(inputs, begin=self.begin, end=self.end, step=self.step)
+        maps = plain(F, inputs) if len(self.begin) == 4 else inputs
+        return F.slice(maps, begin=self.begin, end=self.end, step=self.step)
 
     def __repr__(self) -> str:
         return f"Slice(begin={self.begin}, end={self.end}, step={self.step})"
@@ -537,6 +563,7 @@ _ATTENTION_MAPS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "output": ("output", lambda array: array),
 }
 
+#: But of concatenations, which are built of the shapes of all their inputs.
 TABLE: dict[type, Entry] = {
     W.Conv: Entry(_conv, _WEIGHT),
     W.Linear: Entry(
@@ -570,7 +597,6 @@ TABLE: dict[type, Entry] = {
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),
     W.Mul: Entry(lambda layer, given, dtype: Product()),
-    W.Concat: Entry(lambda layer, given, dtype: Concat(layer.axis, given)),
     W.Flatten: Entry(lambda layer, given, dtype: nn.Flatten()),
     W.Reshape: Entry(lambda layer, given, dtype: Reshape(layer.shape)),
     W.Transpose: Entry(lambda layer, given, dtype: Transpose(layer.axes)),

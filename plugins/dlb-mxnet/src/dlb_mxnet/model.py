@@ -16,7 +16,15 @@ from dlb import workload as W
 from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.workload.shapes import tied_to
 from dlb_mxnet.framework import context
-from dlb_mxnet.layers import TABLE, BatchNormInDouble, MaskedDropout, Padded, Place, tied_linear
+from dlb_mxnet.layers import (
+    TABLE,
+    BatchNormInDouble,
+    Concat,
+    MaskedDropout,
+    Padded,
+    Place,
+    tied_linear,
+)
 from dlb_mxnet.optimizers import make_optimizer
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
@@ -39,6 +47,8 @@ class Network(HybridBlock):
                     block = MaskedDropout(node.layer.rate, masks[node.name], dtype)
                 elif tied_to(node):
                     block = tied_linear(node.layer, given, dtype, self.layers[tied_to(node)])
+                elif isinstance(node.layer, W.Concat):
+                    block = Concat(node.layer.axis, [shapes[name] for name in node.inputs])
                 else:
                     block = TABLE[type(node.layer)].make(node.layer, given, dtype)
                 self.layers[node.name] = block
