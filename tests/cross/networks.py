@@ -21,6 +21,7 @@ NETWORKS = {
     "LSTM language model": str(WORKLOADS / "lstm.toml"),
     "embedding": str(WORKLOADS / "embedding.toml"),
     "transformer": str(WORKLOADS / "transformer.toml"),
+    "mobile network": str(WORKLOADS / "mobile.toml"),
     "parts of sequences, a tied embedding": str(WORKLOADS / "tied.toml"),
 }
 STEPS = 100
