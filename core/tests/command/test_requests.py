@@ -96,7 +96,10 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
         ("layer 'relu1' (max_pool)", "[32]"),
     ),
     "unknown layer": (changed('"relu"', '"rleu"'), ("rleu", "node 'relu1'", "max_pool, mul, pad,")),
-    "no layer": (changed('{ type = "relu" }', "{}"), ("`type`", "node 'relu1'", "max_pool, mul, pad,")),
+    "no layer": (
+        changed('{ type = "relu" }', "{}"),
+        ("`type`", "node 'relu1'", "max_pool, mul, pad,"),
+    ),
     "unknown field": (
         changed("out_features = 32", "out_feature = 32"),
         ("`out_feature`", "in node 'fc1'; type 'linear' needs out_features and can have bias, "),
