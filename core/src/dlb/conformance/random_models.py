@@ -29,7 +29,8 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
     3: [
         st.builds(
             W.Conv,
-            out_channels=st.sampled_from([2, 4]),
+            # Eight or sixteen a library may keep together.
+            out_channels=st.sampled_from([2, 4, 16]),
             kernel=_PAIR,
             stride=_PAIR,
             pads=_PADS,
