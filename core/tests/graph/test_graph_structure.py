@@ -32,6 +32,7 @@ from dlb.workload import (
     Model,
     Node,
     ReLU,
+    ReLU6,
     Reshape,
     Slice,
     Tanh,
@@ -448,6 +449,18 @@ def test_a_clip_is_a_relu_where_all_its_bounds_are(low):
     clip = helper.make_node("Clip", ["x", "low"], ["y"], name="clip")
     found = written([clip], weights=[("low", np.array(low, np.float32))])
     assert compare_structure(maps(ReLU()), found).equal == (not np.any(low))
+
+
+@pytest.mark.parametrize(("high", "alike"), [([6.0], True), ([6.0] * 8 + [5.0], False)])
+def test_a_clip_between_a_value_and_a_relu_counts(high, alike):
+    """One bound of several numbers is not taken into the ReLU after it."""
+    nodes = [
+        helper.make_node("Clip", ["x", "", "high"], ["c"], name="clip"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+    ]
+    found = written(nodes, weights=[("high", np.array(high, np.float32))])
+    assert not compare_structure(maps(ReLU()), found).equal
+    assert compare_structure(maps(ReLU6()), found).equal == alike
 
 
 def test_zeros_are_not_the_padding_of_max_pooling():

@@ -52,10 +52,11 @@ def _bounded(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> O
     may be nothing new, which exporters leave out."""
     (source,) = {reader.source[name] for name in reader.live_inputs(node)}
     before = reader.found[source] if source >= 0 else _INPUT
-    given = {"Relu": (0.0, math.inf), "Clip": (-math.inf, math.inf)}.get(before.kind)
+    given = (0.0, math.inf) if before.kind == "Relu" else None
+    if before.kind == "Clip" and "low" in before.attributes:  # not of bounds that are no numbers
+        given = before.attributes["low"], before.attributes["high"]
     inputs: tuple[int, ...] = (source,)
     if given is not None:
-        given = before.attributes.get("low", given[0]), before.attributes.get("high", given[1])
         low, high = (min(max(bound, low), high) for bound in given)
         inputs = before.inputs
     bounds = {"low": six_digits(low), "high": six_digits(high)}
