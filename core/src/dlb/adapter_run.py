@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.adapters import Home
-from dlb.data.npz import WEIGHTS_READ, read_or_map
+from dlb.data.npz import read_or_map
 from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung
@@ -70,7 +70,7 @@ class AdapterRun:
         version: framework and version; deviations: what the adapter declares.
         rungs: what it was held against.
         gradients: in float64, to be compared across adapters.
-        changes: what so many float64 steps changed, .npz files, likewise.
+        changes: what so many float64 steps changed, likewise.
         growths: how far from that the same steps get when they are a little longer, of the first
             adapter.
         masked: whether its dropouts were given masks, where the workload has any; if not, only
@@ -88,7 +88,7 @@ class AdapterRun:
     rungs: list[Rung] = field(default_factory=list)
     masked: bool = True
     gradients: dict[str, Array] = field(default_factory=dict)
-    changes: dict[int, Path] = field(default_factory=dict)
+    changes: dict[int, divergence.Changes] = field(default_factory=dict)
     growths: dict[int, float] = field(default_factory=dict)
     rounded: list[tuple[Figure, ...]] = field(default_factory=list)
     nudged: list[tuple[Figure, ...]] = field(default_factory=list)
@@ -333,7 +333,8 @@ class _Climb:
                 folder=scratch_file(group, ""),
             )
             model.drop()
-            if self.is_first and len(ran.changes) > 1:
+            # Of one adapter, or one step, there is nothing to be compared with.
+            if self.is_first and len(request.homes) > 1 and len(ran.changes) > 1:
                 ran.growths = self.grow(group)
 
     def prove_rounded(self, group: Group) -> None:
@@ -349,64 +350,64 @@ class _Climb:
 
     def grow(self, group: Group) -> dict[int, float]:
         """How far from what so many steps changed slightly longer steps get."""
-        practice, start = self.prepared.practice, self.reference.weights
-        model = self.build_for_proof(group, "float64", practice.batch, longer=rungs.LONGER)
-        folder = scratch_file(group, "")
-        kept = divergence.follow(model, practice.path("float64"), practice.order, folder)
-        model.drop()
-        found = {}
-        for (step, changes), path in zip(self.ran.changes.items(), kept, strict=True):
-            beside = {
-                name: after - start[name] for name, after in read_or_map(path, WEIGHTS_READ).items()
-            }
-            found[step] = rungs.growth(read_or_map(changes, WEIGHTS_READ), beside)
-        return found
+        beside = self.follow(group, "float64", self.reference.weights, rungs.LONGER)
+        return {
+            step: rungs.growth(changes.read_moved(), longer.read())
+            for (step, changes), longer in zip(self.ran.changes.items(), beside, strict=True)
+        }
 
     def round_gradients(self, group: Group) -> None:
         """What float32 does to gradients; of the first adapter, what moving the weights does."""
         weights, practice, ran = self.reference.weights, self.prepared.practice, self.ran
         self.reporter.phase(ran.adapter, "proving float32 gradients")
-        exact = self.build_for_proof(group, "float64", practice.batch)
+        model = self.build_for_proof(group, "float64", practice.batch)
+        # Those of a large network lie on the disk.
+        exact = list(batch_gradients(model, practice))
+        model.drop()
         seeds = range(self.request.seed, self.request.seed + NUDGES) if self.is_first else ()
         units = NORMALISED_UNITS if state_names(self.request.workload.model) else NUDGE_UNITS
         moved = (divergence.nudged(weights, seed, units) for seed in seeds)
         nudged = (("float64", each, ran.nudged) for each in moved)
         for dtype, given, errors in (("float32", weights, ran.rounded), *nudged):
             model = self.build_for_proof(group, dtype, practice.batch, given)
-            # A batch at a time: several gradients of a large network are not held at once.
-            both = batch_gradients(model, practice), batch_gradients(exact, practice)
-            errors += map(rungs.gradient_errors, *both)
+            errors += map(rungs.gradient_errors, batch_gradients(model, practice), exact)
             if errors is ran.rounded:
                 seed = self.request.seed
                 self.keep(prove_float32_updates(model, weights, practice, ran.adapter, seed))
             model.drop()
-        exact.drop()
 
     def follow_float32(self, group: Group) -> None:
         """How far float32 steps stray from float64 ones; of the first adapter the band as well."""
         self.reporter.phase(self.ran.adapter, "following float32")
         weights = self.reference.weights
-        start = {name: weights[name] for name in trained_names(self.request.workload.model)}
-        exact = self.follow(group, "float64", weights)
+        trained = trained_names(self.request.workload.model)
+        exact = list(self.ran.changes.values()) or self.follow(group, "float64", weights)
         rounded = self.follow(group, "float32", weights)
         perturbed = []
         if self.is_first:
             for seed in range(self.request.seed, self.request.seed + divergence.PERTURBATIONS):
                 beside = self.follow(group, "float32", divergence.nudged(weights, seed))
-                perturbed.append(divergence.strays(beside, rounded, exact, start))
+                perturbed.append(divergence.strays(beside, rounded, exact, trained))
         self.ran.divergence = Divergence(
             adapter=self.ran.adapter,
             steps=divergence.looked_at(len(self.prepared.practice.order)),
-            distances=divergence.strays(rounded, exact, exact, start),
+            distances=divergence.strays(rounded, exact, exact, trained),
             perturbed=tuple(perturbed),
         )
 
-    def follow(self, group: Group, dtype: str, weights: Mapping[str, Array]) -> list[Path]:
-        """A trajectory from its start, in files."""
-        practice = self.prepared.practice
-        model = self.build_for_proof(group, dtype, practice.batch, weights)
-        folder = scratch_file(group, "")
-        kept = divergence.follow(model, practice.path(dtype), practice.order, folder)
+    def follow(
+        self, group: Group, dtype: str, weights: Mapping[str, Array], longer: float = 0.0
+    ) -> list[divergence.Changes]:
+        """What a trajectory from some weights changes of the reference's.
+
+        Args:
+            longer: by what share its steps are to be longer than the workload's.
+        """
+        practice, start = self.prepared.practice, self.reference.weights
+        trained = {name: start[name] for name in trained_names(self.reference.model)}
+        model = self.build_for_proof(group, dtype, practice.batch, weights, longer)
+        path, folder = practice.path(dtype), scratch_file(group, "")
+        kept = divergence.follow(model, path, practice.order, folder, trained)
         model.drop()
         return kept
 

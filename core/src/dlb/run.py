@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_limits
 from dlb import __version__, interrupts, record
 from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.adapters import Home
-from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.proof import rungs
 from dlb.proof.certificate import Certificate, Level, Rung
 from dlb.provenance import available_cores, git_state, machine_facts
@@ -177,7 +176,12 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
     """What takes several adapters, or the best of them, to judge."""
     found: list[Rung] = []
     gradients = {one.adapter: one.gradients for one in runs if one.gradients}
-    looked = {one.adapter: one.changes for one in runs if one.changes}
+    # None of steps that only rounding moved.
+    looked = {
+        one.adapter: one.changes
+        for one in runs
+        if any(changes.moved for changes in one.changes.values())
+    }
     rounded = {one.adapter: one.rounded for one in runs if one.rounded}
     sound = _sound(runs)
     # One whose own steps are not right is no measure of what rounding may do to them.
@@ -193,8 +197,7 @@ def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
         if "trajectory" in levels and looked:
             apart = rungs.agreed(agreement)
             steps, detail = rungs.comparable(next(iter(looked.values())), growths, apart)
-            paths = {name: looked[name][steps] for name in alike if name in looked}
-            some = {name: read_or_map(path, WEIGHTS_READ) for name, path in paths.items()}
+            some = {name: looked[name][steps].read_moved() for name in alike if name in looked}
             found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, detail)
     if len(rounded) > 1:
         nudged = [batch for one in runs if one.adapter in sound for batch in one.nudged]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,24 @@ def test_files_that_cannot_be_read_in_place_are_refused(tmp_path: Path) -> None:
     np.savez(path, objects=np.array([{}]))
     with pytest.raises(ValueError, match="holds objects"):
         map_arrays(path)
+    with zipfile.ZipFile(path, "w") as archive, archive.open("more.npy", "w") as member:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (3,)}
+        np.lib.format.write_array_header_1_0(member, header)
+        member.write(bytes(16))
+    with pytest.raises(ValueError, match=r"more.npy is cut short"):
+        map_arrays(path)
+
+
+def test_arrays_that_are_read_in_place_keep_one_file_open_between_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"layer{number}.weight": np.full(2, number) for number in range(300)})
+    before = psutil.Process().num_fds()
+    mapped = map_arrays(path)
+    assert psutil.Process().num_fds() <= before + 1
+    path.unlink()
+    assert [int(array[1]) for array in mapped.values()] == list(range(300))
+    del mapped
+    assert psutil.Process().num_fds() == before
 
 
 def test_what_has_no_room_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb.proof.divergence import looked_at, nudged, strays
+from dlb.proof.divergence import Changes, looked_at, nudged, strays
 
 
 @given(st.integers(1, 10**6))
@@ -31,9 +31,13 @@ def test_every_weight_is_moved_to_a_neighbour(seed: int, values: list[float]) ->
     assert np.array_equal(nudged({"fc.weight": array}, seed, 2)["fc.weight"], further)
 
 
-def kept(folder: Path, name: str, **weights: list[float]) -> list[Path]:
-    np.savez(folder / f"{name}.npz", **{key: np.array(value) for key, value in weights.items()})
-    return [folder / f"{name}.npz"]
+def kept(folder: Path, name: str, **weights: list[float]) -> list[Changes]:
+    after = {key: np.array(value, np.float32) for key, value in weights.items()}
+    return [Changes.write(folder / f"{name}.npz", START, after, frozenset(weights))]
+
+
+#: In float32 every weight, and what changes of it, is exact.
+START = {"a": np.array([1.0, 1.0], np.float32), "b": np.array([2.0], np.float32)}
 
 
 @pytest.mark.parametrize(
@@ -43,18 +47,29 @@ def kept(folder: Path, name: str, **weights: list[float]) -> list[Path]:
 def test_a_distance_is_a_part_of_what_changed(
     tmp_path: Path, found: list[float], expected: float | None
 ) -> None:
-    truth = kept(tmp_path, "truth", a=[3.0, 1.0])
-    ours = kept(tmp_path, "found", a=found)
-    assert strays(ours, truth, truth, {"a": np.array([1.0, 1.0])}) == (expected,)
+    truth = kept(tmp_path, "truth", a=[3.0, 1.0], b=[2.0])
+    ours = kept(tmp_path, "found", a=found, b=[2.0])
+    assert strays(ours, truth, truth, ["a", "b"]) == (expected,)
 
 
 def test_where_nothing_should_change_any_distance_is_infinite(tmp_path: Path) -> None:
-    truth, ours = kept(tmp_path, "truth", a=[1.0]), kept(tmp_path, "found", a=[1.5])
-    assert strays(ours, truth, truth, {"a": np.array([1.0])}) == (None,)
-    assert strays(truth, truth, truth, {"a": np.array([1.0])}) == (0.0,)
+    truth, ours = kept(tmp_path, "truth", b=[2.0]), kept(tmp_path, "found", b=[2.5])
+    assert strays(ours, truth, truth, ["b"]) == (None,)
+    assert strays(truth, truth, truth, ["b"]) == (0.0,)
 
 
 def test_a_weight_that_is_missing_or_of_another_shape_is_infinitely_far(tmp_path: Path) -> None:
-    truth, start = kept(tmp_path, "truth", a=[1.0], b=[2.0]), {"a": np.ones(1), "b": np.ones(1)}
-    for name, found in (("less", {"a": [1.0]}), ("wider", {"a": [1.0], "b": [2.0, 2.0]})):
-        assert strays(kept(tmp_path, name, **found), truth, truth, start) == (None,)
+    truth = kept(tmp_path, "truth", a=[1.0, 2.0], b=[2.0])
+    for name, found in (("less", {"b": [2.0]}), ("wider", {"a": [1.0, 2.0], "b": [2.0, 2.0]})):
+        assert strays(kept(tmp_path, name, **found), truth, truth, ["a", "b"]) == (None,)
+
+
+def test_changes_are_exact_and_tell_which_are_more_than_rounding(tmp_path: Path) -> None:
+    beside = np.nextafter(START["a"], np.float32(2))
+    after = {"a": beside, "b": START["b"], "running": np.ones(3)}
+    changes = Changes.write(tmp_path / "1.npz", START, after, frozenset({"a"}))
+    found = changes.read()
+    assert sorted(found) == ["a", "b"]
+    assert all(array.dtype == np.float64 for array in found.values())
+    assert np.array_equal(found["a"], [2.0**-23] * 2) and not found["b"].any()
+    assert list(changes.read_moved()) == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import struct
 import zipfile
@@ -95,12 +96,14 @@ def read_or_map(path: Path, largest: int = _READ_WHOLE) -> dict[str, Array]:
 def map_arrays(path: Path) -> dict[str, Array]:
     """Arrays of an uncompressed .npz file, read from the disk where they are looked at.
 
-    What is written to them stays in memory, and is not written to the file.
+    What is written to them stays in memory, and is not written to the file. All are of one mapping:
+    each keeps a file open, of which a process may have 256 on macOS, and networks have more weights.
 
     Raises:
-        ValueError: a member is compressed, holds objects, or is no array of format 1.0.
+        ValueError: a member is compressed, cut short, holds objects, or is no array of format 1.0.
     """
     mapped: dict[str, Array] = {}
+    whole = np.memmap(path, np.uint8, "c")
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:
@@ -108,6 +111,7 @@ def map_arrays(path: Path) -> dict[str, Array]:
             file.seek(member.header_offset)
             name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
             file.seek(name + extra, 1)
+            end = min(file.tell() + member.file_size, whole.size)
             if np.lib.format.read_magic(file) != (1, 0):
                 raise ValueError(f"{path}: {member.filename} has a header of another version")
             shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file)
@@ -115,7 +119,9 @@ def map_arrays(path: Path) -> dict[str, Array]:
                 raise ValueError(f"{path}: {member.filename} holds objects")
             order: Literal["F", "C"] = "F" if in_columns else "C"
             where = file.tell()
-            array = np.memmap(path, dtype, "c", where, shape, order)
-            # As a plain array, which every framework knows.
-            mapped[member.filename.removesuffix(".npy")] = np.asarray(array)
+            if where + math.prod(shape) * dtype.itemsize > end:
+                raise ValueError(f"{path}: {member.filename} is cut short")
+            # A plain array, which every framework knows.
+            array: Array = np.ndarray(shape, dtype, whole, where, order=order)
+            mapped[member.filename.removesuffix(".npy")] = array
     return mapped

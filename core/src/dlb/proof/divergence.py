@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,59 @@ import numpy.typing as npt
 from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.proof.distance import pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
-from dlb.workload.shapes import trained_names
 
-__all__ = ["PERTURBATIONS", "follow", "looked_at", "nudged", "strays"]
+__all__ = ["PERTURBATIONS", "Changes", "follow", "looked_at", "nudged", "strays"]
 
 Array = npt.NDArray[Any]
 #: Runs from weights that were moved by one unit in the last place.
 PERTURBATIONS = 4
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What some steps changed of trained parameters, in a file.
+
+    Kept there, so that long trajectories of large models can be compared one after another.
+
+    Attributes:
+        path: .npz file of float64 arrays by ``layer.parameter``.
+        moved: those that more than rounding moved.
+    """
+
+    path: Path
+    moved: frozenset[str] = frozenset()
+
+    @classmethod
+    def write(
+        cls,
+        path: Path,
+        start: Mapping[str, Array],
+        after: Mapping[str, Array],
+        moved: frozenset[str] = frozenset(),
+    ) -> Changes:
+        """Of the parameters in ``start``; what is missing or of another shape is left out."""
+        alike = {
+            name: before
+            for name, before in start.items()
+            if name in after and after[name].shape == before.shape
+        }
+        # In float64 whatever they are of, where the difference of two float32 numbers is exact.
+        write_arrays(
+            path,
+            {
+                name: np.subtract(after[name], before, dtype=np.float64)
+                for name, before in alike.items()
+            },
+        )
+        return cls(path, moved)
+
+    def read(self) -> dict[str, Array]:
+        """All of them; of large models each is read where it is looked at."""
+        return read_or_map(self.path, WEIGHTS_READ)
+
+    def read_moved(self) -> dict[str, Array]:
+        """Those that more than rounding moved."""
+        return {name: array for name, array in self.read().items() if name in self.moved}
 
 
 def looked_at(steps: int) -> tuple[int, ...]:
@@ -46,50 +93,49 @@ def nudged(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str,
     return moved
 
 
-def follow(model: RemoteModel, data: Path, order: Array, folder: Path) -> list[Path]:
-    """Train a model that has not trained, and keep its trained parameters after some steps.
-
-    Kept in files, so that long trajectories of large models can be compared one after another.
+def follow(
+    model: RemoteModel, data: Path, order: Array, folder: Path, start: Mapping[str, Array]
+) -> list[Changes]:
+    """Train a model that has not trained, and keep what that changes after each step of
+    :func:`looked_at`.
 
     Args:
         data: .npz file with ``inputs`` and ``labels``.
         order: int64 [steps, batch].
-        folder: to make, for an .npz file of each step of :func:`looked_at`.
+        folder: to make, for a file of each.
+        start: what changes are from, of every trained parameter.
     """
     folder.mkdir()
     done, kept = 0, []
-    trained = trained_names(model.workload.model)
     for step in looked_at(len(order)):
         model.train(data, order[done:step], via="memory", first_step=done)
         done = step
-        found = model.weights()[0]
-        kept.append(folder / f"{step}.npz")
-        write_arrays(kept[-1], {name: found[name] for name in trained if name in found})
+        kept.append(Changes.write(folder / f"{step}.npz", start, model.weights()[0]))
     return kept
 
 
 def strays(
-    found: Sequence[Path], beside: Sequence[Path], truth: Sequence[Path], start: Mapping[str, Array]
+    found: Sequence[Changes],
+    beside: Sequence[Changes],
+    truth: Sequence[Changes],
+    trained: Sequence[str],
 ) -> tuple[float | None, ...]:
-    """``||found - beside|| / ||truth - start||`` over the trained parameters, which ``start`` holds,
-    after each step looked at.
+    """``||found - beside|| / ||truth||`` over the trained parameters, after each step looked at.
 
-    Null stands for infinity: where a weight is no number, is missing or of another shape, or nothing
-    should have changed.
+    Null stands for infinity: where a weight is no number or missing, or nothing should have changed.
     """
-    return tuple(map(partial(_stray, start=start), found, beside, truth))
+    return tuple(map(partial(_stray, trained=trained), found, beside, truth))
 
 
-def _stray(found: Path, beside: Path, truth: Path, start: Mapping[str, Array]) -> float | None:
+def _stray(found: Changes, beside: Changes, truth: Changes, trained: Sequence[str]) -> float | None:
     apart = moved = 0.0
-    every = [read_or_map(path, WEIGHTS_READ) for path in (found, beside, truth)]
-    for name, before in start.items():
-        three = [one[name] for one in every if name in one]
-        if [array.shape for array in three] != [before.shape] * 3:
+    every = [one.read() for one in (found, beside, truth)]
+    for name in trained:
+        if not all(name in one for one in every):
             return None
-        for ours, theirs, exact, begun in pieces(*three, before):
+        for ours, theirs, exact in pieces(*(one[name] for one in every)):
             apart += float(np.sum((ours - theirs) ** 2))
-            moved += float(np.sum((exact - begun) ** 2))
+            moved += float(np.sum(exact**2))
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0

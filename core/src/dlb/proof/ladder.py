@@ -17,12 +17,12 @@ from dlb.errors import DlbError, PluginError, UnsupportedError, WorkerRaised
 from dlb.proof import rungs
 from dlb.proof.certificate import Level, Rung
 from dlb.proof.distance import norm, pieces
-from dlb.proof.divergence import looked_at
+from dlb.proof.divergence import Changes, looked_at
 from dlb.proof.dropout import dropout_rung
 from dlb.proof.reference import Reference
 from dlb.proof.updates import Updates
 from dlb.samples import noise
-from dlb.supervision.remote import RemoteModel, write_arrays
+from dlb.supervision.remote import RemoteModel
 from dlb.workload import (
     Dropout,
     Model,
@@ -220,7 +220,7 @@ def prove_updates(
     levels: Collection[Level],
     keep: Keep,
     folder: Path,
-) -> dict[int, Path]:
+) -> dict[int, Changes]:
     """What the first step changes, and what all do, in a model built in float64 that has not trained.
 
     Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
@@ -229,17 +229,17 @@ def prove_updates(
         folder: to make.
 
     Returns:
-        what so many steps changed, but of parameters that rounding alone moved, as .npz files, for
-        the comparison with other adapters; nothing where only the first was asked for.
+        what so many steps changed, for the comparison with other adapters and with float32; nothing
+        where only the first was asked for.
     """
     workload = model.workload
     last = len(practice.order) - 1 if "trajectory" in levels else 0
     looks = looked_at(last + 1) if "trajectory" in levels else ()
-    changes: dict[int, Path] = {}
+    changes: dict[int, Changes] = {}
     folder.mkdir()
-    trained, states = trained_names(reference.model), state_names(reference.model)
-    start = reference.weights
-    updates = Updates(workload.optimizer, {name: start[name] for name in trained})
+    states, start = state_names(reference.model), reference.weights
+    trained = {name: start[name] for name in trained_names(reference.model)}
+    updates = Updates(workload.optimizer, trained)
     moved: set[str] = set()
     began = time.perf_counter()
     for step, rows in enumerate(practice.order[: last + 1]):
@@ -265,15 +265,8 @@ def prove_updates(
             continue
         after = model.weights()[0]
         if step + 1 in looks:
-            changes[step + 1] = folder / f"{step + 1}.npz"
-            write_arrays(
-                changes[step + 1],
-                {
-                    name: after[name] - start[name]
-                    for name in trained
-                    if name in moved and name in after and after[name].shape == start[name].shape
-                },
-            )
+            path = folder / f"{step + 1}.npz"
+            changes[step + 1] = Changes.write(path, trained, after, frozenset(moved))
         if not judged:
             continue
         after |= model.optimizer_state()
@@ -284,7 +277,8 @@ def prove_updates(
                 rung = judge(adapter, step + 1, start, after, truth, running)
                 keep(msgspec.structs.replace(rung, seconds=took))
                 if step == last and rung.verdict == "not run":
-                    changes.clear()  # of rounding alone, which no two adapters need agree in
+                    # Of rounding alone, which no two adapters need agree in.
+                    changes = {each: Changes(one.path) for each, one in changes.items()}
     return changes
 
 
