@@ -65,7 +65,8 @@ def main() -> int:
         metavar="FIELD=VALUE",
         help="as of dlb verify: a rate that small batches do not end in NaN at",
     )
-    asked = parser.parse_args()
+    # Workloads may come after options, too.
+    asked = parser.parse_intermixed_args()
     homes = {str(home.python): home.adapter for home in find_adapters(asked.on)}
     asked.folder.mkdir(parents=True, exist_ok=True)
     print(f"| workload | adapter | {' | '.join(COLUMNS)} | trajectories | memory | proof |")

@@ -17,8 +17,10 @@ trains a model of its own in blocks between the others. On PyTorch that needs Ke
 the adapter's environment: ``pip install keras``.
 
 Times are medians, of several builds the geometric mean of theirs; the figure is their ratio, with a
-95% interval by bootstrap over each build's pairs (Efron and Tibshirani 1993, section 13.3,
-percentiles): pairs, since steps next to each other share the machine's state and are not independent.
+95% interval by bootstrap over builds, and over each build's pairs (Efron and Tibshirani 1993, section
+13.3, percentiles; in two stages, Davison and Hinkley 1997, section 3.8): builds, since the memory that
+one got makes it several percent faster or slower for as long as it lasts; pairs, not steps, since those
+next to each other share the machine's state.
 
 Before that, the losses of the first steps are compared, dropout left out, and of ``fit`` that of
 the first: all must be the same network. Ends with 1 when a whole interval lies above 1.02, and with
@@ -62,7 +64,7 @@ BLOCK, BLOCK_SECONDS = 10, 0.5
 #: Pairs of blocks before any that counts: compilation, first allocations, caches.
 WARM_UP = 3
 #: Pairs of each build that are measured however long they take.
-LEAST_PAIRS = 5
+LEAST_PAIRS = 3
 RESAMPLES = 5000
 LIMIT = 1.02
 #: How far losses may be apart, relative, in the first steps. Later, training in float32 is chaotic,
@@ -196,6 +198,9 @@ def _timed(
 def ratio_of_medians(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float, float]:
     """Median of one over median of the other, between the bounds of its 95% interval.
 
+    Builds are drawn, and pairs of each. Of one build the interval does not know what others would
+    give.
+
     Args:
         one, other: of each build, seconds [pairs, steps], measured in pairs of blocks. The ratio is
             the geometric mean of the builds'.
@@ -205,7 +210,11 @@ def ratio_of_medians(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[fl
         drawn = generator.integers(0, len(first), (RESAMPLES, len(first)))
         resampled.append([np.median(first[some]) / np.median(second[some]) for some in drawn])
         found.append(np.median(first) / np.median(second))
-    low, high = np.percentile(np.exp(np.log(resampled).mean(0)), [2.5, 97.5])
+    apiece = np.log(resampled)
+    builds = generator.integers(0, len(apiece), apiece.shape)
+    # Of a build that is drawn twice, other pairs each time.
+    pairs = generator.permuted(np.tile(np.arange(RESAMPLES), (len(apiece), 1)), axis=1)
+    low, high = np.percentile(np.exp(apiece[builds, pairs].mean(0)), [2.5, 97.5])
     return float(low), float(np.exp(np.log(found).mean())), float(high)
 
 
@@ -336,7 +345,7 @@ def _arguments() -> argparse.Namespace:
         "--seconds", type=float, default=600.0, help="end the steps of an adapter after so many"
     )
     parser.add_argument(
-        "--builds", type=int, default=2, help="of both models; steps and seconds are of all of them"
+        "--builds", type=int, default=8, help="of both models; steps and seconds are of all of them"
     )
     parser.add_argument("--batch-size", type=int, default=0, help="default: the workload's")
     parser.add_argument("--threads", type=int, default=2)
