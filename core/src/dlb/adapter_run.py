@@ -160,7 +160,8 @@ def run_adapter(
     except RecordError:
         raise
     except DlbError as error:
-        ran.failure = climb.keep_output(str(error))
+        # Wherever it is shown, it stands beside the adapter's name.
+        ran.failure = climb.keep_output(str(error)).removeprefix(f"{home.adapter}: ")
     reporter.finished(home.adapter, ran.failure or "done")
     return ran
 

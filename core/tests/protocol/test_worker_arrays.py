@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from dlb.data.npz import map_arrays
-from dlb.errors import PluginError
-from dlb.worker.calls import write_arrays
+from dlb.errors import PluginError, RequestError
+from dlb.worker.__main__ import answer
+from dlb.worker.calls import Calls, write_arrays
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
@@ -44,3 +47,21 @@ def test_each_is_written_before_the_next_is_asked_for(tmp_path: Path) -> None:
 def test_objects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="an array of objects; only numbers are sent"):
         write_arrays(str(tmp_path / "some.npz"), [("it", np.array([None, 1.0]))])
+
+
+def test_a_full_disk_is_told_with_what_to_do() -> None:
+    with pytest.raises(RequestError, match="/dev: No space left on device; set TMPDIR"):
+        write_arrays("/dev/full", [("it", np.zeros(1 << 17))])
+
+
+def test_what_fails_is_answered_even_if_it_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Output goes to a file, whose disk may be what is full."""
+    calls = Calls(0, lambda **_: None)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(full, write_through=True))
+        with pytest.raises(OSError, match="No space left"):
+            print("it", file=sys.stderr, flush=True)
+        found = answer(calls, {"call": "drop", "arguments": {"model": 1}})
+    assert found["error"]["kind"] == "raised" and "KeyError" in found["error"]["message"]

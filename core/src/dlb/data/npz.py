@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from rich.filesize import decimal
 
 from dlb.errors import RequestError
 
-__all__ = ["WEIGHTS_READ", "Pieces", "map_arrays", "read_or_map", "write_pieces"]
+__all__ = ["WEIGHTS_READ", "Pieces", "map_arrays", "no_room", "read_or_map", "write_pieces"]
 
 Array = npt.NDArray[Any]
 
@@ -55,19 +56,22 @@ def write_pieces(path: Path, arrays: dict[str, Pieces]) -> None:
         free = shutil.disk_usage(path.parent).free
         if needed > free:
             raise RequestError(
-                f"the samples of this run take {needed / 1e9:,.1f} GB in {path.parent}, where "
-                f"{free / 1e9:,.1f} GB are free; ask for fewer --steps, or set TMPDIR to a folder "
-                "with space"
+                f"the samples of this run take {decimal(needed)} in {path.parent}, where "
+                f"{decimal(free)} are free; ask for fewer --steps, or set TMPDIR to a folder with space"
             )
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write(member, array)
     except OSError as error:
-        raise RequestError(
-            f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder "
-            "with space"
-        ) from None
+        raise no_room(path, error) from None
+
+
+def no_room(path: Path, error: OSError) -> RequestError:
+    """That a file of a run cannot be written, and what to do."""
+    return RequestError(
+        f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder with space"
+    )
 
 
 def _write(member: Any, array: Pieces) -> None:

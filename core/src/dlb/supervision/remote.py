@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.npz import WEIGHTS_READ, read_or_map
-from dlb.errors import RequestError, WorkerError
+from dlb.data.npz import WEIGHTS_READ, no_room, read_or_map
+from dlb.errors import WorkerError
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload
 from dlb.workload.files import to_document
@@ -253,7 +253,4 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         with path.open("wb") as file:
             np.savez(file, **dict(arrays))  # type: ignore[arg-type]
     except OSError as error:
-        raise RequestError(
-            f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder "
-            "with space"
-        ) from None
+        raise no_room(path, error) from None

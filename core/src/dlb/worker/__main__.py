@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -101,7 +102,9 @@ def answer(answers: Any, message: dict[str, Any]) -> dict[str, Any]:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         shown = text if len(text) < 500 else text[:500] + " ..."
         trace = traceback.format_exc()
-        print(trace, file=sys.stderr, flush=True)
+        # Where the disk is full, that is what is told; the output is on the same one.
+        with contextlib.suppress(OSError):
+            print(trace, file=sys.stderr, flush=True)
         return {"error": {"kind": "raised", "message": shown, "traceback": trace}}
 
 

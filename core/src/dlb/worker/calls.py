@@ -29,7 +29,7 @@ from dlb.contract import (
     StrategySession,
     TrainableModel,
 )
-from dlb.data.npz import read_or_map
+from dlb.data.npz import no_room, read_or_map
 from dlb.errors import PluginError, UnsupportedError
 from dlb.plugins import load_plugins
 from dlb.worker import adopted
@@ -335,10 +335,14 @@ def write_arrays(path: str, arrays: Iterable[tuple[str, Any]]) -> None:
 
     Raises:
         PluginError: one is of objects.
+        RequestError: there is no room for them.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays:
-            if np.asarray(array).dtype.hasobject:
-                raise PluginError("an adapter gave an array of objects; only numbers are sent")
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    try:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays:
+                if np.asarray(array).dtype.hasobject:
+                    raise PluginError("an adapter gave an array of objects; only numbers are sent")
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    except OSError as error:
+        raise no_room(Path(path), error) from None
