@@ -34,6 +34,7 @@ from dlb.proof.ladder import (
     timed,
 )
 from dlb.proof.reference import Reference
+from dlb.provenance import OtherWork
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
@@ -469,6 +470,7 @@ class _Climb:
             prove_float32(model, prepared.seeded, ran.adapter, self.keep)
 
         self.reporter.phase(ran.adapter, "training")
+        others = OtherWork()
         trained = model.train(
             prepared.train,
             prepared.order,
@@ -480,7 +482,7 @@ class _Climb:
             ),
         )
         ran.observed = trained.facts[0]["observed"]
-        ran.timing = summary(trained, request, workers.seconds, built)
+        ran.timing = summary(trained, request, workers.seconds, built, others.cores())
 
         self.reporter.phase(ran.adapter, "testing")
         logits = model.predict(prepared.test)
@@ -527,7 +529,9 @@ class _Climb:
         return failure
 
 
-def summary(trained: Trained, request: Request, started: float, built: float) -> Timing:
+def summary(
+    trained: Trained, request: Request, started: float, built: float, other_cores: float
+) -> Timing:
     """The timing of a record from what training cost."""
     steady = trained.step_seconds[request.warmup :]
     waiting = trained.data_seconds[request.warmup :]
@@ -546,4 +550,5 @@ def summary(trained: Trained, request: Request, started: float, built: float) ->
         cpu_seconds=sum(one["cpu_seconds"] for one in trained.facts),
         busy_threads=max(one["busy_threads"] for one in trained.facts),
         memory_bytes=max(one["memory_bytes"] for one in trained.facts),
+        other_cores=other_cores,
     )

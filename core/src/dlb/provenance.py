@@ -1,16 +1,22 @@
-"""Where a figure came from: hardware, system, versions, libraries, threads, revision."""
+"""Where a figure came from: hardware, system, versions, libraries, threads, revision, other work."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["available_cores", "git_state", "machine_facts", "worker_facts"]
+__all__ = ["OtherWork", "available_cores", "git_state", "machine_facts", "worker_facts"]
+
+#: What cores have done, of the fields of their times that are no idleness; those of guests are in
+#: ``user``. On a virtual machine ``steal`` is what its host gave to others.
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
 
 
 def available_cores() -> int:
@@ -18,6 +24,40 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class OtherWork:
+    """What others do meanwhile on the cores that this process may use: begins when it is made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def cores(self) -> float:
+        """How many of them were busy since, on average, but for this process and its children."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        others = _busy_seconds() - self._busy - (_own_seconds() - self._own)
+        return max(others, 0.0) / seconds
+
+
+def _busy_seconds() -> float:
+    """CPU seconds so far of the cores that this process may use, whoever used them."""
+    import psutil
+
+    every = psutil.cpu_times(percpu=True)
+    if hasattr(os, "sched_getaffinity"):
+        every = [every[core] for core in os.sched_getaffinity(0) if core < len(every)]
+    return sum(getattr(times, name, 0.0) for times in every for name in _BUSY)
+
+
+def _own_seconds() -> float:
+    """CPU seconds so far of this process and of those that it started and that are there."""
+    import psutil
+
+    own, spent = psutil.Process(), 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            spent += sum(process.cpu_times()[:2])
+    return spent
 
 
 def machine_facts() -> dict[str, Any]:

@@ -78,6 +78,8 @@ class Timing(_Part, frozen=True, kw_only=True):
         cpu_seconds: user and system time of the process over the loop.
         busy_threads: threads that worked for at least 5% of the loop.
         memory_bytes: resident size at the end of the loop.
+        other_cores: cores that other processes kept busy meanwhile, of those that dlb may use; None
+            of records from before it was looked at.
     """
 
     step_seconds: tuple[float, ...]
@@ -92,6 +94,7 @@ class Timing(_Part, frozen=True, kw_only=True):
     cpu_seconds: float
     busy_threads: int
     memory_bytes: int
+    other_cores: float | None = None
 
 
 class Quality(_Part, frozen=True, kw_only=True):

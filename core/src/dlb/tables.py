@@ -12,10 +12,14 @@ import msgspec
 from dlb.cli.output import print_table
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, Level, Rung, with_variant
-from dlb.record import Record
+from dlb.record import Record, Timing
 from dlb.run import Outcome
 
-__all__ = ["outcome_document", "print_certificate", "print_outcome", "print_record"]
+__all__ = ["crowded", "outcome_document", "print_certificate", "print_outcome", "print_record"]
+
+#: Cores that others may keep busy without a word; and the share of all that is to be idle where they
+#: keep more.
+OTHERS_LEAST, IDLE_LEAST = 0.1, 0.1
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
@@ -67,6 +71,24 @@ def print_results(records: Iterable[Record]) -> None:
     columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
     columns += ["accuracy", "threads", "proof"]
     print_table(columns, [_row(one) for one in records], title, right=columns[2:9])
+    for one in records:
+        cores = one.machine.get("available_cores", 0)
+        if one.timing is not None and crowded(one.timing, cores):
+            name = with_variant(one.adapter, one.options.variant)
+            click.echo(
+                f"{name}: while it was timed, other work took {one.timing.other_cores:.1f} of {cores} "
+                "cores: its times are not a quiet machine's"
+            )
+
+
+def crowded(timing: Timing, cores: int) -> bool:
+    """Whether others worked while a run was timed, and so little was idle that it had less.
+
+    Args:
+        cores: that there are.
+    """
+    others, own = timing.other_cores or 0.0, timing.cpu_seconds / timing.total_seconds
+    return others > OTHERS_LEAST and cores - own - others < IDLE_LEAST * cores
 
 
 def _row(one: Record) -> list[str]:

@@ -30,6 +30,7 @@ def test_a_right_adapter_is_proven(dlb: Dlb) -> None:
     (record,) = dlb.records().values()
     assert record["proof"] == "proven" and not record["failure"]
     assert len(record["timing"]["step_seconds"]) == len(record["quality"]["losses"]) == 20
+    assert record["timing"]["other_cores"] >= 0
     assert (dlb.out / "models" / f"{record['exported']['sha256']}.onnx").is_file()
 
 
