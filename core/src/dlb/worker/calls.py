@@ -6,6 +6,7 @@ The order of a run is ``start``, ``build`` (a model each), then ``weights``, ``f
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import os
@@ -345,4 +346,6 @@ def write_arrays(path: str, arrays: Iterable[tuple[str, Any]]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # of the adapter that gives them
+            raise
         raise no_room(Path(path), error) from None
