@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import json
 import math
-import signal
 import statistics
 import subprocess
 import sys
@@ -109,7 +108,7 @@ def verify(
                 for child in watched.children(recursive=True):
                     _look(child, homes, peak)
             if time.monotonic() > until:
-                process.send_signal(signal.SIGINT)
+                process.terminate()  # what a shell starts in the background is deaf to SIGINT
                 until = math.inf
             time.sleep(LOOK_SECONDS)
     return process.returncode, peak
