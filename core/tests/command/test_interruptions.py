@@ -65,7 +65,7 @@ def test_impatient(dlb: Dlb) -> None:
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
     ended = dlb.finish(process)
-    assert ended.status == 130
+    assert ended.status == 130, ended.err
     assert list(dlb.records()) == ["example"]
 
 
