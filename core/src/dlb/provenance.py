@@ -16,7 +16,7 @@ __all__ = ["OtherWork", "available_cores", "git_state", "machine_facts", "worker
 
 #: What cores have done, of the fields of their times that are no idleness; those of guests are in
 #: ``user``. On a virtual machine ``steal`` is what its host gave to others.
-_BUSY = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
 def available_cores() -> int:

@@ -87,8 +87,10 @@ def crowded(timing: Timing, cores: int) -> bool:
     Args:
         cores: that there are.
     """
-    others, own = timing.other_cores or 0.0, timing.cpu_seconds / timing.total_seconds
-    return others > OTHERS_LEAST and cores - own - others < IDLE_LEAST * cores
+    # In seconds, for a record that somebody changed may have trained in none.
+    others = timing.other_cores or 0.0
+    idle = (cores - others) * timing.total_seconds - timing.cpu_seconds
+    return others > OTHERS_LEAST and idle < IDLE_LEAST * cores * timing.total_seconds
 
 
 def _row(one: Record) -> list[str]:

@@ -71,3 +71,8 @@ def test_a_table_says_where_others_took_what_was_timed(
     print_results([make(timing=timing, machine={"available_cores": cores})])
     line = f"example: while it was timed, other work took {others} of {cores} cores"
     assert (line in capsys.readouterr().out) == told
+
+
+def test_a_record_of_no_time_is_shown() -> None:
+    nothing = msgspec.structs.replace(TIMING, other_cores=1.0, total_seconds=0.0, cpu_seconds=0.0)
+    assert not crowded(nothing, 2)
