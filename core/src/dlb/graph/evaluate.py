@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.operators import OPERATORS
 
-__all__ = ["Evaluator", "evaluate"]
+__all__ = ["Evaluator", "evaluate", "reads"]
 
 Array = npt.NDArray[Any]
 
@@ -76,6 +76,60 @@ class Evaluator:
             UnsupportedError: an operator could not be evaluated.
         """
         names = list(self._outputs if outputs is None else outputs)
+        found = dict(self.each(inputs, names))
+        return {name: found[name] for name in names}
+
+    def each(
+        self, inputs: Mapping[str, Array], outputs: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, Array]]:
+        """What :meth:`run` gives, each value when it is computed.
+
+        A value is let go when nothing reads it any more: those of a deep network all together may
+        take many times the memory of what is asked for.
+        """
+        asked = set(self._outputs if outputs is None else outputs)
+        inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        self._check(inputs)
+        nodes = self._runner.rt_nodes_
+        last = {name: place for place, node in enumerate(nodes) for name in reads(node.onnx_node)}
+        values: dict[str, Any] = {"": None, **self._runner.rt_inits_, **inputs}
+        missing = asked - values.keys() - {name for node in nodes for name in node.output}
+        if missing:
+            raise UnsupportedError(f"the graph has no value called {', '.join(sorted(missing))}")
+
+        def value_of(name: str) -> Any:
+            # An input in the graph's type, not before it is read: weights take twice the memory so.
+            value = values[name]
+            return value.astype(self._types[name], copy=False) if name in inputs else value
+
+        for name in asked & values.keys():
+            yield name, np.asarray(value_of(name))
+        for place, node in enumerate(nodes):
+            try:
+                around = {}
+                if node.need_context():
+                    around["context"] = {name: value_of(name) for name in values}
+                computed = node.run(*map(value_of, node.input), **around)
+            except Exception as error:
+                raise UnsupportedError(
+                    f"the graph cannot be evaluated: {_one_line(error)}"
+                ) from error
+            for name in reads(node.onnx_node) - {""}:
+                if last[name] == place:
+                    values.pop(name, None)
+            for name, value in zip(node.output, computed):
+                if name and name in last:
+                    values[name] = value
+                if name not in asked:
+                    continue
+                if isinstance(value, list):
+                    raise UnsupportedError(
+                        f"the graph cannot be evaluated: '{name}' is a sequence, not a tensor"
+                    )
+                yield name, np.asarray(value)
+
+    def _check(self, inputs: Mapping[str, Array]) -> None:
+        """See that inputs are those that the graph reads, of their shapes."""
         missing = [name for name in self._required if name not in inputs]
         unknown = [name for name in inputs if name not in self._types]
         if missing or unknown:
@@ -83,30 +137,29 @@ class Evaluator:
                 f"the graph reads {', '.join(self._required)}; missing: "
                 f"{', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
             )
-        fed = {name: self._fit(name, np.asarray(value)) for name, value in inputs.items()}
-        try:
-            found = self._runner.run(names, fed)
-        except Exception as error:
-            raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
-        for name, value in zip(names, found):
-            if isinstance(value, list):
-                raise UnsupportedError(
-                    f"the graph cannot be evaluated: '{name}' is a sequence, not a tensor"
+        for name, value in inputs.items():
+            wanted, shape = self._shapes.get(name), value.shape
+            if wanted is not None and (
+                len(wanted) != len(shape)
+                or any(size not in (None, given) for size, given in zip(wanted, shape))
+            ):
+                shown = [size if size is not None else "N" for size in wanted]
+                raise RequestError(f"'{name}' has shape {list(shape)}; the graph reads {shown}")
+            kind = self._types[name]
+            if kind.kind in "iu" and value.dtype.kind not in "iu":
+                raise RequestError(
+                    f"'{name}' is of {value.dtype}; the graph reads integers ({kind})"
                 )
-        return {name: np.asarray(value) for name, value in zip(names, found)}
 
-    def _fit(self, name: str, value: Array) -> Array:
-        wanted = self._shapes.get(name)
-        if wanted is not None and (
-            len(wanted) != value.ndim
-            or any(size not in (None, given) for size, given in zip(wanted, value.shape))
-        ):
-            shown = [size if size is not None else "N" for size in wanted]
-            raise RequestError(f"'{name}' has shape {list(value.shape)}; the graph reads {shown}")
-        kind = self._types[name]
-        if kind.kind in "iu" and value.dtype.kind not in "iu":
-            raise RequestError(f"'{name}' is of {value.dtype}; the graph reads integers ({kind})")
-        return value.astype(kind, copy=False)
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, by itself or in a graph within it."""
+    found = set(node.input)
+    for attribute in node.attribute:
+        for inner in (attribute.g, *attribute.graphs):
+            found.update(value.name for value in inner.output)
+            found.update(*map(reads, inner.node))
+    return found
 
 
 def evaluate(graph: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:

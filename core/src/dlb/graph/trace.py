@@ -8,7 +8,7 @@ numbers that go in is a constant, whatever made it, and running the graph tells 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import Evaluator
+from dlb.graph.evaluate import Evaluator, reads
 
 __all__ = ["Trace", "attributes_of", "trace"]
 
@@ -85,8 +85,7 @@ def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> T
     values = {**Evaluator(model).run(fed, names), **fed}
     live = set(fed)
     for node in model.graph.node:
-        inner = {name for attribute in node.attribute for name in _read(attribute.g)}
-        if node.op_type not in _OF_SHAPE and live & (set(node.input) | inner):
+        if node.op_type not in _OF_SHAPE and live & reads(node):
             live.update(name for name in node.output if name)
     return Trace(
         nodes=tuple(model.graph.node),
@@ -157,8 +156,3 @@ def _branches_taken(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.Mo
     del taken.graph.node[:]
     taken.graph.node.extend(nodes)
     return _branches_taken(taken, fed)
-
-
-def _read(graph: onnx.GraphProto) -> Sequence[str]:
-    """Names that a graph within a node reads, its own and those around it."""
-    return [name for node in graph.node for name in node.input]

@@ -370,7 +370,7 @@ def prove_float32(model: RemoteModel, seeded: Reference, adapter: str, keep: Kee
                 adapter,
                 seeded.model,
                 model.forward(inputs),
-                {last: seeded.layers[last]},
+                {last: seeded.logits},
                 seeded.float32_gate,
                 seeded.witness,
                 model.native_layers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,50 +103,55 @@ class Reference:
             return self._known[key]  # type: ignore[no-any-return]
 
     @property
+    def logits(self) -> Array:
+        """The last layer's value in evaluation mode, float64."""
+        last = self.model.nodes[-1].name
+        return self._once("logits", lambda: self._values([last], training=False)[last])
+
+    @property
     def layers(self) -> dict[str, Array]:
         """Every layer's value in evaluation mode, float64, in order."""
-        return self._once("layers", lambda: self._layers(training=False))
+        names = [node.name for node in self.model.nodes]
+        return self._once("layers", lambda: self._values(names, training=False))
 
     @property
     def training_layers(self) -> dict[str, Array]:
         """Every layer's value in training mode, float64, in order."""
-        return self._once("training layers", lambda: self._layers(training=True))
+        if not state_names(self.model) and not self.masks:
+            return self.layers  # nothing in it does anything else then
+        names = [node.name for node in self.model.nodes]
+        return self._once("training layers", lambda: self._values(names, training=True))
 
-    def _layers(self, training: bool) -> dict[str, Array]:
+    def _values(self, names: list[str], *, training: bool) -> dict[str, Array]:
         from dlb.graph.canonical import canonical_graph
-        from dlb.graph.evaluate import evaluate
+        from dlb.graph.evaluate import Evaluator
 
-        graph = canonical_graph(
-            self.model,
-            None,
-            dtype="float64",
-            outputs="layers",
-            training=training,
-            masks=self._masks(self.inputs),
-        )
+        masks = self._masks(self.inputs)
+        graph = canonical_graph(self.model, None, dtype="float64", training=training, masks=masks)
         # Given, not held: a graph that holds weights holds them twice.
-        values = evaluate(graph, {self.model.input.name: self.inputs, **self.weights})
-        return {node.name: values[node.name] for node in self.model.nodes}
+        return Evaluator(graph).run({self.model.input.name: self.inputs, **self.weights}, names)
 
     def _masks(self, inputs: Array) -> dict[str, Array]:
         """The masks of a batch."""
         return {name: mask[: len(inputs)] for name, mask in self.masks.items()}
 
-    def alone(self, values: Mapping[str, Array], *, training: bool = False) -> dict[str, Array]:
-        """Every layer's value in float64, each given the values that its readers would have had.
+    def alone(
+        self, values: Mapping[str, Array], *, training: bool = False
+    ) -> Iterator[tuple[str, Array]]:
+        """Every layer's name and value in float64, each given the values that it would have read;
+        one after the other, since all together are as many as the model's own.
 
         Args:
             values: every layer's, as an adapter computed them.
         """
         from dlb.graph.canonical import GIVEN, layers_graph
-        from dlb.graph.evaluate import evaluate
+        from dlb.graph.evaluate import Evaluator
 
         masks = self._masks(self.inputs)
         graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
         given = {**values, **self.weights, self.model.input.name: self.inputs}
         read = {value.name: given[value.name.removeprefix(GIVEN)] for value in graph.graph.input}
-        found = evaluate(graph, read)
-        return {node.name: found[node.name] for node in self.model.nodes}
+        return Evaluator(graph).each(read, [node.name for node in self.model.nodes])
 
     def running(self, weights: Mapping[str, Array], inputs: Array) -> dict[str, Array]:
         """Running statistics after one step in training mode, float64, by ``layer.parameter``.
@@ -178,7 +183,7 @@ class Reference:
             logits = run_model(graph.SerializeToString(), {self.model.input.name: self.inputs})[0]
         except DataError:
             return np.inf
-        return relative_l2(logits, self.layers[self.model.nodes[-1].name])
+        return relative_l2(logits, self.logits)
 
     @property
     def float32_gate(self) -> float:

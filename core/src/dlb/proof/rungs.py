@@ -177,14 +177,14 @@ def forward_rung(
 ) -> Rung:
     """Values of a forward pass against the canonical graph's in float64.
 
-    ``truth`` is in the order of the layers: the first past the gate is named, as it is described
-    and as the framework says that it built it.
+    The first layer past the gate is named, as it is described and as the framework says that it
+    built it.
 
     Args:
         native: what the framework says of each layer, by name.
     """
-    gate = FLOAT64_GATE
-    return _layers_rung(name, "forward", adapter, CANONICAL, model, found, truth, gate, native)
+    compared = figures(found, truth)
+    return _layers_rung(name, "forward", adapter, CANONICAL, model, compared, FLOAT64_GATE, native)
 
 
 def rounding_rung(
@@ -203,7 +203,8 @@ def rounding_rung(
         native: what the framework says of each layer, by name.
     """
     name = "forward float32"
-    rung = _layers_rung(name, "float32", adapter, CANONICAL, model, found, truth, gate, native)
+    compared = figures(found, truth)
+    rung = _layers_rung(name, "float32", adapter, CANONICAL, model, compared, gate, native)
     told = f"ONNX Runtime on the canonical graph: {witness:.1e}"
     if all(len(array) > 1 and (array == array[:1]).all() for array in truth.values()):
         told += "; at these weights the logits are the same for every input"
@@ -215,14 +216,15 @@ def alone_rung(
     name: str,
     model: Model,
     found: Tensors,
-    truth: Tensors,
+    truth: Iterable[tuple[str, Array]],
     native: Mapping[str, str],
 ) -> Rung:
     """Each layer's value against the canonical layer's, given the adapter's own inputs to it.
 
     So no layer answers for the errors of those before it.
     """
-    return _layers_rung(name, "layers", adapter, ALONE, model, found, truth, FLOAT64_GATE, native)
+    compared = worst_first(figure(layer, found[layer], value) for layer, value in truth)
+    return _layers_rung(name, "layers", adapter, ALONE, model, compared, FLOAT64_GATE, native)
 
 
 def _layers_rung(
@@ -231,14 +233,12 @@ def _layers_rung(
     adapter: str,
     against: str,
     model: Model,
-    found: Tensors,
-    truth: Tensors,
+    ordered: tuple[Figure, ...],
     gate: float,
     native: Mapping[str, str],
 ) -> Rung:
-    ordered = figures(found, truth)
     past = {one.tensor for one in ordered if not passes((one,), gate)}
-    first = next((layer for layer in truth if layer in past), None)
+    first = next((node.name for node in model.nodes if node.name in past), None)
     return Rung(
         name=name,
         level=level,
