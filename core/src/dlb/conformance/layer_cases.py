@@ -200,6 +200,16 @@ _MUL = {
         ("flat", W.Flatten(), ("silu",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
+    # An optimiser may take the scale of the normalisation for one of a factor's.
+    "mul-before-a-normalisation": graph(
+        (3, 5, 4),
+        ("conv", W.Conv(out_channels=3, kernel=(3, 3)), ("input",)),
+        ("gate", W.Sigmoid(), ("conv",)),
+        ("silu", W.Mul(), ("conv", "gate")),
+        ("norm", W.BatchNorm(), ("silu",)),
+        ("flat", W.Flatten(), ("norm",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "mul-of-channels": graph(
         (3, 5, 4),
         ("conv", W.Conv(out_channels=4, kernel=(3, 3)), ("input",)),

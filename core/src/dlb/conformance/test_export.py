@@ -147,6 +147,7 @@ MODELS: dict[str, W.Model] = {
         ("flat", W.Flatten(), ("pooled",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
+    "mul-before-a-normalisation": CASES["mul-before-a-normalisation"],
     "channels-that-are-shuffled": CASES["reshape-shuffled-channels"],
     "features-with-layer_norm": graph(
         (6,),

@@ -195,8 +195,26 @@ class GELU(K.Layer):
         return {"approximate": self.approximate}
 
 
+class Multiply(K.Multiply):
+    """Keras' own, apart from its neighbours for an exporter.
+
+    Attributes:
+        whole: whether it may be joined with them: TensorFlow, which optimises a function before
+            tf2onnx has it, makes the scale of a batch normalisation after it one of a factor's.
+            What stops gradients stops that too, and tf2onnx leaves it out.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.whole = True
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        product = super().call(inputs)
+        return product if self.whole else tf.stop_gradient(product)
+
+
 #: Whether layers that may do either are traced as one operator, or as several, for an exporter.
-_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False}
+_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False, Multiply: False}
 
 
 @contextmanager
@@ -629,7 +647,7 @@ TABLE: dict[type, Entry] = {
     W.GELU: Entry(lambda layer, given: [GELU(layer, dtype=given.dtype)]),
     W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
     W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),
-    W.Mul: Entry(lambda layer, given: [K.Multiply(dtype=given.dtype)]),
+    W.Mul: Entry(lambda layer, given: [Multiply(dtype=given.dtype)]),
     W.Concat: Entry(
         lambda layer, given: [
             K.Concatenate(canonical_axis(layer.axis, given.layout), dtype=given.dtype)
