@@ -21,14 +21,14 @@ PASS = {
     "NodeModel": """
         averagepool_2d_ceil averagepool_2d_pads averagepool_2d_pads_count_include_pad
         basic_conv_with_padding batchnorm_epsilon conv_with_strides_and_asymmetric_padding
-        gemm_transposeB maxpool_2d_ceil maxpool_2d_pads
+        gemm_transposeB hardswish hardswish_expanded maxpool_2d_ceil maxpool_2d_pads
         maxpool_2d_same_lower relu tanh
     """,
     "PyTorchConvertedModel": "Conv2d_groups Conv2d_padding Linear MaxPool2d ReLU",
     "SimpleModel": "single_relu_model",
 }
 #: Not covered, of which nothing must be tried.
-SKIP = {"NodeModel": "abs leakyrelu lstm_defaults xor2d"}
+SKIP = {"NodeModel": "abs hardsigmoid leakyrelu lstm_defaults xor2d"}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -204,6 +205,39 @@ def test_other_analytic_operators_are_decided_by_values(compare):
     certificate = compare(of(SWISH, {"w": W}), of(PARTS, {"w": W}))
     assert certificate.word("b.onnx") == "proven", certificate.rungs
     assert "written differently" in rung(certificate, "structure").detail
+
+
+HARD = "h = MatMul (x, w) y = HardSwish (h)"
+CLIPPED = (
+    "h = MatMul (x, w) three = Constant <value_float = 3.0> () low = Constant <value_float = 0.0> () "
+    "six = Constant <value_float = 6.0> () r = Add (h, three) c = Clip (r, low, six) "
+    "p = Mul (h, c) y = Div (p, six)"
+)
+BOUNDED_LAST = (
+    "h = MatMul (x, w) half = Constant <value_float = 0.5> () low = Constant <value_float = 0.0> () "
+    "six = Constant <value_float = 6.0> () one = Constant <value_float = 1.0> () "
+    "q = Div (h, six) r = Add (q, half) l = Max (r, low) c = Min (l, one) y = Mul (c, h)"
+)
+
+
+def test_a_hard_swish_may_be_written_out(compare):
+    for first, second in product((HARD, CLIPPED, BOUNDED_LAST), repeat=2):
+        certificate = compare(of(first, {"w": W}), of(second, {"w": W}))
+        assert certificate.word("b.onnx") == "proven", certificate.rungs
+
+
+@pytest.mark.parametrize("what", ["z", "h"])
+def test_a_bound_around_a_hard_swish_counts(what, compare):
+    """Where no input went: of what it gives, or of one of its factors."""
+    far = "t = Constant <value_float = 1e6> () "
+    bounded = {
+        "z": CLIPPED.replace("y = Div", far + "z = Div") + " y = Min (z, t)",
+        "h": CLIPPED.replace("p = Mul (h, c)", far + "m = Min (h, t) p = Mul (m, c)"),
+    }[what]
+    for other in (HARD, CLIPPED):
+        certificate = compare(of(other, {"w": W}), of(bounded, {"w": W}))
+        assert verdicts(certificate)["forward float64"] == "passed"
+        assert certificate.word("b.onnx") != "proven"
 
 
 def test_one_matrix_for_three_holds_the_same_numbers(compare):

@@ -22,6 +22,7 @@ from dlb.workload import (
     Embedding,
     Flatten,
     Gather,
+    HardSigmoid,
     Input,
     LayerNorm,
     Linear,
@@ -55,6 +56,7 @@ EXTRA = Model(
         Node(name="gelu", layer=GELU()),
         Node(name="by_tanh", layer=GELU(approximate="tanh")),
         Node(name="relu6", layer=ReLU6()),
+        Node(name="hard", layer=HardSigmoid()),
         Node(name="product", layer=Mul(), inputs=("relu6", "fc")),
     ),
 )

@@ -21,6 +21,7 @@ from dlb.workload import (
     AveragePool,
     BatchNorm,
     Conv,
+    HardSigmoid,
     Input,
     Linear,
     MaxPool,
@@ -167,6 +168,13 @@ def test_linear(shape, bias):
     x, w = drawn(model)
     added = w["layer.bias"] if bias else 0.0
     both(model, np.einsum("...i,oi->...o", x, w["layer.weight"]) + added, x, w)
+
+
+def test_hard_sigmoid():
+    """Of the slope 1/6, which no float32 is."""
+    model = single(HardSigmoid(), (2, 9))
+    x = 4 * np.random.default_rng(0).standard_normal((3, 2, 9))
+    both(model, np.minimum(np.maximum(x + 3, 0), 6) / 6, x, {})
 
 
 def test_sigmoid_of_large_numbers_neither_overflows_nor_warns(recwarn):

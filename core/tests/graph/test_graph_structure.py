@@ -25,11 +25,13 @@ from dlb.workload import (
     Embedding,
     Flatten,
     GlobalAveragePool,
+    HardSigmoid,
     Input,
     LayerNorm,
     Linear,
     MaxPool,
     Model,
+    Mul,
     Node,
     ReLU,
     ReLU6,
@@ -461,6 +463,40 @@ def test_a_clip_between_a_value_and_a_relu_counts(high, alike):
     found = written(nodes, weights=[("high", np.array(high, np.float32))])
     assert not compare_structure(maps(ReLU()), found).equal
     assert compare_structure(maps(ReLU6()), found).equal == alike
+
+
+@pytest.mark.parametrize("alpha", [1 / 6, 0.2])
+def test_a_hard_sigmoid_has_one_slope(alpha):
+    """The operator's own is 0.2."""
+    node = helper.make_node("HardSigmoid", ["x"], ["y"], name="hard", alpha=alpha)
+    assert compare_structure(maps(HardSigmoid()), written([node])).equal == (alpha == 1 / 6)
+
+
+@pytest.mark.parametrize("high", [6.0, 5.0])
+def test_a_hard_sigmoid_may_be_written_out(high):
+    numbers = {"three": 3.0, "low": 0.0, "high": high, "six": 6.0}
+    nodes = [
+        helper.make_node("Add", ["x", "three"], ["a"], name="add"),
+        helper.make_node("Clip", ["a", "low", "high"], ["c"], name="clip"),
+        helper.make_node("Div", ["c", "six"], ["y"], name="div"),
+    ]
+    weights = [(name, np.array(number, np.float32)) for name, number in numbers.items()]
+    found = written(nodes, weights=weights)
+    assert compare_structure(maps(HardSigmoid()), found).equal == (high == 6.0)
+    assert not compare_structure(maps(ReLU6()), found).equal
+
+
+def test_a_hard_swish_is_a_product():
+    model = Model(
+        input=Input(shape=(2, 9, 9)),
+        nodes=(
+            Node(name="hard", layer=HardSigmoid()),
+            Node(name="swish", layer=Mul(), inputs=("hard", "input")),
+        ),
+    )
+    found = written([helper.make_node("HardSwish", ["x"], ["y"], name="swish")])
+    assert compare_structure(graph_of(model), found).equal
+    assert not compare_structure(maps(HardSigmoid()), found).equal
 
 
 def test_zeros_are_not_the_padding_of_max_pooling():

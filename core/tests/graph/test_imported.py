@@ -197,6 +197,17 @@ def conv(output: str = "c", **attributes: object) -> onnx.NodeProto:
     return node("Conv", ["x", "w", "b"], [output], **{"pads": [1, 1, 1, 1], **attributes})
 
 
+#: What hard sigmoids are written with.
+HARD = {
+    "three": np.float32(3),
+    "zero": np.float32(0),
+    "six": np.float32(6),
+    "sixth": np.float32(1 / 6),
+    "half": np.float32(0.5),
+    "one": np.float32(1),
+}
+
+
 def normalised() -> list[onnx.NodeProto]:
     """Of x [N, 4, 6], to h; what is added last may be a table."""
     return [
@@ -294,6 +305,106 @@ WRITTEN = {
             120,
         ),
         ["conv", "relu", "relu6", "add", *TAIL],
+    ),
+    "hard swish": (
+        before_head([conv(), node("HardSwish", ["c"], ["h"])], CONV, 120),
+        ["conv", "hard_sigmoid", "mul", *TAIL],
+    ),
+    "hard sigmoid": (
+        before_head([conv(), node("HardSigmoid", ["c"], ["h"], alpha=1 / 6)], CONV, 120),
+        ["conv", "hard_sigmoid", *TAIL],
+    ),
+    "hard sigmoid by a ReLU6": (
+        before_head(
+            [
+                conv(),
+                node("Add", ["c", "three"], ["a"]),
+                node("Clip", ["a", "zero", "six"], ["i"]),
+                node("Div", ["i", "six"], ["h"]),
+            ],
+            {**CONV, **HARD},
+            120,
+        ),
+        ["conv", "hard_sigmoid", *TAIL],
+    ),
+    "hard sigmoid of features, by a ReLU and a smaller number": (
+        graph(
+            [
+                node("Gemm", ["x", "w", "b"], ["g"]),
+                node("Add", ["three", "g"], ["a"]),
+                node("Relu", ["a"], ["r"]),
+                node("Min", ["r", "six"], ["m"]),
+                node("Mul", ["m", "sixth"], ["n"]),
+                node("Gemm", ["n", "v", "b"], ["y"]),
+            ],
+            {**HARD, "w": real(7, 3), "b": real(3), "v": real(3, 3)},
+            ("N", 7),
+        ),
+        ["linear", "hard_sigmoid", "linear"],
+    ),
+    "hard sigmoid that is bounded last": (
+        before_head(
+            [
+                conv(),
+                node("Mul", ["c", "sixth"], ["a"]),
+                node("Add", ["a", "half"], ["i"]),
+                node("Max", ["i", "zero"], ["d"]),
+                node("Min", ["d", "one"], ["h"]),
+            ],
+            {**CONV, **HARD},
+            120,
+        ),
+        ["conv", "hard_sigmoid", *TAIL],
+    ),
+    "hard swish by products": (
+        before_head(
+            [
+                conv(),
+                node("Add", ["c", "three"], ["a"]),
+                node("Clip", ["a", "zero", "six"], ["i"]),
+                node("Mul", ["c", "i"], ["d"]),
+                node("Mul", ["d", "sixth"], ["h"]),
+            ],
+            {**CONV, **HARD},
+            120,
+        ),
+        ["conv", "hard_sigmoid", "mul", *TAIL],
+    ),
+    "hard swish of the input, by a hard sigmoid": (
+        before_head(
+            [
+                node("Add", ["x", "three"], ["a"]),
+                node("Clip", ["a", "zero", "six"], ["i"]),
+                node("Mul", ["i", "sixth"], ["s"]),
+                node("Mul", ["s", "x"], ["p"]),
+                node("Conv", ["p", "w", "b"], ["h"], pads=[1, 1, 1, 1]),
+            ],
+            {**CONV, **HARD},
+            120,
+        ),
+        ["hard_sigmoid", "mul", "conv", *TAIL],
+    ),
+    "hard sigmoid written out, and scaled as no layer of its own is": (
+        before_head(
+            [
+                conv(),
+                node("Add", ["c", "three"], ["a"]),
+                node("Clip", ["a", "zero", "six"], ["i"]),
+                node("Mul", ["i", "sixth"], ["s"]),
+                node("Mul", ["s", "k"], ["h"]),
+            ],
+            {**CONV, **HARD, "k": real(4, 1, 1)},
+            120,
+        ),
+        ["conv", "hard_sigmoid", "conv", *TAIL],
+    ),
+    "hard swish, and scaled as no layer of its own is": (
+        before_head(
+            [conv(), node("HardSwish", ["c"], ["s"]), node("Mul", ["s", "k"], ["h"])],
+            {**CONV, "k": real(4, 1, 1)},
+            120,
+        ),
+        ["conv", "hard_sigmoid", "mul", "conv", *TAIL],
     ),
     "SiLU": (
         before_head(

@@ -67,6 +67,7 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
     (W.ReLU6(), (3, 2), (3, 2), {}),
     (W.Tanh(), (3,), (3,), {}),
     (W.Sigmoid(), (3,), (3,), {}),
+    (W.HardSigmoid(), (3, 2), (3, 2), {}),
     (W.Dropout(rate=0.5), (3,), (3,), {}),
     (W.Pad(pads=(0, 1, 2, 3, 0, 4), value=-1.5), (2, 3, 4), (5, 4, 10), {}),
     (W.Slice(starts=(1, -3), ends=(6, -1), steps=(2, 1)), (6, 4), (3, 2), {}),

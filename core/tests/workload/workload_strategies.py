@@ -40,7 +40,7 @@ def maps_layers(channels: int, size: int) -> Any:
         ),
         st.builds(W.BatchNorm, epsilon=finite(1e-8, 1e-2), momentum=finite(0, 1)),
         st.builds(W.LRN, size=st.sampled_from([1, 3, 5]), alpha=finite(0, 1)),
-        st.sampled_from([W.ReLU(), W.ReLU6(), W.Tanh(), W.Sigmoid()]),
+        st.sampled_from([W.ReLU(), W.ReLU6(), W.Tanh(), W.Sigmoid(), W.HardSigmoid()]),
         st.builds(W.Dropout, rate=finite(0, 0.9)),
     )
 

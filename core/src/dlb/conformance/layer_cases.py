@@ -83,21 +83,47 @@ _GELU = {
     },
 }
 
-#: Values of tests are about 1; eight times as large, some of them are beyond 6.
-_RELU6 = {
-    **_activation(W.ReLU6()),
-    **{
-        f"relu6-of-large-{what}": graph(
+
+def _bounded(layer: W.Layer) -> dict[str, W.Model]:
+    """An activation that keeps values within bounds. Those of tests are about 1; eight times as
+    large, some of them are beyond 6."""
+    kind = W.type_name(layer)
+    return _activation(layer) | {
+        f"{kind}-of-large-{what}": graph(
             shape,
             ("double", W.Add(), ("input", "input")),
             ("fourfold", W.Add(), ("double", "double")),
             ("eightfold", W.Add(), ("fourfold", "fourfold")),
-            ("relu6", W.ReLU6(), ("eightfold",)),
-            ("flat", W.Flatten(), ("relu6",)),
+            (kind, layer, ("eightfold",)),
+            ("flat", W.Flatten(), (kind,)),
             ("logits", W.Linear(out_features=CLASSES), ("flat",)),
         )
         for what, shape in (("features", (9,)), ("maps", IMAGE))
-    },
+    }
+
+
+#: What is added, bounded and divided by is not to be mixed up with what other layers add and scale by.
+_HARD_SIGMOID = {
+    "hard_sigmoid-between-layers": graph(
+        (3, 6, 5),
+        ("conv", W.Conv(out_channels=4, kernel=(2, 2)), ("input",)),
+        ("after_conv", W.HardSigmoid(), ("conv",)),
+        ("again", W.HardSigmoid(), ("after_conv",)),
+        ("norm", W.BatchNorm(), ("again",)),
+        ("after_norm", W.HardSigmoid(), ("norm",)),
+        ("product", W.Mul(), ("after_norm", "conv")),
+        ("next_norm", W.BatchNorm(), ("product",)),
+        ("swish", W.HardSigmoid(), ("next_norm",)),
+        ("swished", W.Mul(), ("swish", "next_norm")),
+        ("pooled", W.AveragePool(kernel=(2, 2), stride=(1, 1), pads=(1, 0, 0, 0)), ("swished",)),
+        ("after_pool", W.HardSigmoid(), ("pooled",)),
+        ("flat", W.Flatten(), ("after_pool",)),
+        ("hidden", W.Linear(out_features=6), ("flat",)),
+        ("after_linear", W.HardSigmoid(), ("hidden",)),
+        ("gelu", W.GELU(), ("after_linear",)),
+        ("after_gelu", W.HardSigmoid(), ("gelu",)),
+        ("logits", W.Linear(out_features=CLASSES), ("after_gelu",)),
+    ),
 }
 
 _DROPOUT = {"dropout-at-rate-0": chain((9,), W.Dropout(rate=0.0), W.Linear(out_features=CLASSES))}
@@ -539,9 +565,10 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
-    "relu6": _RELU6,
+    "relu6": _bounded(W.ReLU6()),
     "tanh": _activation(W.Tanh()),
     "sigmoid": _activation(W.Sigmoid()),
+    "hard_sigmoid": _bounded(W.HardSigmoid()) | _HARD_SIGMOID,
     "gelu": _GELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
@@ -582,7 +609,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("gated", W.Mul(), ("both", "pooled")),
         ("mean", W.AveragePool(kernel=(2, 2), stride=(1, 1)), ("gated",)),
         ("bounded", W.ReLU6(), ("mean",)),
-        ("left", W.Flatten(), ("bounded",)),
+        ("hard", W.HardSigmoid(), ("bounded",)),
+        ("left", W.Flatten(), ("hard",)),
         ("hidden", W.Linear(out_features=7), ("left",)),
         ("hidden_norm", W.BatchNorm(), ("hidden",)),
         ("sigmoid", W.Sigmoid(), ("hidden_norm",)),

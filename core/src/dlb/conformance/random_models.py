@@ -76,6 +76,7 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.ReLU6()),
     st.just(W.Tanh()),
     st.just(W.Sigmoid()),
+    st.just(W.HardSigmoid()),
     st.builds(W.GELU, approximate=st.sampled_from(["none", "tanh"])),
     st.just(W.Dropout(rate=0.0)),
 ]

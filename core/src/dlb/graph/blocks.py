@@ -27,12 +27,14 @@ from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
-__all__ = ["Block", "attention", "gelu", "layer_normalization"]
+__all__ = ["Block", "attention", "gelu", "hard_sigmoid", "layer_normalization"]
 
 Array = npt.NDArray[Any]
 
 _ELEMENTWISE = {"Add", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Sub", "Sum"}
 _OF_GELU = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
+_BOUNDS = ("Clip", "Max", "Min", "Relu")
+_OF_HARD_SIGMOID = LAYOUT | {"Add", "Cast", "Div", "Mul", "Sum", *_BOUNDS}
 _MEANS = ("ReduceMean", "GlobalAveragePool")
 _OF_NORM = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
 _OF_ATTENTION = LAYOUT | _ELEMENTWISE | {
@@ -69,6 +71,7 @@ class Block:
             in it.
         places: of attention, int64 in the shape of the last value: where each number lies in what
             the heads give one after another, [N, T, features].
+        inside: of a hard sigmoid, names of the values between.
         parts: of attention, by name, int64 in the shape of those values that it reads which are
             parts of what a linear layer makes: where each number lies in [N, T, features].
     """
@@ -81,6 +84,7 @@ class Block:
     weights: Mapping[str, Array] = field(default_factory=dict)
     table: Array | None = None
     places: Array | None = None
+    inside: tuple[str, ...] = ()
     parts: Mapping[str, Array] = field(default_factory=dict)
 
 
@@ -103,6 +107,43 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
                 attributes = {"approximate": approximate}
                 return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
     return None
+
+
+def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
+    """The hard sigmoid, or the product of it and what it reads, that ends in a node, or None.
+
+    Sums, products and bounds one after the other are a straight line between two bounds, however
+    many they are: those that agree between the bounds and beyond either agree everywhere.
+    """
+    trace = reader.trace
+    if any(name in reader.blocks for name in end.input):
+        return None  # of which this is the product
+    for start, nodes in _blocks(trace, end, _OF_HARD_SIGMOID, _BOUNDS):
+        kind = _line(reader, start, nodes)
+        if kind is None:
+            continue
+        x = 4 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
+        found = _run(trace, nodes, {start: x}, end.output[0]).ravel()
+        true = np.clip(x.ravel() / 6 + 0.5, 0.0, 1.0)
+        if _near(found, true if kind == "HardSigmoid" else x.ravel() * true):
+            inside = tuple(name for node in nodes if node is not end for name in node.output)
+            return Block(kind, {}, (start,), meant=_meant(trace, nodes, (1 / 6,)), inside=inside)
+    return None
+
+
+def _line(reader: Reader, start: str, nodes: list[onnx.NodeProto]) -> str | None:
+    """What nodes may be, if each reads one value, and at most one of them the product of that and
+    what they began with, which nothing bounds; or None."""
+    twice = [place for place, node in enumerate(nodes) if len(reader.live_inputs(node)) > 1]
+    bounds = sum(2 if node.op_type == "Clip" else node.op_type in _BOUNDS for node in nodes)
+    if not any(node.op_type in ("Add", "Sum") for node in nodes) or bounds < 2 or len(twice) > 1:
+        return None
+    if not twice:
+        return "HardSigmoid"
+    product, *after = nodes[twice[0] :]
+    if product.op_type != "Mul" or start not in product.input:
+        return None
+    return None if any(node.op_type in _BOUNDS for node in after) else "HardSwish"
 
 
 def _per_channel(found: Array, true: Array) -> Array | None:
@@ -331,9 +372,8 @@ def _blocks(
         new = [name for name in node.input if name in trace.live and name not in seen]
         seen.update(new)
         waiting += new
-    if not any(
-        name in trace.producers and trace.producers[name].op_type in needed for name in seen
-    ):
+    made = [trace.producers[name] for name in seen if name in trace.producers]
+    if not any(node.op_type in needed for node in (end, *made)):
         return
     size = trace.values[end.output[0]].size
     starts = sorted(name for name in seen if trace.values[name].size == size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["decimal", "six_digits"]
+__all__ = ["decimal", "is_sixth", "six_digits"]
 
 
 def decimal(value: float) -> float:
@@ -14,6 +14,11 @@ def decimal(value: float) -> float:
     a framework that computes with 1e-5, by more than the rounding of float64.
     """
     return float(str(np.float32(value)))
+
+
+def is_sixth(value: float) -> bool:
+    """Whether a real attribute is 1/6, which is no decimal: the slope of a hard sigmoid."""
+    return bool(np.float32(value) == np.float32(1 / 6))
 
 
 def six_digits(value: float) -> float:

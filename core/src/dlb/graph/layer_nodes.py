@@ -368,6 +368,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.ReLU6: _relu6,
     L.Tanh: _plain("Tanh"),
     L.Sigmoid: _plain("Sigmoid"),
+    L.HardSigmoid: _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
     L.Dropout: _dropout,
     L.Add: _plain("Add"),

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from dlb.graph.blocks import Block, attention, gelu, layer_normalization
+from dlb.graph.blocks import Block, attention, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.bounds import bounds_of
-from dlb.graph.decimals import six_digits
+from dlb.graph.decimals import is_sixth, six_digits
 from dlb.graph.decomposed import local_response_normalization
 from dlb.graph.layout import LAYOUT, padding_of, places_taken, repeated
 from dlb.graph.parts import part_of_linear
@@ -42,9 +42,22 @@ def reader_of(traced: Trace) -> Reader:
 def _activation(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
-    if node.op_type == "Relu":
-        return _bounded(reader, node, 0.0, math.inf)
-    return reader.make(node, node.op_type, {})
+    if node.op_type != "Relu":
+        return reader.make(node, node.op_type, {})
+    block = hard_sigmoid(reader, node)
+    if block is not None:
+        return _block(reader, node, block, output)
+    return _bounded(reader, node, 0.0, math.inf)
+
+
+def _hard_sigmoid(
+    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+) -> Operation | int:
+    """The one that a layer is, and its product with what it reads: as where they are written out."""
+    sixth = is_sixth(given.get("alpha", 0.2)) and given.get("beta", 0.5) == 0.5
+    if node.op_type == "HardSigmoid" and not sixth:
+        return other(reader, node, given, place, output)
+    return _block(reader, node, Block(node.op_type, {}, (node.input[0],)), output)
 
 
 def _bounded(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> Operation | int:
@@ -71,6 +84,9 @@ def _clip(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
     """Clip, and the larger or smaller of a value and a number."""
+    block = hard_sigmoid(reader, node)
+    if block is not None:
+        return _block(reader, node, block, output)
     bounds = bounds_of(reader.trace, node, given)
     if bounds is None:
         return other(reader, node, given, place, output)
@@ -346,13 +362,9 @@ def _arithmetic(
     """Sums of two values; with constants biases, and a batch normalisation written out; and the
     last operator of layers that are written out."""
     block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
+    block = block or hard_sigmoid(reader, node)
     if block is not None:
-        reader.blocks[output] = block
-        attributes = dict(block.attributes)
-        if block.kind == "LayerNormalization":
-            attributes = _of_norm(**attributes)
-        made = reader.make(node, block.kind, attributes, list(block.starts), block.parameters)
-        return _with_more(reader, node, block, made, output)
+        return _block(reader, node, block, output)
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
@@ -410,11 +422,18 @@ def _arithmetic(
     return reader.make(node, "Affine", affine, live, constant.size)
 
 
-def _with_more(
-    reader: Reader, node: onnx.NodeProto, block: Block, made: Operation, output: str
-) -> Operation:
+def _block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> Operation:
     """A block's layer; or, where it does more than that, the layer and one operation more."""
-    if block.table is not None:
+    reader.blocks[output] = block
+    attributes = dict(block.attributes)
+    if block.kind == "LayerNormalization":
+        attributes = _of_norm(**attributes)
+    made = reader.make(node, block.kind, attributes, list(block.starts), block.parameters)
+    before: tuple[int, ...] = ()
+    if block.kind == "HardSwish":
+        made = replace(made, kind="HardSigmoid")
+        more, before, parameters = replace(made, kind="Mul", attributes={}), made.inputs, 0
+    elif block.table is not None:
         table = tuple(sorted(block.table.shape))
         more = replace(made, kind="PositionEmbedding", attributes={"table": table})
         parameters = block.table.size
@@ -425,7 +444,7 @@ def _with_more(
         return made
     made.attributes["elements"] = reader.trace.elements(output)
     reader.found.append(made)
-    return replace(more, inputs=(len(reader.found) - 1,), parameters=parameters)
+    return replace(more, inputs=(*before, len(reader.found) - 1), parameters=parameters)
 
 
 def _before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:
@@ -463,6 +482,7 @@ def _rescaled(
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Relu", "Tanh", "Sigmoid"), _activation),
+    **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),

@@ -19,6 +19,7 @@ LSTM                     right for the plain forward case; ignores ``clip``, ``a
 BatchNormalization       right, with epsilon and momentum rounded to float32
 LayerNormalization       likewise
 Sigmoid                  right, with overflow warnings
+HardSigmoid, HardSwish   compute with 1/6 rounded to float32
 Erf                      rounds to float32
 Gelu                     computes with constants rounded to float32
 ReduceMean               1.13 ignores the axes of operator sets before 18
@@ -41,7 +42,7 @@ import numpy.typing as npt
 from onnx import AttributeProto, helper
 from onnx.reference.op_run import OpRun
 
-from dlb.graph.decimals import decimal
+from dlb.graph.decimals import decimal, is_sixth
 from dlb.graph.windows import Window, padded, window_of, windows
 
 __all__ = ["OPERATORS"]
@@ -200,6 +201,18 @@ class Sigmoid(_Operator):
         return (sigmoid(x),)
 
 
+class HardSigmoid(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        alpha, beta = self.given("alpha", 0.2), self.given("beta", 0.5)
+        slope = 1 / 6 if is_sixth(alpha) else alpha
+        return (np.clip(slope * x + beta, 0.0, 1.0).astype(x.dtype, copy=False),)
+
+
+class HardSwish(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        return ((x * np.clip(x / 6 + 0.5, 0.0, 1.0)).astype(x.dtype, copy=False),)
+
+
 class Erf(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
         return (_erf(x).astype(x.dtype, copy=False),)
@@ -331,6 +344,8 @@ OPERATORS = (
     BatchNormalization,
     LayerNormalization,
     Sigmoid,
+    HardSigmoid,
+    HardSwish,
     Erf,
     Gelu,
     ReduceMean,

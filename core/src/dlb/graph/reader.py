@@ -62,7 +62,7 @@ class Reader:
         self.trace = traced
         self.rules = rules
         self.found: list[Operation] = []
-        #: Layers that are written out as several operators, by the name of their last value.
+        #: Layers that may be written out as several operators, by the name of their last value.
         self.blocks: dict[str, Block] = {}
         #: Where each live value comes from, by its name, as in Operation.inputs.
         self.source = {name: -1 - place for place, name in enumerate(traced.inputs)}

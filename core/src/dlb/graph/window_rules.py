@@ -100,7 +100,7 @@ def _zero_is_least(reader: Reader, name: str) -> bool:
     if reader.source[name] < 0:
         return False
     found = reader.found[reader.source[name]]
-    return found.kind in ("Relu", "Sigmoid") or found.attributes.get("low") == 0.0
+    return found.kind in ("Relu", "Sigmoid", "HardSigmoid") or found.attributes.get("low") == 0.0
 
 
 def conv(

@@ -108,7 +108,7 @@ def _window(
     inside = tuple(n - b - a for n, b, a in zip(size, before, after))
     shape = (*walk.trace.values[name].shape[:2], *inside)
     layer = walk.as_map(node, padding.value, shape).layer
-    least = isinstance(walk.made[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid))
+    least = isinstance(walk.made[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid, L.HardSigmoid))
     fitting: dict[type, bool] = {
         L.Conv: padding.number == 0,
         L.AveragePool: padding.number == 0 and bool(given.get("count_include_pad", 0) or not own),
@@ -164,6 +164,28 @@ _ACTIVATIONS: Mapping[str, L.Layer] = {"Relu": L.ReLU(), "Tanh": L.Tanh(), "Sigm
 
 def _activation(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     return _elementwise(walk, node, _ACTIVATIONS[node.op_type], node.input[0])
+
+
+def _hard_sigmoid(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+    """A hard sigmoid, or its product with what it reads, as an operator or written out."""
+    block = walk.blocks.get(node.output[0])
+    if block is None:
+        alpha, beta = given.get("alpha", 0.2), given.get("beta", 0.5)
+        raise NotCovered(
+            f"{called(node)}: alpha {alpha:g} and beta {beta:g}; only 1/6 and 0.5 are covered"
+        )
+    (start,) = block.starts
+    walk.undo(start)
+    walk.meant.update(block.meant)
+    held = walk.elementwise(start)
+    shape = walk.shape(held)
+    gate, swish = L.HardSigmoid(), block.kind == "HardSwish"
+    wanted = node.name or node.output[0]
+    made = walk.new(f"{wanted}_gate" if swish else wanted, gate, (held.layer,), {}, shape)
+    if swish:
+        made = walk.new(wanted, L.Mul(), (held.layer, made), {}, shape)
+    places = walk.places_of(held).reshape(walk.trace.values[node.output[0]].shape)
+    return arranged(made, places, shape)
 
 
 #: What keeps a value within bounds.
@@ -509,6 +531,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
+    **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
     "LRN": _lrn,

@@ -260,6 +260,12 @@ class Walk:
         self.of(name)
         return self._was[name]
 
+    def undo(self, name: str) -> None:
+        """Let the layer of a value be what it was before later operators were taken into it: they are
+        part of another layer."""
+        if name in self._was:
+            self.made[self.of(name).layer] = self._was[name]
+
     def places(self, name: str) -> Array:
         """The positions of a value's numbers, in its shape."""
         places = self.of(name).places

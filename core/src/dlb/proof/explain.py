@@ -35,6 +35,7 @@ _LAYERS = {
     "dropout": "dropout that acts in evaluation, or scales where it should not",
     "relu": "a slope below zero, or an upper bound",
     "relu6": "the upper bound left out, or applied before what it bounds",
+    "hard_sigmoid": "another slope (1/5 for 1/6), or a bound that is left out",
     "mul": "a sum in its place, or a number for each channel along another axis",
     "gelu": "the exact function for the approximation by tanh, or the other way",
     "reshape": "row-major order, or a transpose that is left out before it",

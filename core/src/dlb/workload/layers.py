@@ -33,6 +33,7 @@ __all__ = [
     "Flatten",
     "Gather",
     "GlobalAveragePool",
+    "HardSigmoid",
     "Layer",
     "LayerNorm",
     "Linear",
@@ -244,6 +245,11 @@ class Sigmoid(_Layer, tag="sigmoid", frozen=True):
     """1 / (1 + exp(-x)), ONNX Sigmoid."""
 
 
+class HardSigmoid(_Layer, tag="hard_sigmoid", frozen=True):
+    """min(max(x + 3, 0), 6) / 6, ONNX HardSigmoid with alpha = 1/6 and beta = 0.5 (Howard et al.,
+    arXiv:1905.02244, section 5.2). ``alpha`` is 1/6, which no float32 is."""
+
+
 class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
     """x times the normal distribution function of x (Hendrycks and Gimpel, arXiv:1606.08415).
 
@@ -422,6 +428,7 @@ Layer = Union[
     ReLU6,
     Tanh,
     Sigmoid,
+    HardSigmoid,
     GELU,
     Dropout,
     Add,
@@ -440,7 +447,7 @@ Layer = Union[
     LSTM,
     Attention,
 ]
-Activation = (ReLU, ReLU6, Tanh, Sigmoid, GELU)
+Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU)
 
 
 def layer_types() -> dict[str, type]:

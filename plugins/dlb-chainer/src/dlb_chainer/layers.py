@@ -166,6 +166,10 @@ class BatchNormalization(L.BatchNormalization):
         return outputs
 
 
+def hard_sigmoid(inputs: Variable) -> Variable:
+    return F.clipped_relu(inputs + 3, z=6.0) / 6
+
+
 def gelu(inputs: Variable) -> Variable:
     return 0.5 * inputs * (1 + F.erf(inputs * math.sqrt(0.5)))
 
@@ -408,6 +412,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU6: Entry(lambda layer, given: partial(F.clipped_relu, z=6.0), over="numbers"),
     W.Tanh: Entry(lambda layer, given: F.tanh, over="numbers"),
     W.Sigmoid: Entry(lambda layer, given: F.sigmoid, over="numbers"),
+    W.HardSigmoid: Entry(lambda layer, given: hard_sigmoid, over="numbers"),
     W.GELU: Entry(
         lambda layer, given: {"none": gelu, "tanh": gelu_by_tanh}[layer.approximate],
         over="numbers",

@@ -39,6 +39,7 @@ LAYERS = {
     "relu6": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "hard_sigmoid": "composed of F.clipped_relu, since F.hard_sigmoid has a slope of 0.2",
     "gelu": "composed of F.erf or F.tanh, since Chainer has none",
     "dropout": "native",
     "add": "native",

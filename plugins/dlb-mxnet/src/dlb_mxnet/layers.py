@@ -56,6 +56,18 @@ class ReLU6(HybridBlock):
         return F.minimum(F.relu(inputs), 6)
 
 
+class HardSigmoid(HybridBlock):
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.hard_sigmoid(inputs, alpha=1 / 6, beta=0.5)
+
+
+class HardSigmoidInDouble(HybridBlock):
+    """Composed, for the operator keeps its slope in float32."""
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return F.minimum(F.relu(inputs + 3), 6) / 6
+
+
 #: Channels that oneDNN keeps together at most.
 BLOCK = 16
 
@@ -593,6 +605,9 @@ TABLE: dict[type, Entry] = {
     W.ReLU6: Entry(lambda layer, given, dtype: ReLU6()),
     W.Tanh: Entry(lambda layer, given, dtype: nn.Activation("tanh")),
     W.Sigmoid: Entry(lambda layer, given, dtype: nn.Activation("sigmoid")),
+    W.HardSigmoid: Entry(
+        lambda layer, given, dtype: HardSigmoidInDouble() if dtype == "float64" else HardSigmoid()
+    ),
     W.GELU: Entry(_gelu),
     W.Dropout: Entry(_dropout),
     W.Add: Entry(lambda layer, given, dtype: Sum()),

@@ -43,6 +43,7 @@ LAYERS = {
     "relu6": "composed of relu and minimum, for the gradient of clip at a bound is 1",
     "tanh": "native",
     "sigmoid": "native",
+    "hard_sigmoid": "native in float32; composed in float64, for the operator keeps its slope in float32",
     "gelu": "native in float32; composed in float64, for the operator keeps its constants in float32; "
     "by tanh composed, which MXNet has not",
     "dropout": "native; in float64 the operator's mask, scaled by array operators, for the "

@@ -195,14 +195,28 @@ class GELU(K.Layer):
         return {"approximate": self.approximate}
 
 
-class Multiply(K.Multiply):
+class HardSigmoid(K.Layer):
     """Keras' own, apart from its neighbours for an exporter.
 
     Attributes:
         whole: whether it may be joined with them: TensorFlow, which optimises a function before
-            tf2onnx has it, makes the scale of a batch normalisation after it one of a factor's.
+            tf2onnx has it, adds up what one adds with the bias of the layer before, and the like.
             What stops gradients stops that too, and tf2onnx leaves it out.
     """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.whole = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if self.whole:
+            return keras.activations.hard_sigmoid(inputs)
+        return tf.stop_gradient(keras.activations.hard_sigmoid(tf.stop_gradient(inputs)))
+
+
+class Multiply(K.Multiply):
+    """Keras' own, apart from its neighbours for an exporter, as HardSigmoid: the scale of a batch
+    normalisation would be one of a factor's."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -214,7 +228,7 @@ class Multiply(K.Multiply):
 
 
 #: Whether layers that may do either are traced as one operator, or as several, for an exporter.
-_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False, Multiply: False}
+_EXPORTED_WHOLE = {ComposedConv2D: True, GELU: False, HardSigmoid: False, Multiply: False}
 
 
 @contextmanager
@@ -644,6 +658,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU6: Entry(_activation("relu6")),
     W.Tanh: Entry(_activation("tanh")),
     W.Sigmoid: Entry(_activation("sigmoid")),
+    W.HardSigmoid: Entry(lambda layer, given: [HardSigmoid(dtype=given.dtype)]),
     W.GELU: Entry(lambda layer, given: [GELU(layer, dtype=given.dtype)]),
     W.Dropout: Entry(lambda layer, given: [K.Dropout(layer.rate, dtype=given.dtype)]),
     W.Add: Entry(lambda layer, given: [K.Add(dtype=given.dtype)]),

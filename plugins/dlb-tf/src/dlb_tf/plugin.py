@@ -44,6 +44,7 @@ LAYERS = {
     "relu6": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "hard_sigmoid": "native",
     "gelu": "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
     "dropout": "native",
     "add": "native",

@@ -42,6 +42,15 @@ class Product(nn.Module):
         return first * second
 
 
+class HardSigmoid(nn.Hardsigmoid):
+    """torch's own, and its composition in float64, for its gradient has the slope in float32."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.dtype == torch.float64:
+            return F.relu6(inputs + 3) / 6
+        return super().forward(inputs)
+
+
 class Concat(nn.Module):
     def __init__(self, axis: int) -> None:
         super().__init__()
@@ -367,6 +376,7 @@ TABLE: dict[type, Entry] = {
     W.ReLU6: Entry(lambda layer, given: nn.ReLU6()),
     W.Tanh: Entry(lambda layer, given: nn.Tanh()),
     W.Sigmoid: Entry(lambda layer, given: nn.Sigmoid()),
+    W.HardSigmoid: Entry(lambda layer, given: HardSigmoid()),
     W.GELU: Entry(lambda layer, given: nn.GELU(layer.approximate)),
     W.Dropout: Entry(lambda layer, given: nn.Dropout(layer.rate)),
     W.Add: Entry(lambda layer, given: Sum()),

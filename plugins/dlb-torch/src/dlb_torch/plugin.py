@@ -38,6 +38,7 @@ LAYERS = {
     "relu6": "native",
     "tanh": "native",
     "sigmoid": "native",
+    "hard_sigmoid": "native in float32; composed in float64, for its gradient has the slope in float32",
     "gelu": "native",
     "dropout": "native",
     "add": "native",

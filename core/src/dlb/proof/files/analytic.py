@@ -9,15 +9,19 @@ one, reading the same values: what lies between them is analytic again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx
+from onnx import helper
 
+from dlb.graph.evaluate import reads
 from dlb.graph.layout import LAYOUT
+from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import called, same_values
 
-__all__ = ["is_analytic", "not_decided"]
+__all__ = ["clips_shown", "is_analytic", "not_decided"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -44,6 +48,7 @@ def not_decided(first: Trace, second: Trace, gate: float) -> tuple[str, ...]:
     Returns:
         Nothing if agreement on these inputs shows agreement on all.
     """
+    first, second = clips_shown(first), clips_shown(second)
     same = same_values(first, second, gate)
     ours, theirs = list(_pieces(first)), list(_pieces(second))
     for node in list(ours):
@@ -69,6 +74,51 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     if node.op_type == "Gather":
         return node.input[1] not in traced.live
     return node.op_type in _ANALYTIC
+
+
+def clips_shown(traced: Trace) -> Trace:
+    """Hard sigmoids, and their products with what they read, by the Clip of x + 3 between 0 and 6
+    that they have in common, however they are written: all else of them is analytic."""
+    reader = reader_of(traced)
+    reader.read()
+    blocks = {
+        end: block
+        for end, block in reader.blocks.items()
+        if block.kind in ("HardSigmoid", "HardSwish")
+    }
+    if not blocks:
+        return traced
+    inside = {name for block in blocks.values() for name in block.inside}
+    values, live = dict(traced.values), set(traced.live)
+    nodes: list[onnx.NodeProto] = []
+    read = set(traced.outputs)
+    for node in reversed(traced.nodes):
+        if inside.issuperset(node.output) and read.isdisjoint(node.output):
+            continue
+        block = blocks.get(node.output[0])
+        if block is None:
+            nodes.append(node)
+            read |= reads(node)
+            continue
+        ((x,), y) = block.starts, node.output[0]
+        raised, clipped, low, high = (
+            f"{y}/{what}" for what in ("raised", "clipped", "low", "high")
+        )
+        values[raised] = values[x] + 3
+        values[clipped] = np.clip(values[raised], 0, 6)
+        values[low], values[high] = (np.array(bound, values[x].dtype) for bound in (0, 6))
+        live |= {raised, clipped}
+        read.add(x)
+        nodes += [
+            helper.make_node("Mul", [clipped, x], [y], name=node.name),
+            helper.make_node("Clip", [raised, low, high], [clipped], name=called(node)),
+            helper.make_node("Add", [x], [raised]),
+        ]
+    nodes.reverse()
+    producers = {name: node for node in nodes for name in node.output if name}
+    return replace(
+        traced, nodes=tuple(nodes), values=values, live=frozenset(live), producers=producers
+    )
 
 
 def _pieces(traced: Trace) -> Iterator[onnx.NodeProto]:

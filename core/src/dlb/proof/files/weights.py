@@ -20,7 +20,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.files.analytic import is_analytic
+from dlb.proof.files.analytic import clips_shown, is_analytic
 from dlb.proof.files.parting import called, transposed
 
 __all__ = ["FOLDED_GATE", "Matched", "Weight", "match_weights", "weights_of"]
@@ -77,6 +77,7 @@ def weights_of(traced: Trace) -> list[Weight]:
     Real attributes of operators that are not analytic, which may be bounds, are among them.
     """
     held: dict[str, Weight] = {}
+    traced = clips_shown(traced)
     for node in traced.nodes:
         if traced.live.isdisjoint(node.input):
             continue
