@@ -563,6 +563,19 @@ WRITTEN = {
         ),
         ["conv", "max_pool", *TAIL],
     ),
+    "the largest of each channel, and of what is put around it": (
+        before_head(
+            [
+                conv(),
+                node("Relu", ["c"], ["r"]),
+                node("Pad", ["r", "pads"], ["p"]),
+                node("GlobalMaxPool", ["p"], ["h"]),
+            ],
+            {**CONV, "pads": np.array([0, 0, 1, 0, 0, 0, 0, 2])},
+            4,
+        ),
+        ["conv", "relu", "max_pool", *TAIL],
+    ),
     "a class token before a sequence": (
         graph(
             [

@@ -35,6 +35,7 @@ _ELEMENTWISE = {"Add", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Sub", "Sum"}
 _OF_GELU = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
 _BOUNDS = ("Clip", "Max", "Min", "Relu")
 _OF_HARD_SIGMOID = LAYOUT | {"Add", "Cast", "Div", "Mul", "Sum", *_BOUNDS}
+_HARD = ("HardSigmoid", "HardSwish")
 _MEANS = ("ReduceMean", "GlobalAveragePool")
 _OF_NORM = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
 _OF_ATTENTION = LAYOUT | _ELEMENTWISE | {
@@ -69,8 +70,8 @@ class Block:
             exporter took the scale of a batch normalisation after it in.
         table: [T, features] that is added to every sequence that a normalisation gives; its bias is
             in it.
-        places: of attention, int64 in the shape of the last value: where each number lies in what
-            the heads give one after another, [N, T, features].
+        places: of GELU and attention, int64 in the shape of the last value: where each number lies in
+            what GELU reads, or in what the heads give one after another, [N, T, features].
         inside: of a hard sigmoid, names of the values between.
         parts: of attention, by name, int64 in the shape of those values that it reads which are
             parts of what a linear layer makes: where each number lies in [N, T, features].
@@ -97,14 +98,15 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
         meant = _meant(trace, nodes, _OF_GELU_NUMBERS)
         for approximate, formula in kinds.items():
             true = formula(x.ravel())
-            if _near(found.ravel(), true):
-                return Block("Gelu", {"approximate": approximate}, (start,), meant=meant)
+            attributes = {"approximate": approximate}
+            for places in _orders(x.shape, found.shape):
+                if _near(found.ravel(), true[places.ravel()]):
+                    return Block("Gelu", attributes, (start,), meant=meant, places=places)
             scale = _per_channel(found, true.reshape(found.shape))
             # Of a constant, that is: GELU(x) + GELU(x) is twice as much as well.
             if scale is not None and any(
                 each.size == scale.size for each in _constants(trace, nodes).values()
             ):
-                attributes = {"approximate": approximate}
                 return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
     return None
 
@@ -116,11 +118,11 @@ def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
     many they are: those that agree between the bounds and beyond either agree everywhere.
     """
     trace = reader.trace
-    if any(name in reader.blocks for name in end.input):
-        return None  # of which this is the product
     for start, nodes in _blocks(trace, end, _OF_HARD_SIGMOID, _BOUNDS):
         kind = _line(reader, start, nodes)
-        if kind is None:
+        inner = (reader.blocks.get(name) for node in nodes for name in node.output)
+        # One that was found within is a layer already, and a product of it, or a bound, another.
+        if kind is None or any(each is not None and each.kind in _HARD for each in inner):
             continue
         x = 4 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
         found = _run(trace, nodes, {start: x}, end.output[0]).ravel()
@@ -146,6 +148,15 @@ def _line(reader: Reader, start: str, nodes: list[onnx.NodeProto]) -> str | None
     return None if any(node.op_type in _BOUNDS for node in after) else "HardSwish"
 
 
+def _orders(shape: tuple[int, ...], other: tuple[int, ...]) -> Iterator[Array]:
+    """Positions of a value's numbers in another shape: as they are, and with its axes turned."""
+    places = np.arange(math.prod(shape)).reshape(shape)
+    yield places.reshape(other)
+    for order in permutations(range(len(shape))):
+        if order != tuple(range(len(shape))) and tuple(shape[axis] for axis in order) == other:
+            yield places.transpose(order)
+
+
 def _per_channel(found: Array, true: Array) -> Array | None:
     """What the second or the last axis of a value is multiplied by, [C], where it is; or None."""
     for axis in {1, found.ndim - 1}:
@@ -157,7 +168,7 @@ def _per_channel(found: Array, true: Array) -> Array | None:
     return None
 
 
-def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
+def layer_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
     """The normalisation over the last axis, scaled and moved, that ends in a node, or None.
 
     Epsilon is one of the numbers that its operators read; scale and bias follow from what they
@@ -165,8 +176,11 @@ def layer_normalization(trace: Trace, end: onnx.NodeProto) -> Block | None:
     positions as well, and is then another at each of them.
     """
     random = np.random.default_rng(0)
+    trace = reader.trace
     live = all(name in trace.live for name in end.input)
     for start, nodes in _blocks(trace, end, _OF_NORM, _MEANS):
+        if _layer_within(reader, nodes):
+            continue
         shape = trace.values[start].shape
         constants = _constants(trace, nodes)
         numbers = {decimal(float(each.ravel()[0])) for each in constants.values() if each.size == 1}
@@ -257,6 +271,18 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
                     parts=parts,
                 )
     return None
+
+
+def _layer_within(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
+    """Whether a layer that was found within nodes is one by itself, which others read too, or which
+    is added to itself: not one that a constant is still to be added to."""
+    inside = {name for node in nodes for name in node.output}
+    found = inside & reader.blocks.keys()
+    return any(
+        not found.isdisjoint(node.input)
+        and (inside.isdisjoint(node.output) or len(reader.live_inputs(node)) > 1)
+        for node in (reader.trace.nodes if found else ())
+    )
 
 
 def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:

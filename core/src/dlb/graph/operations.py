@@ -12,7 +12,7 @@ from dlb.graph.blocks import Block, attention, gelu, hard_sigmoid, layer_normali
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
 from dlb.graph.decomposed import local_response_normalization
-from dlb.graph.layout import LAYOUT, padding_of, places_taken, repeated
+from dlb.graph.layout import padding_of, places_taken, repeated
 from dlb.graph.parts import part_of_linear
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
@@ -105,18 +105,19 @@ def _global_average(
     if not over or 0 in over:
         return other(reader, node, given, place, output)
     if node.op_type != "ReduceSum" and len(shape) == 4 and len(over) == 2:
+        if over == {2, 3}:
+            return _one_window(reader, node, given, place, output)
         return reader.make(node, "GlobalAveragePool", {})
     kind = "ReduceSum" if node.op_type == "ReduceSum" else "ReduceMean"
     return reader.make(node, kind, {"of": math.prod(shape[axis] for axis in over)})
 
 
-def _global_max(
+def _one_window(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation:
-    """A MaxPool with one window."""
+    """A pooling of a whole map, and of the zeros that may be put around it."""
     whole = list(reader.trace.values[node.input[0]].shape[2:])
-    made = pool(reader, node, {"kernel_shape": whole, "strides": whole}, place, output)
-    return replace(made, kind="MaxPool")
+    return pool(reader, node, {"kernel_shape": whole, "strides": whole}, place, output)
 
 
 def _lrn(
@@ -216,16 +217,25 @@ def _concat(
 
 def _concatenated(reader: Reader, name: str, axis: int) -> bool:
     """Whether a value is concatenated along an axis itself: exporters take such a one into the
-    concatenation that reads it, or do not."""
+    concatenation that reads it, or do not, and turn axes before it or after it."""
     trace, source = reader.trace, reader.source[name]
-    node, value = trace.producers.get(name), trace.values[name]
-    while node is not None and node.op_type in LAYOUT - {"Transpose"}:
-        if trace.values[node.input[0]].shape != value.shape:
+    node, shape = trace.producers.get(name), trace.values[name].shape
+    axis %= len(shape)
+    while node is not None and node.op_type != "Concat":
+        if reader.source.get(node.input[0]) != source:
             return False
+        if node.op_type == "Transpose":
+            if trace.values[node.output[0]].shape != shape:
+                return False
+            axis = attributes_of(node).get("perm", range(len(shape))[::-1])[axis]
+            shape = trace.values[node.input[0]].shape
         node = trace.producers.get(node.input[0])
-    if node is None or node.op_type != "Concat" or reader.found[source].kind != "Concat":
+    if node is None or reader.found[source].kind != "Concat":
         return False
-    return bool((attributes_of(node)["axis"] - axis) % value.ndim == 0)
+    # What is between may reshape, and back again.
+    if trace.values[node.output[0]].shape != shape:
+        return False
+    return bool((attributes_of(node)["axis"] - axis) % len(shape) == 0)
 
 
 def _part(
@@ -244,7 +254,7 @@ def _part(
         for axis, places in taken.items()
         if list(places) != list(range(shape[axis]))
     }
-    if 0 in parts:
+    if _samples(reader, shape) in parts:
         return other(reader, node, given, place, output)
     cuts = [(shape[axis], places) for axis, places in parts.items()]
     source = reader.source[node.input[0]]
@@ -307,11 +317,18 @@ def _position_table(reader: Reader, name: str, constant: np.ndarray) -> tuple[in
     """The sizes of a constant [T, features], repeated for each sample or not, or None: the smaller
     first, since an exporter may have turned it."""
     shape = reader.trace.values[name].shape
-    if constant.ndim == len(shape) and (constant == constant[:1]).all():
-        constant = constant[0]
-    if len(shape) != 3 or min(shape[1:]) == 1 or constant.shape != shape[1:]:
+    samples = _samples(reader, shape)
+    if constant.ndim == len(shape) and (constant == constant.take([0], samples)).all():
+        constant = constant.take(0, samples)
+    sizes = shape[:samples] + shape[samples + 1 :]
+    if len(shape) != 3 or min(sizes) == 1 or constant.shape != sizes:
         return None
-    return tuple(sorted(constant.shape))
+    return tuple(sorted(sizes))
+
+
+def _samples(reader: Reader, shape: tuple[int, ...]) -> int:
+    """The axis of the batch: the steps of a sequence may come before it."""
+    return shape.index(reader.trace.batch) if reader.trace.batch in shape else 0
 
 
 def _embedding(
@@ -361,7 +378,7 @@ def _arithmetic(
 ) -> Operation | int:
     """Sums of two values; with constants biases, and a batch normalisation written out; and the
     last operator of layers that are written out."""
-    block = gelu(reader.trace, node) or layer_normalization(reader.trace, node)
+    block = gelu(reader.trace, node) or layer_normalization(reader, node)
     block = block or hard_sigmoid(reader, node)
     if block is not None:
         return _block(reader, node, block, output)
@@ -386,6 +403,9 @@ def _arithmetic(
         return other(reader, node, given, place, output)
     index = 1 if node.input[0] == live[0] else 0
     constant = np.asarray(reader.trace.constant(node, index))
+    samples = constant.ndim == reader.trace.values[output].ndim and len(constant) > 1
+    if samples and len(constant) == reader.trace.batch and (constant == constant[:1]).all():
+        constant = constant[:1]  # repeated for each
     source = reader.source[live[0]]
     before = reader.found[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
@@ -486,7 +506,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
-    "GlobalMaxPool": _global_max,
+    "GlobalMaxPool": _one_window,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,

@@ -19,6 +19,12 @@ from dlb.graph.windows import Window, window_of
 __all__ = ["Rescaled", "conv", "first_windows", "pool", "rescaled_pool"]
 
 Sizes = tuple[int, ...]
+#: Poolings of a whole map, as those that they are.
+_KINDS = {
+    "GlobalAveragePool": "AveragePool",
+    "ReduceMean": "AveragePool",
+    "GlobalMaxPool": "MaxPool",
+}
 
 
 def _effective(window: Window) -> Attributes:
@@ -67,7 +73,7 @@ def _paddings(
     Args:
         sizes: how many of the windows count on each axis; all if None.
     """
-    weight = reader.trace.constant(node, 1)
+    weight = reader.trace.constant(node, 1) if node.op_type == "Conv" else None
     kernel = tuple(given["kernel_shape"]) if weight is None else weight.shape[2:]
     size = reader.trace.values[node.input[0]].shape[2:]
     window = window_of(lambda name, default: given.get(name, default), size, kernel)
@@ -82,7 +88,7 @@ def _paddings(
             "AveragePool": found.number == 0 and (given.get("count_include_pad", 0) or not own),
             "MaxPool": found.number < -3e38 or (found.number == 0 and zero_is_least),
         }
-        if not found.before or not fitting[node.op_type]:
+        if not found.before or not fitting[_KINDS.get(node.op_type, node.op_type)]:
             return taken
         window = taken[-1][0]
         inside = tuple(n - b - a for n, b, a in zip(window.size, found.before, found.after))
@@ -133,13 +139,14 @@ def pool(
     output: str,
     sizes: Sizes | None = None,
 ) -> Operation:
+    kind = _KINDS.get(node.op_type, node.op_type)
     window, padding = _padded(reader, node, given, sizes)
     attributes = _effective(window)
-    if node.op_type == "AveragePool":
+    if kind == "AveragePool":
         if not any(attributes["pads"]) and window.kernel == window.size:
             return reader.make(node, "GlobalAveragePool", {}, [padding.value])
         attributes |= _meaning(window, *_counted(window, padding, given))
-    return reader.make(node, node.op_type, attributes, [padding.value])
+    return reader.make(node, kind, attributes, [padding.value])
 
 
 @dataclass(frozen=True)
@@ -217,9 +224,9 @@ def _counted(window: Window, padding: Padding, given: Attributes) -> tuple[bool,
 
 
 def _meaning(window: Window, counted: bool, beyond: tuple[int, ...]) -> Attributes:
-    padding = any(window.before) or any(window.reach)
+    counted = counted and (any(window.before) or window.reach != beyond)
     uncounted = {"not counted": beyond} if counted and any(beyond) else {}
-    return {"count_include_pad": counted and padding, **uncounted}
+    return {"count_include_pad": counted, **uncounted}
 
 
 def _divisors(window: Window, counted: bool, beyond: tuple[int, ...]) -> npt.NDArray[np.integer]:

@@ -46,8 +46,9 @@ def gelu(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     held = walk.elementwise(start)
     shape = walk.shape(held)
     made = walk.add(node, L.GELU(approximate=kind), [held.layer], shape)
-    places = walk.places_of(held).reshape(walk.trace.values[node.output[0]].shape)
-    return arranged(made, places, shape)
+    places = walk.places_of(held)
+    places = places if block is None or block.places is None else places.ravel()[block.places]
+    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), shape)
 
 
 def layer_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
