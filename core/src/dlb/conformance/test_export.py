@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dlb import workload as W
 from dlb.contract import TrainableModel
@@ -21,6 +23,7 @@ from dlb.workload.files import load
 from .closeness import assert_same_bits, distance
 from .layer_cases import CASES, EVERY_LAYER
 from .models import CLASSES, chain, graph, random_batch, random_weights
+from .random_models import models
 from .subject import BATCH, Adapter
 
 RESIDUAL = graph(
@@ -211,6 +214,12 @@ MODELS: dict[str, W.Model] = {
         ("last", W.Select(axis=2, index=-1), ("wide",)),
         ("logits", W.Linear(out_features=CLASSES), ("last",)),
     ),
+    "a-normalisation-of-one-feature": chain(
+        (6,),
+        W.Linear(out_features=1, bias=False),
+        W.LayerNorm(epsilon=0.1),
+        W.Linear(out_features=CLASSES),
+    ),
     "a-normalisation-that-is-doubled": graph(
         (6,),
         ("norm", W.LayerNorm(epsilon=1e-3), ("input",)),
@@ -341,6 +350,30 @@ def test_the_export_is_the_model(adapter: Adapter, tmp_path: Path, name: str) ->
     if not any(isinstance(node.layer, W.Dropout) for node in model.nodes):
         batch = adapter.native(inputs, labels)
         assert float(built.train_step(*batch)) == float(twin.train_step(*batch))
+
+
+def test_random_models_export_as_they_are(
+    adapter: Adapter, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """Layers after one another that nobody thought of: exporters join what is next to each other."""
+    adapter.require(dtype="float32")
+    many = pytestconfig.getoption("--long", default=False)
+
+    @settings(
+        max_examples=400 if many else 10,
+        derandomize=not many,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(model=models(frozenset(adapter.described.layers)), seed=st.integers(0, 2**16))
+    def run(model: W.Model, seed: int) -> None:
+        weights = random_weights(model, seed)
+        path = tmp_path / "model.onnx"
+        _export(adapter, adapter.build(model, weights, "float32"), model, path)
+        _assert_structure(model, weights, path)
+
+    run()
 
 
 @pytest.mark.parametrize("name", ["lenet5", "residual"])

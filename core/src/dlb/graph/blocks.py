@@ -277,7 +277,12 @@ def _layer_within(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
     """Whether a layer that was found within nodes is one by itself, which others read too, or which
     is added to itself: not one that a constant is still to be added to."""
     inside = {name for node in nodes for name in node.output}
-    found = inside & reader.blocks.keys()
+    # Of one feature, a variance is a normalisation too: nothing but a constant.
+    found = {
+        name
+        for name, block in reader.blocks.items()
+        if name in inside and block.attributes.get("features") != 1
+    }
     return any(
         not found.isdisjoint(node.input)
         and (inside.isdisjoint(node.output) or len(reader.live_inputs(node)) > 1)
