@@ -313,12 +313,12 @@ def _pad(
     return reader.make(node, "Pad", attributes, node.input[:1])
 
 
-def _position_table(reader: Reader, name: str, constant: np.ndarray) -> tuple[int, ...] | None:
-    """The sizes of a constant [T, features], repeated for each sample or not, or None: the smaller
-    first, since an exporter may have turned it."""
-    shape = reader.trace.values[name].shape
-    samples = _samples(reader, shape)
-    if constant.ndim == len(shape) and (constant == constant.take([0], samples)).all():
+def _position_table(
+    constant: np.ndarray, shape: tuple[int, ...], samples: int
+) -> tuple[int, ...] | None:
+    """The sizes of a constant [T, features] that is added to every sequence of a value, or None: the
+    smaller first, since an exporter may have turned it."""
+    if constant.ndim == len(shape) and constant.shape[samples] == 1:
         constant = constant.take(0, samples)
     sizes = shape[:samples] + shape[samples + 1 :]
     if len(shape) != 3 or min(sizes) == 1 or constant.shape != sizes:
@@ -394,18 +394,18 @@ def _arithmetic(
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:
                 return reader.make(node, "LRN", found, [node.input[0]])
-    if node.op_type in ("Add", "Sum") and len(live) == 1 and len(node.input) == 2:
-        constant = np.asarray(reader.trace.constant(node, 1 if node.input[0] == live[0] else 0))
-        table = _position_table(reader, live[0], constant)
-        if table is not None:
-            return reader.make(node, "PositionEmbedding", {"table": table}, live, math.prod(table))
     if len(live) != 1 or len(node.input) != 2:
         return other(reader, node, given, place, output)
     index = 1 if node.input[0] == live[0] else 0
     constant = np.asarray(reader.trace.constant(node, index))
-    samples = constant.ndim == reader.trace.values[output].ndim and len(constant) > 1
-    if samples and len(constant) == reader.trace.batch and (constant == constant[:1]).all():
-        constant = constant[:1]  # repeated for each
+    shape = reader.trace.values[live[0]].shape
+    samples = _samples(reader, shape)
+    if constant.ndim == len(shape) and (constant == constant.take([0], samples)).all():
+        constant = constant.take([0], samples)  # it may be repeated for each
+    if node.op_type in ("Add", "Sum"):
+        table = _position_table(constant, shape, samples)
+        if table is not None:
+            return reader.make(node, "PositionEmbedding", {"table": table}, live, math.prod(table))
     source = reader.source[live[0]]
     before = reader.found[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
@@ -427,7 +427,6 @@ def _arithmetic(
     if constant.size == 1 and np.all(constant == (0 if moves else 1)) and (moves or scales):
         return reader.source[live[0]]
     affine = {"channels": constant.size, "scaled": scales}
-    shape = reader.trace.values[live[0]].shape
     number = constant.size == 1 and 1 not in (*shape[1:2], *shape[-1:])
     if number or not (moves or scales):
         return other(reader, node, given, place, output)
