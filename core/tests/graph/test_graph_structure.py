@@ -486,6 +486,24 @@ def test_a_hard_sigmoid_may_be_written_out(high):
     assert not compare_structure(maps(ReLU6()), found).equal
 
 
+@pytest.mark.parametrize("high", [[6.0], [6.0] * 3, [6.0, 6.0, 9.0]])
+def test_a_hard_sigmoid_of_few_features_has_its_bounds(high):
+    """A bound that few numbers reach, of one feature or of them all."""
+    for count in (1, 3):
+        bound = np.array(high[-count:], np.float32)
+        nodes = [
+            helper.make_node("Add", ["x", "three"], ["a"], name="add"),
+            helper.make_node("Relu", ["a"], ["r"], name="relu"),
+            helper.make_node("Min", ["r", "high"], ["m"], name="min"),
+            helper.make_node("Div", ["m", "six"], ["y"], name="div"),
+        ]
+        numbers = [("three", np.float32(3)), ("high", bound), ("six", np.float32(6))]
+        weights = [(name, np.asarray(number)) for name, number in numbers]
+        found = written(nodes, shape=(count,), weights=weights)
+        canonical = maps(HardSigmoid(), shape=(count,))
+        assert compare_structure(canonical, found).equal == (set(bound.tolist()) == {6.0})
+
+
 def test_a_hard_swish_is_a_product():
     model = Model(
         input=Input(shape=(2, 9, 9)),

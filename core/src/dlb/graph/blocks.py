@@ -49,6 +49,8 @@ _LONGEST = 30
 _NEAR = 1e-6
 #: Numbers of a value that are looked at first.
 _FEW = 64
+#: Random numbers of which many lie in every piece of a hard sigmoid.
+_MANY = 64
 #: Numbers that GELU is written with.
 _OF_GELU_NUMBERS = (
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715, math.sqrt(8 / math.pi)),
@@ -114,20 +116,27 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
 def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
     """The hard sigmoid, or the product of it and what it reads, that ends in a node, or None.
 
-    Sums, products and bounds one after the other are a straight line between two bounds, however
-    many they are: those that agree between the bounds and beyond either agree everywhere.
+    Sums, products and bounds one after the other, of one number each, are a straight line between two
+    bounds, however many they are: those that agree between the bounds and beyond either agree
+    everywhere.
     """
     trace = reader.trace
+    random = np.random.default_rng(0)
     for start, nodes in _blocks(trace, end, _OF_HARD_SIGMOID, _BOUNDS):
         kind = _line(reader, start, nodes)
         inner = (reader.blocks.get(name) for node in nodes for name in node.output)
         # One that was found within is a layer already, and a product of it, or a bound, another.
         if kind is None or any(each is not None and each.kind in _HARD for each in inner):
             continue
-        x = 4 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
-        found = _run(trace, nodes, {start: x}, end.output[0]).ravel()
-        true = np.clip(x.ravel() / 6 + 0.5, 0.0, 1.0)
-        if _near(found, true if kind == "HardSigmoid" else x.ravel() * true):
+        constants = _constants(trace, nodes).values()
+        if any((each != each.flat[:1]).any() for each in constants):
+            continue
+        given = trace.values[start]
+        draws = [4 * random.standard_normal(given.shape) for _ in range(-(-_MANY // given.size))]
+        found = [_run(trace, nodes, {start: x}, end.output[0]).ravel() for x in draws]
+        x = np.concatenate([each.ravel() for each in draws])
+        true = np.clip(x / 6 + 0.5, 0.0, 1.0)
+        if _near(np.concatenate(found), true if kind == "HardSigmoid" else x * true):
             inside = tuple(name for node in nodes if node is not end for name in node.output)
             return Block(kind, {}, (start,), meant=_meant(trace, nodes, (1 / 6,)), inside=inside)
     return None
