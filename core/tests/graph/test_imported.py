@@ -620,6 +620,24 @@ WRITTEN = {
         ),
         ["average_pool", *TAIL],
     ),
+    "a mean of each window that is divided by how much of it counts, in thirds": (
+        before_head(
+            [
+                node(
+                    "AveragePool",
+                    ["x"],
+                    ["p"],
+                    kernel_shape=[3, 2],
+                    pads=[1, 0, 0, 0],
+                    count_include_pad=1,
+                ),
+                node("Div", ["p", "s"], ["h"]),
+            ],
+            {"s": np.repeat(np.float32([[2 / 3], [1], [1], [1]]), 5, axis=1)},
+            2 * 4 * 5,
+        ),
+        ["average_pool", *TAIL],
+    ),
     "a convolution for the classes": (
         graph(
             [

@@ -156,11 +156,13 @@ class Rescaled:
     Attributes:
         meaning: the attributes of the pooling that both are together.
         value: the one that its windows lie in.
+        scale: by what each window is multiplied for that, [*output]: a file keeps it rounded.
         channels: by what it is multiplied still, [C]; None if by nothing.
     """
 
     meaning: Attributes
     value: str
+    scale: npt.NDArray[np.floating]
     channels: npt.NDArray[np.floating] | None
 
 
@@ -189,16 +191,16 @@ def rescaled_pool(
         if len(rows) not in (1, channels):
             continue
         for counted, beyond in _countings(window):
-            left = rows * (_divisors(window, counted, beyond) / own).ravel()
+            divisors = _divisors(window, counted, beyond)
+            left = rows * (divisors / own).ravel()
             if np.allclose(left, 1, rtol=1e-5):
                 factors = None
             elif len(rows) == channels and _alike(left) and not _alike(rows):
                 factors = left[:, 0]
             else:
                 continue
-            return Rescaled(
-                _effective(window) | _meaning(window, counted, beyond), padding.value, factors
-            )
+            meaning = _effective(window) | _meaning(window, counted, beyond)
+            return Rescaled(meaning, padding.value, own / divisors, factors)
     return None
 
 

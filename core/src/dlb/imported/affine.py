@@ -125,9 +125,15 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     sizes = window_sizes(size, layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
     if sizes != shape[2:]:
         raise NotCovered(f"{called(node)}: an average over windows that no pooling has")
+    (other,) = (each for each in node.input if each != name)
+    meant = found.scale if node.op_type == "Mul" else 1 / found.scale
+    if np.allclose(constant, meant, rtol=_ROUNDED, atol=0):
+        walk.meant[other] = meant
     return Held(walk.add(node, layer, [source], shape))
 
 
+#: What rounding to float32 leaves of a factor, relatively.
+_ROUNDED = 1e-6
 #: Layers that may have a bias.
 _BIASED = (Attention, Conv, Linear)
 

@@ -40,14 +40,14 @@ FEW = 4
 
 
 def cut(
-    model: onnx.ModelProto, logits: str, traced: Trace, meant: Mapping[str, float]
+    model: onnx.ModelProto, logits: str, traced: Trace, meant: Mapping[str, float | Array]
 ) -> onnx.ModelProto:
     """What of the file makes its logits: all else is taken out of the model, which is given back.
 
     Args:
         model: in float64; changed.
-        meant: single numbers by name, attributes that are written as constants, as the decimal that
-            was meant: what an attribute is read as.
+        meant: constants by name that the file keeps rounded, as what was meant: a number as the decimal
+            that an attribute is read as.
     """
     nodes, held, needed = model.graph.node, model.graph.initializer, {logits}
     for place in reversed(range(len(nodes))):

@@ -106,7 +106,7 @@ class Walk:
 
     Attributes:
         made: the layers by name, the input first.
-        meant: single numbers of the file that are read as the decimal that was meant, by name.
+        meant: constants of the file that are read as what was meant, not as they are rounded, by name.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Walk:
         self.axes = axes
         self.kind = kind
         self.made: dict[str, Made] = {}
-        self.meant: dict[str, float] = {}
+        self.meant: dict[str, float | Array] = {}
         self._held: dict[str, Held] = {}
         self._unread: dict[str, str] = {}
         self._was: dict[str, Made] = {}
