@@ -638,6 +638,20 @@ WRITTEN = {
         ),
         ["average_pool", *TAIL],
     ),
+    "pixels that are scaled and shifted, and windows of a padded map": (
+        before_head(
+            [
+                node("Mul", ["x", "s"], ["m"]),
+                node("Add", ["m", "t"], ["a"]),
+                node("Relu", ["a"], ["r"]),
+                node("Pad", ["r", "pads"], ["p"]),
+                node("MaxPool", ["p"], ["h"], kernel_shape=[2, 2], strides=[2, 2]),
+            ],
+            {"s": real(2, 1, 1), "t": real(2, 1, 1), "pads": np.array([0, 0, 0, 0, 0, 0, 1, 0])},
+            2 * 3 * 3,
+        ),
+        ["conv", "relu", "max_pool", *TAIL],
+    ),
     "a convolution for the classes": (
         graph(
             [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import Evaluator
-from dlb.graph.structure import compare_structure
+from dlb.graph.operations import Operation, operations
+from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Rung
 from dlb.proof.distance import figure
@@ -115,7 +117,9 @@ def hold(
         few = numbers[: value.size].reshape(value.shape)
         found.append(figure(f"logits, batch {place} of noise", few, value))
     del runner
-    structure = compare_structure(canonical, file)
+    structure = compare_operations(
+        *(list(map(_scaled, operations(each))) for each in (canonical, file))
+    )
     listed = "; ".join(str(each) for each in structure.differences[:LISTED])
     apart: tuple[str, ...] = ()
     if not structure.equal:
@@ -123,6 +127,21 @@ def hold(
         apart = not_decided(trace(canonical, {model.input.name: given[0]}), theirs, FLOAT64_GATE)
     rung = file_rung(against, found, listed, apart[:LISTED])
     return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
+
+
+def _scaled(operation: Operation) -> Operation:
+    """A convolution of each channel by itself with a kernel of 1 as the scale and shift that it was
+    read from."""
+    given = operation.attributes
+    channels = given["weight"][0] if operation.kind == "Conv" else 0
+    plain = {"weight": (channels, 1, 1, 1), "groups": channels, "stride": (1, 1), "pads": (0,) * 4}
+    if not channels or any(given[name] != value for name, value in plain.items()):
+        return operation
+    kept = {"channels": channels, "elements": given["elements"]}
+    if given["bias"]:
+        kept |= {"epsilon": None, "training": False}
+        return replace(operation, kind="BatchNormalization", attributes=kept)
+    return replace(operation, kind="Affine", attributes={**kept, "scaled": True})
 
 
 def _held(file: onnx.ModelProto) -> set[str]:
