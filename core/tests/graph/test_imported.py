@@ -563,6 +563,18 @@ WRITTEN = {
         ),
         ["conv", "max_pool", *TAIL],
     ),
+    "windows of a map that zeros are put around, which are no padding of theirs": (
+        before_head(
+            [
+                conv(),
+                node("Pad", ["c", "pads"], ["p"]),
+                node("MaxPool", ["p"], ["h"], kernel_shape=[3, 3], strides=[2, 2]),
+            ],
+            {**CONV, "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
+            4 * 3 * 3,
+        ),
+        ["conv", "pad", "max_pool", *TAIL],
+    ),
     "the largest of each channel, and of what is put around it": (
         before_head(
             [
