@@ -14,6 +14,7 @@ from exported_models import MODELS
 from onnx import TensorProto, helper, numpy_helper
 from packaging.version import Version
 
+from dlb import workload as DLB
 from dlb.catalogue import load_workload
 from dlb.graph.canonical import canonical_graph
 from dlb.proof.certificate import Certificate, Rung
@@ -238,6 +239,62 @@ def test_a_bound_around_a_hard_swish_counts(what, compare):
         certificate = compare(of(other, {"w": W}), of(bounded, {"w": W}))
         assert verdicts(certificate)["forward float64"] == "passed"
         assert certificate.word("b.onnx") != "proven"
+
+
+@pytest.mark.parametrize("last", [0.0, 1e-3])
+def test_a_constant_may_be_repeated_for_each_sample(last, compare):
+    row = np.linspace(1, 2, 4).astype(np.float32)
+    rows = np.tile(row, (3, 1))
+    rows[-1, -1] += last
+    text = "h = MatMul (x, w) y = Add (h, t)"
+    once, each = (of(text, {"w": W, "t": t}, shape=(3, 4)) for t in (row, rows))
+    for first, second in ((once, each), (each, once)):
+        assert (compare(first, second).word("b.onnx") == "proven") == (not last)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_a_gelu_may_be_written_out_with_roots_that_are_rounded(approximate, compare):
+    whole = f'h = MatMul (x, w) y = Gelu <approximate = "{approximate}"> (h)'
+    model = of(whole, {"w": W})
+    model.opset_import[0].version = 20
+    layers = (DLB.Linear(out_features=4, bias=False), DLB.GELU(approximate=approximate))
+    nodes = [DLB.Node(name=f"layer{place}", layer=layer) for place, layer in enumerate(layers)]
+    described = DLB.Model(input=DLB.Input(shape=(4,)), nodes=tuple(nodes))
+    canonical = canonical_graph(described, {"layer0.weight": W.T})
+    for first, second in ((model, canonical), (canonical, model)):
+        certificate = compare(first, second)
+        assert certificate.word("b.onnx") == "proven", certificate.rungs
+
+
+def test_attention_may_be_written_out_in_another_way(compare):
+    """One matrix for three, and a mask that chooses for one that is added."""
+    described = DLB.Model(
+        input=DLB.Input(shape=(4, 6)),
+        nodes=(
+            DLB.Node(name="attention", layer=DLB.Attention(heads=2, causal=True, bias=False)),
+            DLB.Node(name="mean", layer=DLB.ReduceMean()),
+            DLB.Node(name="logits", layer=DLB.Linear(out_features=3)),
+        ),
+    )
+    weights = drawn(described)
+    canonical = canonical_graph(described, weights)
+    other = copied(canonical)
+    (masked,) = (node for node in other.graph.node if node.name.endswith("/masked"))
+    (mask,) = (each for each in other.graph.initializer if each.name == masked.input[1])
+    may = numpy_helper.to_array(mask) == 0
+    mask.CopyFrom(numpy_helper.from_array(may, mask.name))
+    least = numpy_helper.from_array(np.float32(-1e9), "least")
+    other.graph.initializer.append(least)
+    scores = masked.input[0]
+    masked.CopyFrom(
+        helper.make_node("Where", [mask.name, scores, "least"], masked.output, name=masked.name)
+    )
+    certificate = compare(canonical, other)
+    assert certificate.word("b.onnx") == "proven", certificate.rungs
+    # One that lets the first step see the second is another.
+    may[0, 1] = True
+    mask.CopyFrom(numpy_helper.from_array(may, mask.name))
+    assert compare(canonical, other).word("b.onnx") == "deviates"
 
 
 def test_one_matrix_for_three_holds_the_same_numbers(compare):

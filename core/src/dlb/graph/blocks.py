@@ -74,7 +74,7 @@ class Block:
             in it.
         places: of GELU and attention, int64 in the shape of the last value: where each number lies in
             what GELU reads, or in what the heads give one after another, [N, T, features].
-        inside: of a hard sigmoid, names of the values between.
+        inside: of a hard sigmoid and of attention, names of the values between.
         parts: of attention, by name, int64 in the shape of those values that it reads which are
             parts of what a linear layer makes: where each number lies in [N, T, features].
     """
@@ -277,6 +277,7 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
                     names,
                     meant=_meant(trace, nodes, [size**power for power in _POWERS]),
                     places=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
+                    inside=tuple(inside),
                     parts=parts,
                 )
     return None

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dlb.graph.decimals import six_digits
+from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["local_response_normalization"]
+__all__ = ["local_response_normalization", "numbers_of_normalization"]
 
 
 def local_response_normalization(
@@ -89,3 +89,16 @@ def _with_number(trace: Trace, name: str, kind: str) -> tuple[str, float | None]
 
 def _live(trace: Trace, node: onnx.NodeProto) -> list[str]:
     return [name for name in node.input if name in trace.live]
+
+
+def numbers_of_normalization(trace: Trace, node: onnx.NodeProto) -> dict[str, float]:
+    """The single numbers of a response normalisation that is written out and ends in a node, by name,
+    as the decimals that were meant."""
+    found, waiting = {}, [node.input[1]]
+    while waiting:
+        name = waiting.pop()
+        if name not in trace.live:
+            found[name] = decimal(float(np.ravel(trace.values[name])[0]))
+        elif trace.producers[name].op_type in ("Pow", "Add", "Mul"):
+            waiting += trace.producers[name].input
+    return found

@@ -11,7 +11,7 @@ import onnx
 from dlb.graph.blocks import Block, attention, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
-from dlb.graph.decomposed import local_response_normalization
+from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
 from dlb.graph.layout import padding_of, places_taken, repeated
 from dlb.graph.parts import part_of_linear
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
@@ -27,7 +27,7 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
     Raises:
         UnsupportedError: the model cannot be run.
     """
-    found = reader_of(trace(model)).read()
+    found = Reader(trace(model), _RULES).read()
     if any(each.kind == "Embedding" for each in found):
         return found
     # Only a table can be shared, and the matrices of a large network are gigabytes.
@@ -35,8 +35,10 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
 
 
 def reader_of(traced: Trace) -> Reader:
-    """A reader of what was run, which has read nothing yet."""
-    return Reader(traced, _RULES)
+    """A reader that has read what was run."""
+    reader = Reader(traced, _RULES)
+    reader.read()
+    return reader
 
 
 def _activation(
@@ -369,6 +371,8 @@ def _lstm(
     return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
 
 
+#: What rounding to float32 leaves of a factor, relatively.
+_ROUNDED = 1e-6
 #: What stands before the first layer.
 _INPUT = Operation("input", "Input", {}, ())
 
@@ -393,6 +397,7 @@ def _arithmetic(
         if node.op_type == "Div":
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:
+                reader.meant.update(numbers_of_normalization(reader.trace, node))
                 return reader.make(node, "LRN", found, [node.input[0]])
     if len(live) != 1 or len(node.input) != 2:
         return other(reader, node, given, place, output)
@@ -416,6 +421,11 @@ def _arithmetic(
     if pooled is not None and pooled[0].op_type == "AveragePool":
         found_pool = rescaled_pool(reader, pooled[0], scale, pooled[1])
         if found_pool is not None:
+            exact = found_pool.scale if node.op_type == "Mul" else 1 / found_pool.scale
+            if found_pool.channels is None and constant.size == exact.size:
+                exact = exact.reshape(constant.shape)
+                if np.allclose(constant, exact, rtol=_ROUNDED, atol=0):
+                    reader.meant[node.input[index]] = exact
             return _rescaled(reader, node, found_pool, before, output)
     if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
         number = float(constant.ravel()[0])
@@ -444,6 +454,7 @@ def _arithmetic(
 def _block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> Operation:
     """A block's layer; or, where it does more than that, the layer and one operation more."""
     reader.blocks[output] = block
+    reader.meant.update(block.meant)
     attributes = dict(block.attributes)
     if block.kind == "LayerNormalization":
         attributes = _of_norm(**attributes)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["REAL_TYPES", "in_precision"]
+__all__ = ["REAL_TYPES", "as_meant", "in_precision"]
+
+Array = npt.NDArray[Any]
 
 #: Element types that are moved to the precision asked for.
 REAL_TYPES = frozenset(
@@ -50,6 +54,28 @@ def _convert_graph(graph: onnx.GraphProto, element: int) -> None:
             value.type.tensor_type.elem_type = element
     for node in graph.node:
         _convert_node(node, element)
+
+
+def as_meant(
+    model: onnx.ModelProto, values: Mapping[str, Array], meant: Mapping[str, float | Array]
+) -> None:
+    """Change constants of a model.
+
+    Args:
+        values: of the model's values, by name.
+        meant: of some constants, by name, what they are to be.
+    """
+    nodes, held = model.graph.node, model.graph.initializer
+    for place in reversed(range(len(nodes))):
+        if not meant.keys().isdisjoint(nodes[place].output):
+            del nodes[place]
+    for place in reversed(range(len(held))):
+        if held[place].name in meant:
+            del held[place]
+    held.extend(
+        numpy_helper.from_array(np.full_like(values[name], number), name)
+        for name, number in meant.items()
+    )
 
 
 def _convert_node(node: onnx.NodeProto, element: int) -> None:

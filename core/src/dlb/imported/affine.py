@@ -104,7 +104,6 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     found = None
     if pooling is not None and pooling.op_type == "AveragePool" and held.places is None:
         reader = reader_of(walk.trace)
-        reader.read()
         scale = {"Mul": constant, "Div": 1 / constant}.get(node.op_type)
         found = None if scale is None else rescaled_pool(reader, pooling, scale)
     if found is None or found.channels is not None:
@@ -125,15 +124,10 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     sizes = window_sizes(size, layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
     if sizes != shape[2:]:
         raise NotCovered(f"{called(node)}: an average over windows that no pooling has")
-    (other,) = (each for each in node.input if each != name)
-    meant = found.scale if node.op_type == "Mul" else 1 / found.scale
-    if np.allclose(constant, meant, rtol=_ROUNDED, atol=0):
-        walk.meant[other] = meant
+    walk.meant.update((each, reader.meant[each]) for each in node.input if each in reader.meant)
     return Held(walk.add(node, layer, [source], shape))
 
 
-#: What rounding to float32 leaves of a factor, relatively.
-_ROUNDED = 1e-6
 #: Layers that may have a bias.
 _BIASED = (Attention, Conv, Linear)
 

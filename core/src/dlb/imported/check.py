@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.operations import Operation, operations
+from dlb.graph.precision import as_meant
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Rung
@@ -51,21 +52,14 @@ def cut(
         meant: constants by name that the file keeps rounded, as what was meant: a number as the decimal
             that an attribute is read as.
     """
-    nodes, held, needed = model.graph.node, model.graph.initializer, {logits}
+    nodes, needed = model.graph.node, {logits}
+    as_meant(model, traced.values, meant)
     for place in reversed(range(len(nodes))):
-        outputs = nodes[place].output
-        if meant.keys().isdisjoint(outputs) and not needed.isdisjoint(outputs):
+        if not needed.isdisjoint(nodes[place].output):
             within = nodes_within([nodes[place]])
             needed.update(name for each in within for name in each.input)
         else:
             del nodes[place]
-    for place in reversed(range(len(held))):
-        if held[place].name in meant:
-            del held[place]
-    held.extend(
-        numpy_helper.from_array(np.full_like(traced.values[name], number), name)
-        for name, number in meant.items()
-    )
     shape = [None, *traced.values[logits].shape[1:]]
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info(logits, TensorProto.DOUBLE, shape))

@@ -16,7 +16,7 @@ import onnx
 
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
-from dlb.graph.decomposed import local_response_normalization
+from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
 from dlb.graph.layout import padding_before, repeated
 from dlb.graph.windows import Window, window_of
 from dlb.imported.affine import with_constant
@@ -514,13 +514,7 @@ def _decomposed_lrn(walk: Walk, node: onnx.NodeProto) -> Held | None:
         beta=decimal(found["beta"]),
         bias=decimal(found["bias"]),
     )
-    waiting = [node.input[1]]
-    while waiting:
-        name = waiting.pop()
-        if name not in walk.trace.live:
-            walk.meant[name] = decimal(float(np.ravel(walk.trace.values[name])[0]))
-        elif walk.trace.producers[name].op_type in ("Pow", "Add", "Mul"):
-            waiting += walk.trace.producers[name].input
+    walk.meant.update(numbers_of_normalization(walk.trace, node))
     return _elementwise(walk, node, layer, node.input[0])
 
 

@@ -251,9 +251,7 @@ class Walk:
     @cached_property
     def blocks(self) -> dict[str, Block]:
         """Layers that are written out as several operators, by the name of their last value."""
-        reader = reader_of(self.trace)
-        reader.read()
-        return reader.blocks
+        return reader_of(self.trace).blocks
 
     def was(self, name: str) -> Made:
         """The layer that a value is of, before later operators were taken into it."""

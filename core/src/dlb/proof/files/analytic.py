@@ -18,6 +18,7 @@ from onnx import helper
 from dlb.graph.evaluate import reads
 from dlb.graph.layout import LAYOUT
 from dlb.graph.operations import reader_of
+from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import called, same_values
 
@@ -48,7 +49,7 @@ def not_decided(first: Trace, second: Trace, gate: float) -> tuple[str, ...]:
     Returns:
         Nothing if agreement on these inputs shows agreement on all.
     """
-    first, second = clips_shown(first), clips_shown(second)
+    first, second = (clips_shown(reader_of(each)) for each in (first, second))
     same = same_values(first, second, gate)
     ours, theirs = list(_pieces(first)), list(_pieces(second))
     for node in list(ours):
@@ -76,11 +77,10 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     return node.op_type in _ANALYTIC
 
 
-def clips_shown(traced: Trace) -> Trace:
+def clips_shown(reader: Reader) -> Trace:
     """Hard sigmoids, and their products with what they read, by the Clip of x + 3 between 0 and 6
     that they have in common, however they are written: all else of them is analytic."""
-    reader = reader_of(traced)
-    reader.read()
+    traced = reader.trace
     blocks = {
         end: block
         for end, block in reader.blocks.items()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import LAYOUT
+from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
@@ -31,6 +32,8 @@ Array = npt.NDArray[Any]
 FOLDED_GATE = 1e-6
 #: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
+#: Operators of two values, number by number.
+_BY_NUMBER = {"Add", "Div", "Mul", "Sub", "Sum"}
 #: A bound this far out is none in float32.
 _UNBOUNDED = 3e38
 
@@ -77,12 +80,25 @@ def weights_of(traced: Trace) -> list[Weight]:
     Real attributes of operators that are not analytic, which may be bounds, are among them.
     """
     held: dict[str, Weight] = {}
-    traced = clips_shown(traced)
+    reader = reader_of(traced)
+    traced = clips_shown(reader)
+    attended = {
+        name
+        for end, block in reader.blocks.items()
+        if block.kind == "Attention"
+        for name in (end, *block.inside)
+    }
     for node in traced.nodes:
-        if traced.live.isdisjoint(node.input):
+        # What attention computes with is its masks, which structure compares.
+        if traced.live.isdisjoint(node.input) or not attended.isdisjoint(node.output):
             continue
         exact = not is_analytic(traced, node)
-        given = {name: (traced.constant(node, k), name) for k, name in enumerate(node.input)}
+        rank = traced.values[node.output[0]].ndim if node.op_type in _BY_NUMBER else None
+        given = {
+            name: (traced.constant(node, k), name)
+            for k, name in enumerate(node.input)
+            if name not in reader.meant
+        }
         if node.op_type in LAYOUT:
             given = {}
         if exact:
@@ -94,6 +110,13 @@ def weights_of(traced: Trace) -> list[Weight]:
         for name, (array, value) in given.items():
             if array is None or not np.any(array) or array.dtype.kind not in "fiub":
                 continue
+            if (
+                rank
+                and array.ndim == rank
+                and len(array) == traced.batch
+                and (array == array[:1]).all()
+            ):
+                array = array[:1]  # repeated for each sample
             if array.dtype.kind == "f":
                 # What only has to be larger than any number is written in many ways.
                 small = not exact or bool(np.all(np.abs(array) >= _UNBOUNDED))
