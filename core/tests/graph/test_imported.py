@@ -664,6 +664,26 @@ WRITTEN = {
         ),
         ["conv", "relu", "max_pool", *TAIL],
     ),
+    "a mean of each window that is scaled channels last": (
+        before_head(
+            [
+                node(
+                    "AveragePool",
+                    ["x"],
+                    ["p"],
+                    kernel_shape=[3, 2],
+                    pads=[1, 0, 0, 0],
+                    count_include_pad=1,
+                ),
+                node("Transpose", ["p"], ["t"], perm=[0, 2, 3, 1]),
+                node("Div", ["t", "s"], ["d"]),
+                node("Transpose", ["d"], ["h"], perm=[0, 3, 1, 2]),
+            ],
+            {"s": np.repeat(np.float32([[2 / 3], [1], [1], [1]]), 5, axis=1)[..., None]},
+            2 * 4 * 5,
+        ),
+        ["average_pool", *TAIL],
+    ),
     "a convolution for the classes": (
         graph(
             [

@@ -18,7 +18,7 @@ from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.graph.window_rules import Rescaled, conv, first_windows, pool, rescaled_pool
 
-__all__ = ["Operation", "operations", "reader_of"]
+__all__ = ["Operation", "before_layout", "operations", "reader_of"]
 
 
 def operations(model: onnx.ModelProto) -> list[Operation]:
@@ -371,8 +371,8 @@ def _lstm(
     return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
 
 
-#: What rounding to float32 leaves of a factor, relatively.
-_ROUNDED = 1e-6
+#: What rounding to float32, and once more in a quotient, makes of a factor at most, relatively.
+_ROUNDED = 2.0**-22
 #: What stands before the first layer.
 _INPUT = Operation("input", "Input", {}, ())
 
@@ -416,7 +416,7 @@ def _arithmetic(
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
     scale = 1 / constant if scales and node.op_type == "Div" else constant
-    windows, scale = _before_layout(reader.trace, live[0], scale)
+    windows, scale = before_layout(reader.trace, live[0], scale)
     pooled = first_windows(reader.trace, windows) if scales else None
     if pooled is not None and pooled[0].op_type == "AveragePool":
         found_pool = rescaled_pool(reader, pooled[0], scale, pooled[1])
@@ -477,7 +477,7 @@ def _block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> O
     return replace(more, inputs=(*before, len(reader.found) - 1), parameters=parameters)
 
 
-def _before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:
+def before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:
     """What a Transpose, or of a single channel a Reshape, has made a value of, and what the value is
     multiplied by in that order of axes."""
     node = trace.producers.get(name)

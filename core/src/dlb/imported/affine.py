@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.operations import reader_of
+from dlb.graph.operations import before_layout, reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.transformers import position_embedding
 from dlb.imported.values import Held, arranged, per_channel
@@ -99,13 +99,15 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     So write it frameworks that cannot leave pads on one side, or what rounding up adds, out of a
     mean.
     """
-    pooling = walk.trace.producers.get(name)
-    held = walk.of(name)
-    found = None
-    if pooling is not None and pooling.op_type == "AveragePool" and held.places is None:
-        reader = reader_of(walk.trace)
-        scale = {"Mul": constant, "Div": 1 / constant}.get(node.op_type)
-        found = None if scale is None else rescaled_pool(reader, pooling, scale)
+    held, found = walk.of(name), None
+    if node.op_type in ("Mul", "Div"):
+        scale = constant if node.op_type == "Mul" else 1 / constant
+        windows, scale = before_layout(walk.trace, name, scale)
+        pooling = walk.trace.producers.get(windows)
+        own = walk.of(windows).places is None
+        if pooling is not None and pooling.op_type == "AveragePool" and own:
+            reader = reader_of(walk.trace)
+            found = rescaled_pool(reader, pooling, scale)
     if found is None or found.channels is not None:
         raise NotCovered(f"{called(node)}: a constant that differs within a channel")
     meaning = found.meaning
@@ -125,7 +127,7 @@ def _rescaled(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> H
     if sizes != shape[2:]:
         raise NotCovered(f"{called(node)}: an average over windows that no pooling has")
     walk.meant.update((each, reader.meant[each]) for each in node.input if each in reader.meant)
-    return Held(walk.add(node, layer, [source], shape))
+    return arranged(walk.add(node, layer, [source], shape), walk.places_of(held), shape)
 
 
 #: Layers that may have a bias.
