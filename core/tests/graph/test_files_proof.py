@@ -266,6 +266,17 @@ def test_a_gelu_may_be_written_out_with_roots_that_are_rounded(approximate, comp
         assert certificate.word("b.onnx") == "proven", certificate.rungs
 
 
+@pytest.mark.parametrize(("off", "word"), [(1e-7, "proven"), (5e-7, "deviates")])
+def test_a_root_further_off_than_rounding_is_another(off, word, compare):
+    text = "y = Gelu (x)"
+    whole = of(text)
+    whole.opset_import[0].version = 20
+    parts = "s = Div (x, root) e = Erf (s) r = Add (e, one) h = Mul (x, half) y = Mul (h, r)"
+    numbers = {"root": np.sqrt(2) * (1 + off), "one": 1.0, "half": 0.5}
+    numbers = {name: np.array(number, np.float32) for name, number in numbers.items()}
+    assert compare(whole, of(parts, numbers)).word("b.onnx") == word
+
+
 def test_attention_may_be_written_out_in_another_way(compare):
     """One matrix for three, and a mask that chooses for one that is added."""
     described = DLB.Model(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.decimals import ROUNDED, decimal, six_digits
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.layout import LAYOUT
 from dlb.graph.parts import part_of_linear
@@ -455,7 +455,7 @@ def _meant(trace: Trace, nodes: list[onnx.NodeProto], numbers: Iterable[float]) 
     found = {}
     for name, each in _constants(trace, nodes).items():
         near = [
-            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= _NEAR * n
+            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= ROUNDED * n
         ]
         if near:
             found[name] = near[0]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["decimal", "is_sixth", "six_digits"]
+__all__ = ["ROUNDED", "decimal", "is_sixth", "six_digits"]
+
+#: What rounding to float32, and once more in a product or quotient, makes of a number at most,
+#: relatively.
+ROUNDED = 2.0**-22
 
 
 def decimal(value: float) -> float:

@@ -10,7 +10,7 @@ import onnx
 
 from dlb.graph.blocks import Block, attention, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.bounds import bounds_of
-from dlb.graph.decimals import is_sixth, six_digits
+from dlb.graph.decimals import ROUNDED, is_sixth, six_digits
 from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
 from dlb.graph.layout import padding_of, places_taken, repeated
 from dlb.graph.parts import part_of_linear
@@ -371,8 +371,6 @@ def _lstm(
     return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
 
 
-#: What rounding to float32, and once more in a quotient, makes of a factor at most, relatively.
-_ROUNDED = 2.0**-22
 #: What stands before the first layer.
 _INPUT = Operation("input", "Input", {}, ())
 
@@ -424,7 +422,7 @@ def _arithmetic(
             exact = found_pool.scale if node.op_type == "Mul" else 1 / found_pool.scale
             if found_pool.channels is None and constant.size == exact.size:
                 exact = exact.reshape(constant.shape)
-                if np.allclose(constant, exact, rtol=_ROUNDED, atol=0):
+                if np.allclose(constant, exact, rtol=ROUNDED, atol=0):
                     reader.meant[node.input[index]] = exact
             return _rescaled(reader, node, found_pool, before, output)
     if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
