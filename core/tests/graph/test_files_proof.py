@@ -252,6 +252,32 @@ def test_a_constant_may_be_repeated_for_each_sample(last, compare):
         assert (compare(first, second).word("b.onnx") == "proven") == (not last)
 
 
+@pytest.mark.parametrize(("off", "word"), [(1e-7, "proven"), (2e-6, "deviates")])
+def test_alpha_of_a_response_normalisation_may_have_been_divided_and_multiplied(off, word, compare):
+    text = "y = LRN <size = 3, alpha = 1e-4> (x)"
+    first, second = (of(text, shape=("N", 4, 2, 2)) for _ in range(2))
+    (alpha,) = (each for each in second.graph.node[0].attribute if each.name == "alpha")
+    alpha.f *= 1 + off
+    assert alpha.f != np.float32(1e-4)
+    assert compare(first, second).word("b.onnx") == word
+
+
+@pytest.mark.parametrize(("off", "word"), [(1e-7, "proven"), (5e-7, "deviates")])
+def test_scores_of_attention_may_be_divided_by_a_root(off, word, compare):
+    """Of heads of three features, whose root no float32 is."""
+    described = DLB.Model(
+        input=DLB.Input(shape=(4, 6)),
+        nodes=(DLB.Node(name="attention", layer=DLB.Attention(heads=2)),),
+    )
+    canonical = canonical_graph(described, drawn(described))
+    other = copied(canonical)
+    (node,) = (each for each in other.graph.node if "attention/scale" in each.input)
+    node.op_type = "Div"
+    set_weight(other, "attention/scale", lambda scale: 1 / scale.astype(float) * (1 + off))
+    certificate = compare(canonical, other)
+    assert certificate.word("b.onnx") == word, certificate.rungs
+
+
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_a_gelu_may_be_written_out_with_roots_that_are_rounded(approximate, compare):
     whole = f'h = MatMul (x, w) y = Gelu <approximate = "{approximate}"> (h)'

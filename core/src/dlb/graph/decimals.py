@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["ROUNDED", "decimal", "is_sixth", "six_digits"]
+__all__ = ["ROUNDED", "decimal", "is_sixth", "six_digits", "unrounded"]
 
 #: What rounding to float32, and once more in a product or quotient, makes of a number at most,
 #: relatively.
@@ -28,3 +28,9 @@ def is_sixth(value: float) -> bool:
 def six_digits(value: float) -> float:
     """A real attribute as it is compared: exporters multiply and divide in float32."""
     return float(f"{value:.6g}")
+
+
+def unrounded(value: float) -> float:
+    """The decimal of at most six digits that rounding has made a number of, or the number."""
+    short = six_digits(value)
+    return short if abs(value - short) <= ROUNDED * abs(short) else value

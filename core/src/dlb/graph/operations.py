@@ -184,8 +184,7 @@ def _linear(
     attention."""
     block = attention(reader, node)
     if block is not None:
-        reader.blocks[output] = block
-        return reader.make(node, block.kind, block.attributes, list(block.starts))
+        return _block(reader, node, block, output)
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from dlb.errors import DlbError, UnsupportedError
+from dlb.graph.decimals import unrounded
 from dlb.graph.operations import reader_of
 from dlb.graph.precision import as_meant
 from dlb.graph.trace import Trace, trace
@@ -67,7 +68,13 @@ def run_both(pair: Pair) -> Runs:
 
 def _take_as_meant(file: ModelFile, batch: Mapping[str, Array]) -> None:
     """Let constants of the file in float64 be what they are read as: the root of two of a GELU that is
-    written out is kept rounded to float32, and another file has the operator."""
+    written out is kept rounded to float32, and another file has the operator. And alpha of an LRN what
+    it was before an exporter multiplied it by the size: 0.0001 divided by 3 in float32, and multiplied
+    again, is one rounding off."""
+    for node in file.wide.graph.node:
+        for attribute in node.attribute:
+            if (node.op_type, attribute.name) == ("LRN", "alpha"):
+                attribute.f = unrounded(attribute.f)
     try:
         traced = traced_on(file, batch)
         meant = reader_of(traced).meant
