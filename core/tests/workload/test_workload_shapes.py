@@ -320,8 +320,9 @@ def test_multiply_adds_of_a_known_network() -> None:
     }
 
 
-# Without pooling: onnx infers another size than its own operator makes, rounding up.
-@given(random_models.models(frozenset(W.layer_types()) - {"max_pool", "average_pool"}))
+# Without average pooling: where it rounds up on one axis, leaves a window out on the other and counts
+# its padding, onnx infers another size than its own operator makes.
+@given(random_models.models(frozenset(W.layer_types()) - {"average_pool"}))
 @settings(max_examples=60)
 def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     """Counted again from the ONNX graph: its initialisers, and what shape inference says."""

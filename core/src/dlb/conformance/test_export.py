@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,6 +50,9 @@ RESIDUAL = graph(
     ("flat", W.Flatten(), ("pooled",)),
     ("logits", W.Linear(out_features=CLASSES), ("flat",)),
 )
+
+#: Rounding up would start a window past the end of 14 rows.
+LEFT_OUT: dict[str, Any] = {"kernel": (2, 2), "stride": (3, 3), "ceil_mode": True}
 
 MODELS: dict[str, W.Model] = {
     "lenet5": load("lenet5").model,
@@ -203,6 +207,20 @@ MODELS: dict[str, W.Model] = {
             ("input",),
         ),
         ("flat", W.Flatten(), ("pool",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "windows-left-out": graph(
+        (2, 14, 4),
+        ("even", W.MaxPool(**LEFT_OUT, pads=(1, 1, 1, 1)), ("input",)),
+        ("uneven", W.MaxPool(**LEFT_OUT, pads=(0, 0, 1, 1)), ("input",)),
+        ("mean", W.AveragePool(**LEFT_OUT, pads=(1, 1, 1, 1)), ("input",)),
+        (
+            "counted",
+            W.AveragePool(**LEFT_OUT, pads=(1, 1, 1, 1), count_include_pad=True),
+            ("input",),
+        ),
+        ("all", W.Concat(axis=1), ("even", "uneven", "mean", "counted")),
+        ("flat", W.Flatten(), ("all",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
     "steps-of-a-sequence": graph(

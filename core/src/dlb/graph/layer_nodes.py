@@ -15,6 +15,7 @@ from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
 from dlb.workload import layers as L
 from dlb.workload.model import Node
+from dlb.workload.poolings import reaching_pads, rounds_up
 from dlb.workload.shapes import Shape, places_along
 
 __all__ = ["Pieces", "add_layer"]
@@ -155,14 +156,20 @@ def _pool(
     counted: dict[str, Any] = {}
     if isinstance(layer, L.AveragePool):
         counted["count_include_pad"] = int(layer.count_include_pad)
+    up, pads = rounds_up(layer, given[0]), layer.pads
+    if up is None:
+        reaching = reaching_pads(layer, given[0])
+        # Padding that only rounding up reaches never counts.
+        up = bool(counted.get("count_include_pad")) and any(map(int.__gt__, reaching, pads))
+        pads = pads if up else reaching
     pieces.node(
         "AveragePool" if counted else "MaxPool",
         inputs,
         name,
         kernel_shape=list(layer.kernel),
         strides=list(layer.stride),
-        pads=list(layer.pads),
-        ceil_mode=int(layer.ceil_mode),
+        pads=list(pads),
+        ceil_mode=int(up),
         **counted,
     )
 

@@ -192,7 +192,8 @@ class Reference:
 
         Where that is further than rounding explains, ONNX Runtime computes something else (before
         1.31 the last window of an average pooling in ceil mode), and is no witness. Nor is it where
-        it refuses the graph (a pooling in ceil mode whose last window lies in the padding).
+        it refuses the graph (a pooling in ceil mode that counts its padding, and whose last window
+        of one axis starts there).
         """
         error = self.witness
         return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)

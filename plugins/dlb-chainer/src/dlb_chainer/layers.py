@@ -17,7 +17,8 @@ import numpy as np
 from chainer import Variable
 
 from dlb import workload as W
-from dlb.workload.shapes import places_along, window_sizes
+from dlb.workload.poolings import average_factors, reaching_pads, rounds_up
+from dlb.workload.shapes import places_along
 
 
 @dataclass(frozen=True)
@@ -273,15 +274,16 @@ def _conv(layer: W.Conv, given: tuple[int, ...]) -> chainer.Link:
 
 def _max_pool(layer: W.MaxPool, given: tuple[int, ...]) -> Callable[..., Variable]:
     pool = partial(F.max_pooling_2d, ksize=layer.kernel, stride=layer.stride)
-    if layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == _covered(layer, given):
-        return partial(pool, pad=layer.pads[:2], cover_all=layer.ceil_mode)
-    return Padded(partial(pool, cover_all=False), _needed(layer, given), constant_values=(-np.inf,))
+    up = _rounds_up(layer, given)
+    if up is not None:
+        return partial(pool, pad=layer.pads[:2], cover_all=up)
+    pads = reaching_pads(layer, given)
+    return Padded(partial(pool, cover_all=False), pads, constant_values=(-np.inf,))
 
 
 def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> Callable[..., Variable]:
-    floor = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads)
     pool = partial(F.average_pooling_2d, ksize=layer.kernel, stride=layer.stride)
-    if layer.pads[:2] == layer.pads[2:] and _pooled(layer, given) == floor:
+    if _rounds_up(layer, given) is False:  # which its average poolings do not
         if layer.count_include_pad or not any(layer.pads):
             return partial(pool, pad=layer.pads[:2])
         return partial(
@@ -291,50 +293,14 @@ def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> Callable[...,
             pad=layer.pads[:2],
             pad_value=None,
         )
-    kernel = layer.kernel[0] * layer.kernel[1]
-    scale = (kernel / _counts(layer, given))[None, None]
-    padded = Padded(pool, _needed(layer, given))
+    scale = average_factors(layer, given)[None, None]
+    padded = Padded(pool, reaching_pads(layer, given))
     return padded if (scale == 1).all() else Scaled(padded, scale)
 
 
-def _pooled(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> tuple[int, ...]:
-    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
-
-
-def _covered(layer: W.MaxPool, given: tuple[int, ...]) -> tuple[int, ...]:
-    """Output sizes of Chainer's own rounding, which keeps windows that start past the end."""
-    return tuple(
-        chainer.utils.conv.get_conv_outsize(size, kernel, stride, pad, layer.ceil_mode)
-        for size, kernel, stride, pad in zip(given[1:], layer.kernel, layer.stride, layer.pads)
-    )
-
-
-def _needed(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> W.layers.Pads:
-    """Pads with which every window lies inside and rounding down gives the output size."""
-    after = [
-        max(0, (count - 1) * stride + kernel - size - before)
-        for count, stride, kernel, size, before in zip(
-            _pooled(layer, given), layer.stride, layer.kernel, given[1:], layer.pads
-        )
-    ]
-    return (*layer.pads[:2], *after)
-
-
-def _counts(layer: W.AveragePool, given: tuple[int, ...]) -> np.ndarray:
-    """How many elements each window's sum is divided by, [H, W].
-
-    Those of the input, or of the input and its pads; never those that only rounding up reached.
-    """
-    counts = []
-    for axis, outputs in enumerate(_pooled(layer, given)):
-        before, after = layer.pads[axis], layer.pads[axis + 2]
-        first, end = before, before + given[1 + axis]
-        if layer.count_include_pad:
-            first, end = 0, end + after
-        starts = np.arange(outputs) * layer.stride[axis]
-        ends = np.minimum(starts + layer.kernel[axis], end)
-        counts.append(ends - np.maximum(starts, first))
-    return np.outer(*counts)
+def _rounds_up(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> bool | None:
+    """How Chainer's own pooling is to round; None where it has none such. Pads are to be even ones."""
+    return rounds_up(layer, given) if layer.pads[:2] == layer.pads[2:] else None
 
 
 def _batch_norm(layer: W.BatchNorm, given: tuple[int, ...]) -> chainer.Link:

@@ -13,7 +13,8 @@ import numpy as np
 from mxnet.gluon import HybridBlock, nn, rnn
 
 from dlb import workload as W
-from dlb.workload.shapes import places_along, window_sizes
+from dlb.workload.poolings import average_factors, reaching_pads, rounds_up
+from dlb.workload.shapes import places_along
 
 Shape = tuple[int, ...]
 
@@ -410,10 +411,10 @@ class Padded(HybridBlock):
 class PaddedAverage(Padded):
     """Average pooling over the padding, set right where it is not to be counted."""
 
-    def __init__(self, layer: HybridBlock, pads: Shape, share: np.ndarray, dtype: str) -> None:
+    def __init__(self, layer: HybridBlock, pads: Shape, factor: np.ndarray, dtype: str) -> None:
         super().__init__(layer, pads, 0.0)
         with self.name_scope():
-            weight = mx.nd.array(1 / share[None, None], dtype=dtype)
+            weight = mx.nd.array(factor[None, None], dtype=dtype)
             self.weight = self.params.get_constant("weight", weight)
 
     def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
@@ -457,7 +458,7 @@ def _max_pool(layer: W.MaxPool, given: Shape, dtype: str) -> HybridBlock:
     if up is not None:
         return nn.MaxPool2D(layer.kernel, layer.stride, layer.pads[:2], ceil_mode=up)
     pool = nn.MaxPool2D(layer.kernel, layer.stride)
-    return Padded(pool, _filled(layer, given), float("-inf"))
+    return Padded(pool, reaching_pads(layer, given), float("-inf"))
 
 
 def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock:
@@ -469,56 +470,15 @@ def _average_pool(layer: W.AveragePool, given: Shape, dtype: str) -> HybridBlock
             layer.kernel, layer.stride, layer.pads[:2], ceil_mode=up, count_include_pad=counted
         )
     pool = nn.AvgPool2D(layer.kernel, layer.stride)
-    pads, share = _filled(layer, given), _share(layer, given)
-    if (share == 1).all():
+    pads, factor = reaching_pads(layer, given), average_factors(layer, given)
+    if (factor == 1).all():
         return Padded(pool, pads, 0.0)
-    return PaddedAverage(pool, pads, share, dtype)
+    return PaddedAverage(pool, pads, factor, dtype)
 
 
 def _rounds_up(layer: W.MaxPool | W.AveragePool, given: Shape) -> bool | None:
-    """How MXNet's own pooling is to round for windows as the layer's; None where it has none such.
-
-    Rounding up, it keeps a last window that begins in the padding, which others leave out.
-    """
-    if layer.pads[:2] != layer.pads[2:]:
-        return None
-    wanted = _pooled(layer, given)
-    if wanted == window_sizes(given[1:], layer.kernel, layer.stride, layer.pads):
-        return False
-    rounded_up = tuple(
-        -((kernel - size - 2 * pad) // stride) + 1
-        for size, kernel, stride, pad in zip(given[1:], layer.kernel, layer.stride, layer.pads)
-    )
-    return True if wanted == rounded_up else None
-
-
-def _pooled(layer: W.MaxPool | W.AveragePool, given: Shape) -> Shape:
-    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
-
-
-def _filled(layer: W.MaxPool | W.AveragePool, given: Shape) -> Shape:
-    """Pads (ONNX order) that reach as far as the last window does."""
-    reach = [
-        max(0, (count - 1) * stride + kernel - before - size)
-        for count, stride, kernel, before, size in zip(
-            _pooled(layer, given), layer.stride, layer.kernel, layer.pads[:2], given[1:]
-        )
-    ]
-    return (*layer.pads[:2], *reach)
-
-
-def _share(layer: W.AveragePool, given: Shape) -> np.ndarray:
-    """The part of the kernel that counts, for each window [H', W']."""
-    parts = []
-    for axis, count in enumerate(_pooled(layer, given)):
-        before, size, after = layer.pads[axis], given[axis + 1], layer.pads[axis + 2]
-        start = np.arange(count) * layer.stride[axis]
-        first, last = (0, before + size + after)
-        if not layer.count_include_pad:
-            first, last = before, before + size
-        stop = np.minimum(start + layer.kernel[axis], last)
-        parts.append((stop - np.maximum(start, first)) / layer.kernel[axis])
-    return np.outer(*parts)
+    """How MXNet's own pooling is to round; None where it has none such. Pads are to be even ones."""
+    return rounds_up(layer, given) if layer.pads[:2] == layer.pads[2:] else None
 
 
 def _batch_norm(layer: W.BatchNorm, given: Shape, dtype: str) -> HybridBlock:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras import layers as K
 
 from dlb import workload as W
+from dlb.workload.poolings import average_factors
 from dlb.workload.shapes import places_along, window_sizes
 from dlb_tf.layout import Layout, canonical_axis, same_order
 
@@ -479,7 +480,7 @@ def _max_pool(layer: W.MaxPool, given: Given) -> list[K.Layer]:
 
 def _average_pool(layer: W.AveragePool, given: Given) -> list[K.Layer]:
     word, padding = _padding(layer, given.shape)
-    factor = _factor(layer, given.shape)
+    factor = average_factors(layer, given.shape)[..., None]
     same = word == "same" and not layer.count_include_pad
     pool = K.AveragePooling2D(
         layer.kernel,
@@ -492,19 +493,6 @@ def _average_pool(layer: W.AveragePool, given: Given) -> list[K.Layer]:
         return [pool]
     corrected = [] if np.all(factor == 1) else [Factor(factor, dtype=given.dtype)]
     return [*_zeros(padding, given), pool, *corrected]
-
-
-def _factor(layer: W.AveragePool, shape: tuple[int, ...]) -> np.ndarray:
-    """Elements of the kernel over those that count, for each window [H, W, 1]."""
-    sizes = window_sizes(shape[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
-    factors = []
-    for axis, (size, count) in enumerate(zip(shape[1:], sizes)):
-        before, after = layer.pads[axis], layer.pads[axis + 2]
-        first = np.arange(count) * layer.stride[axis] - before
-        low, high = (-before, size + after) if layer.count_include_pad else (0, size)
-        counted = np.minimum(first + layer.kernel[axis], high) - np.maximum(first, low)
-        factors.append(layer.kernel[axis] / counted)
-    return np.multiply.outer(*factors)[..., None]
 
 
 def _linear_places(layer: W.Linear, given: Given) -> Mapping[str, Place]:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb import workload as W
-from dlb.workload.shapes import places_along, window_sizes
+from dlb.workload.poolings import average_factors, reaching_pads, rounds_up
+from dlb.workload.shapes import places_along
 
 
 @dataclass(frozen=True)
@@ -222,31 +223,29 @@ class SelfAttention(nn.Module):
 
 
 class Padded(nn.Module):
-    """Pads that torch's layer does not take, as a pad before it: uneven ones, and long ones.
+    """Pads that torch's layer does not take, as a pad before it: uneven ones, and long ones."""
 
-    ``sizes`` cuts off windows that rounding up would start past the end.
-    """
-
-    def __init__(self, layer: nn.Module, pads: W.layers.Pads, value: float, sizes: Any) -> None:
+    def __init__(self, layer: nn.Module, pads: W.layers.Pads, value: float) -> None:
         super().__init__()
         top, left, bottom, right = pads
         self.pad = nn.ConstantPad2d((left, right, top, bottom), value)
-        self.layer, self.sizes = layer, sizes
+        self.layer = layer
 
     def forward(self, inputs: Tensor) -> Tensor:
-        height, width = self.sizes
-        return self.layer(self.pad(inputs))[..., :height, :width]
-
-    def extra_repr(self) -> str:
-        return f"sizes={self.sizes}"
+        return self.layer(self.pad(inputs))
 
 
-class UncountedAverage(Padded):
-    """Average pooling with uneven pads that are not counted."""
+class PaddedAverage(Padded):
+    """Average pooling over the padding, set right where it is not to be counted."""
+
+    factor: Tensor
+
+    def __init__(self, layer: nn.Module, pads: W.layers.Pads, factor: np.ndarray) -> None:
+        super().__init__(layer, pads, 0.0)
+        self.register_buffer("factor", torch.tensor(factor), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        counted = torch.ones_like(inputs[:1, :1])
-        return super().forward(inputs) / super().forward(counted)
+        return super().forward(inputs) * self.factor
 
 
 def tied_linear(layer: W.Linear, given: tuple[int, ...], table: nn.Module) -> nn.Module:
@@ -285,45 +284,36 @@ def _conv(layer: W.Conv, given: tuple[int, ...]) -> nn.Module:
         layer.groups,
         layer.bias,
     )
-    if even:
-        return conv
-    sizes = window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
-    return Padded(conv, layer.pads, 0.0, sizes)
+    return conv if even else Padded(conv, layer.pads, 0.0)
 
 
-def _pads_itself(layer: W.MaxPool | W.AveragePool) -> bool:
-    """Whether torch's pooling takes these pads: even ones of half the kernel at most."""
+def _rounds_up(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> bool | None:
+    """How torch's own pooling is to round; None where it has none such, or its export would not be it.
+
+    Pads are to be even ones of half the kernel at most.
+    """
     top, left = layer.pads[:2]
-    return _even(layer.pads) and 2 * top <= layer.kernel[0] and 2 * left <= layer.kernel[1]
+    takes = _even(layer.pads) and 2 * top <= layer.kernel[0] and 2 * left <= layer.kernel[1]
+    return rounds_up(layer, given) if takes else None
 
 
 def _max_pool(layer: W.MaxPool, given: tuple[int, ...]) -> nn.Module:
-    native = _pads_itself(layer)
-    pool = nn.MaxPool2d(
-        layer.kernel, layer.stride, layer.pads[:2] if native else 0, ceil_mode=layer.ceil_mode
-    )
-    if native:
-        return pool
-    return Padded(pool, layer.pads, float("-inf"), _pooled(layer, given))
+    up = _rounds_up(layer, given)
+    if up is not None:
+        return nn.MaxPool2d(layer.kernel, layer.stride, layer.pads[:2], ceil_mode=up)
+    pool = nn.MaxPool2d(layer.kernel, layer.stride)
+    return Padded(pool, reaching_pads(layer, given), float("-inf"))
 
 
 def _average_pool(layer: W.AveragePool, given: tuple[int, ...]) -> nn.Module:
-    native = _pads_itself(layer)
-    pool = nn.AvgPool2d(
-        layer.kernel,
-        layer.stride,
-        layer.pads[:2] if native else 0,
-        ceil_mode=layer.ceil_mode,
-        count_include_pad=layer.count_include_pad,
-    )
-    if native:
-        return pool
-    kind = Padded if layer.count_include_pad else UncountedAverage
-    return kind(pool, layer.pads, 0.0, _pooled(layer, given))
-
-
-def _pooled(layer: W.MaxPool | W.AveragePool, given: tuple[int, ...]) -> tuple[int, ...]:
-    return window_sizes(given[1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
+    up = _rounds_up(layer, given)
+    if up is not None:
+        return nn.AvgPool2d(layer.kernel, layer.stride, layer.pads[:2], up, layer.count_include_pad)
+    pool = nn.AvgPool2d(layer.kernel, layer.stride)
+    pads, factor = reaching_pads(layer, given), average_factors(layer, given)
+    if (factor == 1).all():
+        return Padded(pool, pads, 0.0)
+    return PaddedAverage(pool, pads, factor)
 
 
 def _batch_norm(layer: W.BatchNorm, given: tuple[int, ...]) -> nn.Module:

@@ -1,0 +1,95 @@
+"""Poolings in the terms of frameworks: how they round, how far they reach, what their means count."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dlb import workload as W
+from dlb.graph.evaluate import Evaluator
+from dlb.workload.poolings import average_factors, pool_sizes, reaching_pads, rounds_up
+
+Shape = tuple[int, ...]
+
+
+def model_of(
+    operator: str, given: Shape, element: str = "float", **attributes: object
+) -> onnx.ModelProto:
+    words = ", ".join(
+        f"{name} = {list(value) if isinstance(value, tuple) else value}"
+        for name, value in attributes.items()
+    )
+    sizes = ", ".join(map(str, (1, *given)))
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> pooled ({element}[{sizes}] x) => '
+        f"({element}[n, c, h, w] y) {{ y = {operator} <{words}> (x) }}"
+    )
+
+
+@st.composite
+def poolings(draw: st.DrawFn, kind: type) -> tuple[W.MaxPool | W.AveragePool, Shape]:
+    """A layer that rounds up, and a map that it takes: each window reads some of it."""
+    kernel, stride = (draw(st.tuples(*[st.integers(1, 4)] * 2)) for _ in range(2))
+    # Pads smaller than the kernel: no window lies in those before.
+    pads = tuple(draw(st.integers(0, size - 1)) for size in kernel * 2)
+    counted = {"count_include_pad": draw(st.booleans())} if kind is W.AveragePool else {}
+    layer = kind(kernel=kernel, stride=stride, pads=pads, ceil_mode=draw(st.booleans()), **counted)
+    size = (2, *draw(st.tuples(*[st.integers(1, 9)] * 2)))
+    assume(all(pool_sizes(layer, size)))
+    return layer, size
+
+
+@given(poolings(W.MaxPool))
+def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
+    drawn: tuple[W.MaxPool, Shape],
+) -> None:
+    """By its shape inference, and in ONNX Runtime."""
+    layer, size = drawn
+    up = rounds_up(layer, size)
+    pads = reaching_pads(layer, size) if up is None else layer.pads
+    model = model_of(
+        "MaxPool",
+        size,
+        kernel_shape=layer.kernel,
+        strides=layer.stride,
+        pads=pads,
+        ceil_mode=int(bool(up)),
+    )
+    (inferred,) = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
+    found = [each.dim_value for each in inferred.type.tensor_type.shape.dim[2:]]
+    assert tuple(found) == pool_sizes(layer, size)
+    x = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    assert session.run(None, {"x": x})[0].shape[2:] == pool_sizes(layer, size)
+
+
+@given(poolings(W.AveragePool))
+def test_means_over_whole_kernels_are_set_right_by_factors(
+    drawn: tuple[W.AveragePool, Shape],
+) -> None:
+    layer, size = drawn
+    x = np.random.default_rng(0).normal(size=(1, *size))
+    windows = {"kernel_shape": layer.kernel, "strides": layer.stride}
+    true = model_of(
+        "AveragePool",
+        size,
+        "double",
+        **windows,
+        pads=layer.pads,
+        ceil_mode=int(layer.ceil_mode),
+        count_include_pad=int(layer.count_include_pad),
+    )
+    top, left, bottom, right = reaching_pads(layer, size)
+    wide = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    whole = Evaluator(model_of("AveragePool", wide.shape[1:], "double", **windows)).run(
+        {"x": wide}, ["y"]
+    )["y"]
+    np.testing.assert_allclose(
+        whole * average_factors(layer, size), Evaluator(true).run({"x": x}, ["y"])["y"], atol=1e-14
+    )
