@@ -26,8 +26,8 @@ def pool_sizes(layer: Pooling, given: Shape) -> Shape:
 def rounds_up(layer: Pooling, given: Shape) -> bool | None:
     """Whether output sizes are rounded up, for an operator that does no more than to round them.
 
-    Rounding up, ONNX's checker and ONNX Runtime, MXNet and Chainer keep a last window that starts
-    past the end of the input; the layer leaves it out, as PyTorch does.
+    Rounding up, MXNet and Chainer keep a last window that starts past the end of the input, and so
+    does ONNX's shape inference before operator set 22; the layer leaves it out, as PyTorch does.
 
     Returns:
         False where rounding down gives as many windows; True where rounding up does; None where
