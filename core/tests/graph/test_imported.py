@@ -225,7 +225,19 @@ def normalised() -> list[onnx.NodeProto]:
     ]
 
 
+POOLED = [
+    conv(),
+    node("GlobalAveragePool", ["c"], ["m"]),
+    node("Reshape", ["m", "all"], ["f"]),
+    node("Gather", ["f", "strides"], ["h"], name="culprit"),
+]
+STRIDES = {**CONV, "all": np.array([-1]), "strides": np.arange(8).reshape(2, 4, 1, 1)}
+
 WRITTEN = {
+    "numbers of a whole batch that are taken by their positions": (
+        before_head(POOLED, STRIDES, 4, shape=(2, 2, 6, 5)),
+        ["conv", "global_average_pool", *TAIL],
+    ),
     "a normalisation and a table of positions added up": (
         before_head(
             normalised(),

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from test_imported import CONV, EXPORTED, WRITTEN, before_head, conv, graph, node, real, saved
+from test_imported import (
+    CONV,
+    EXPORTED,
+    POOLED,
+    STRIDES,
+    WRITTEN,
+    before_head,
+    conv,
+    graph,
+    node,
+    real,
+    saved,
+)
 
 from dlb import cli
 from dlb.errors import DlbError, RequestError
@@ -57,6 +69,16 @@ PAIRED = [
 ]
 
 REFUSED = {
+    "samples that are exchanged": (
+        before_head(
+            POOLED, {**STRIDES, "strides": STRIDES["strides"][::-1]}, 4, shape=(2, 2, 6, 5)
+        ),
+        "in an order that no",
+    ),
+    "numbers of a batch that are taken twice": (
+        before_head(POOLED, {**STRIDES, "strides": STRIDES["strides"] // 2}, 4, shape=(2, 2, 6, 5)),
+        "node 'culprit' (Gather)",
+    ),
     "an operator without a layer": (
         after_conv("LeakyRelu"),
         "node 'culprit' (LeakyRelu): no layer of dlb is this operator",

@@ -6,14 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["LAYOUT", "Padding", "padding_before", "padding_of", "places_taken", "repeated"]
+__all__ = [
+    "LAYOUT",
+    "Padding",
+    "padding_before",
+    "padding_of",
+    "places_taken",
+    "rearranged",
+    "repeated",
+]
 
 #: They neither compute nor leave out a number.
 LAYOUT = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+
+
+def rearranged(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:
+    """Where each number of a Gather's output lies in a value of one axis, int64 in the output's shape,
+    if it takes each once: as torch's exporter writes strides. None of any other node."""
+    if node.op_type != "Gather" or node.input[0] not in trace.live or node.input[1] in trace.live:
+        return None
+    size = trace.values[node.input[0]].shape
+    places = trace.values[node.input[1]]
+    if len(size) != 1 or places.size != size[0]:
+        return None
+    places = places % size[0]
+    return places if np.array_equal(np.sort(places, axis=None), np.arange(size[0])) else None
 
 
 def repeated(trace: Trace, name: str) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.decimals import six_digits
-from dlb.graph.layout import LAYOUT
+from dlb.graph.layout import LAYOUT, rearranged
 from dlb.graph.trace import Trace, attributes_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class Reader:
     def _copied(self, node: onnx.NodeProto, output: str) -> int | None:
         """The source of a value that only repeats another."""
         value, first = self.trace.values[output], self.trace.values.get(node.input[0])
-        if node.op_type in LAYOUT and node.input[0] in self.trace.live:
+        laid = node.op_type in LAYOUT or rearranged(self.trace, node) is not None
+        if laid and node.input[0] in self.trace.live:
             return self.source[node.input[0]]
         if node.op_type in _MAY_COPY and first is not None:
             return self.source.get(node.input[0]) if np.array_equal(value, first) else None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.blocks import Block
-from dlb.graph.layout import LAYOUT
+from dlb.graph.layout import LAYOUT, rearranged
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.imported.values import (
@@ -228,6 +228,13 @@ class Walk:
             if node.op_type == "Transpose":
                 places = places.transpose(attributes_of(node).get("perm"))
             return arranged(held.layer, places.reshape(value.shape), self.made[held.layer].shape)
+        order = rearranged(self.trace, node)
+        if order is not None:
+            held, places = self.of(first), self.places(first)
+            shape = self.made[held.layer].shape
+            sample = math.prod(shape[1:])
+            if np.array_equal(places[order].ravel() // sample, places // sample):
+                return arranged(held.layer, places[order], shape)
         if value.dtype.kind in "iu" or node.op_type in _MAY_COPY:
             # Arithmetic on indices that leaves every index as it was; casts of indices to numbers.
             for name in dict.fromkeys((first, *self.trace.inputs)):
