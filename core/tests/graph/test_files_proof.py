@@ -252,6 +252,19 @@ def test_a_constant_may_be_repeated_for_each_sample(last, compare):
         assert (compare(first, second).word("b.onnx") == "proven") == (not last)
 
 
+@pytest.mark.parametrize(
+    ("order", "word"), [(slice(None), "proven"), (slice(None, None, -1), "deviates")]
+)
+def test_numbers_of_a_whole_batch_may_be_taken_by_their_positions(order, word, compare):
+    """As PyTorch's exporter writes strides; not if samples are exchanged."""
+    plain = of("y = MatMul (x, w)", {"w": W}, shape=(3, 4))
+    taken = "f = Reshape (x, all) g = Gather (f, places) y = MatMul (g, w)"
+    places = np.arange(12).reshape(3, 4)[order]
+    other = of(taken, {"w": W, "all": np.array([-1]), "places": places}, shape=(3, 4))
+    for first, second in ((plain, other), (other, plain)):
+        assert compare(first, second).word("b.onnx") == word
+
+
 @pytest.mark.parametrize(("off", "word"), [(1e-7, "proven"), (2e-6, "deviates")])
 def test_alpha_of_a_response_normalisation_may_have_been_divided_and_multiplied(off, word, compare):
     text = "y = LRN <size = 3, alpha = 1e-4> (x)"

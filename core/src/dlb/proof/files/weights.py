@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import LAYOUT
+from dlb.graph.layout import LAYOUT, rearranged
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.certificate import Figure
@@ -99,7 +99,7 @@ def weights_of(traced: Trace) -> list[Weight]:
             for k, name in enumerate(node.input)
             if name not in reader.meant
         }
-        if node.op_type in LAYOUT:
+        if node.op_type in LAYOUT or rearranged(traced, node) is not None:
             given = {}
         if exact:
             given |= {
