@@ -182,6 +182,16 @@ def test_batch_normalisation_folded_with_another_epsilon_is_found(epsilon, compa
     assert "Conv 'conv1'" in rung(certificate, "layers").detail
 
 
+@pytest.mark.parametrize(("off", "told"), [(1e-7, True), (1e-5, False)])
+def test_two_that_folded_with_other_roundings_are_told_how_to_be_compared(off, told, compare):
+    """Neither has the numbers that would tell rounding from another weight."""
+    other = folded()
+    set_weight(other, "conv1.weight", lambda array: array * np.float32(1 + off))
+    certificate = compare(folded(), other)
+    assert certificate.word("b.onnx") == "deviates"
+    assert ("its normalisations kept" in rung(certificate, "weights").detail) == told
+
+
 def of(text, weights=(), shape=("N", 4), inputs=None, outputs=("y",), element=TensorProto.FLOAT):
     """A model from lines of ONNX's own text form."""
     graph = onnx.parser.parse_graph("g (float[N,4] x) => (float[N,4] y) {" + text + "}")

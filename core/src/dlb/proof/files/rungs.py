@@ -46,6 +46,12 @@ RUNGS: dict[str, Level] = {
     "forward float32": "float32",
 }
 
+#: What is told of two files that may have folded a batch normalisation with other roundings: neither
+#: has the numbers it was.
+_BOTH_FOLDED = (
+    "no further apart than a batch normalisation is rounded where it is folded; if both files have it "
+    "folded, hold one that was exported with its normalisations kept against the other"
+)
 #: Half a unit in the last place of float32: what rounding may do to a weight, relatively.
 _ROUNDING = 2.0**-24
 
@@ -85,6 +91,10 @@ def weights_rung(pair: Pair, matched: Matched, structure: Structure, agree: bool
             "weights",
             f"written differently, so that these cannot be held against each other: {detail}",
         )
+    if detail and all(
+        each.relative_l2 is not None and each.relative_l2 <= FOLDED_GATE for each in matched.figures
+    ):
+        detail += f"; {_BOTH_FOLDED}"
     folded = [each.name for side in matched.folded for each in side]
     if folded and not detail:
         detail = f"batch normalisation folded into: {', '.join(folded)}"
