@@ -105,6 +105,17 @@ class Native:
     def synchronise(self) -> None:
         """A function on a CPU returns when it is done."""
 
+    def __del__(self) -> None:
+        # TensorFlow never forgets the graph of a step, and with it all variables in it: the memory of
+        # each model that was built would be kept. Python may end one while another's graph is made.
+        with tf.init_scope():
+            for variable in (*self.model.variables, *self.optimizer.variables):
+                tf.raw_ops.AssignVariableOp(
+                    resource=variable.value.handle,
+                    value=tf.zeros([0], variable.value.dtype),
+                    validate_shape=False,
+                )
+
 
 #: Keras' own loop is on the same model and optimizer.
 Fit = Native
