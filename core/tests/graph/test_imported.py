@@ -626,6 +626,48 @@ WRITTEN = {
         ),
         ["linear", "pad", "position_embedding", "select", "linear"],
     ),
+    "tokens before a sequence, and a table of zeros": (
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["m"]),
+                node("Concat", ["token", "other", "m"], ["j"], axis=1),
+                node("Add", ["j", "table"], ["t"]),
+                node("Gather", ["t", "first"], ["f"], axis=1),
+                node("MatMul", ["f", "v"], ["y"]),
+            ],
+            {
+                "w": real(6, 5),
+                "token": np.tile(real(1, 1, 5), (2, 1, 1)),
+                "other": np.zeros((2, 1, 5), np.float32),
+                "table": np.zeros((1, 6, 5), np.float32),
+                "first": np.array(0),
+                "v": real(5, 3),
+            },
+            (2, 4, 6),
+        ),
+        ["linear", "pad", "position_embedding", "select", "linear"],
+    ),
+    "a row and a table that are added to what is looked up": (
+        graph(
+            [
+                node("Gather", ["words", "x"], ["e"]),
+                node("Add", ["e", "row"], ["s"]),
+                node("Add", ["s", "table"], ["t"]),
+                node("Gather", ["t", "first"], ["f"], axis=1),
+                node("MatMul", ["f", "v"], ["y"]),
+            ],
+            {
+                "words": real(9, 6),
+                "row": real(6),
+                "table": real(1, 4, 6),
+                "first": np.array(0),
+                "v": real(6, 3),
+            },
+            ("N", 4),
+            kind=TensorProto.INT64,
+        ),
+        ["embedding", "position_embedding", "select", "linear"],
+    ),
     "a mean of each window that is scaled by how much of it counts": (
         before_head(
             [
@@ -850,6 +892,46 @@ def test_queries_keys_and_values_may_come_of_one_matrix(
         np.testing.assert_array_equal(found.weights[f"mixed.{role}_weight"], whole[:, mine].T)
     # A graph that is cut by Split is the canonical one, operator for operator.
     assert bool(found.rung.detail) == (not cut.startswith("Split"))
+
+
+@pytest.mark.parametrize("bias", ["bias", ""])
+def test_what_scales_the_features_of_attention_is_taken_in(bias: str, tmp_path: Path) -> None:
+    model = one_matrix("Split", bias)
+    scale = real(8)
+    model.graph.initializer.append(numpy_helper.from_array(scale, "each"))
+    model.graph.node[-1].input[0] = "sized"
+    model.graph.node.insert(len(model.graph.node) - 1, node("Mul", ["attended", "each"], ["sized"]))
+    found = import_file(saved(tmp_path, model))
+    assert kinds(found.workload.model) == ["attention", "linear"]
+    assert found.rung.verdict == "passed"
+    (last,) = (each for each in model.graph.initializer if each.name == "O")
+    np.testing.assert_array_equal(
+        found.weights["mixed.output_weight"], numpy_helper.to_array(last).T * scale[:, None]
+    )
+
+
+@pytest.mark.parametrize("asked", ["shares", "scores"])
+def test_rows_that_a_mask_leaves_empty_may_be_looked_for(asked: str, tmp_path: Path) -> None:
+    """Of a softmax, where they do not depend on the input; what is NaN elsewhere may."""
+    model = one_matrix("Gather", "")
+    nodes = list(model.graph.node)
+    (place,) = (at for at, each in enumerate(nodes) if each.op_type == "Softmax")
+    nodes[place + 1].input[0] = "filled"
+    nodes[place + 1 : place + 1] = [
+        node("IsNaN", [asked], ["empty"]),
+        node("Where", ["empty", "nothing", "shares"], ["filled"]),
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0), "nothing"))
+    path = saved(tmp_path, model)
+    if asked == "shares":
+        found = import_file(path)
+        assert kinds(found.workload.model) == ["attention", "linear"]
+        assert "values decide" in found.rung.detail
+    else:
+        with pytest.raises(UnsupportedError, match="other operators: IsNaN"):
+            import_file(path)
 
 
 def test_keys_of_other_steps_are_no_linear_map(tmp_path: Path) -> None:

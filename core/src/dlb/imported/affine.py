@@ -14,7 +14,7 @@ from dlb.graph.operations import before_layout, reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.transformers import position_embedding
 from dlb.imported.values import Held, arranged, per_channel
-from dlb.imported.walk import NotCovered, Walk, called
+from dlb.imported.walk import Joined, NotCovered, Walk, called
 from dlb.workload.layers import (
     ATTENTION_MAPS,
     Attention,
@@ -53,7 +53,8 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     shape = walk.shape(held)
     places = walk.places(name) if held.places is None else held.places
     channels = per_channel(np.broadcast_to(constant, value.shape), places, shape)
-    if channels is None:
+    # The table that a sequence with constant steps waits for may be zeros.
+    if channels is None or isinstance(walk.made[held.layer].layer, Joined):
         added = position_embedding(walk, node, name, constant)
         return _rescaled(walk, node, name, constant) if added is None else added
     ones, zeros = np.ones_like(channels), np.zeros_like(channels)
@@ -73,9 +74,8 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
         return held
     if nothing:
         return held
-    # Features that were made a sequence, or one of one step: what is added to it is a table.
-    may = len(shape) == 2 or (len(shape) == 3 and shape[1] == 1)
-    table = position_embedding(walk, node, name, constant) if may else None
+    # Of a sequence, or of features that were made one, what is added is a table, if of one row.
+    table = position_embedding(walk, node, name, constant)
     if table is not None:
         return table
     if len(shape) != 4:
@@ -145,14 +145,13 @@ def _taken_in(walk: Walk, name: str, scale: Array, shift: Array, biased: bool) -
     moves = bool((scale == 1).all())
     apart = isinstance(layer, Conv) and layer.groups == layer.out_channels == made.shape[1]
     if isinstance(layer, Attention):
-        if not moves:
-            return False
-        none = np.zeros_like(shift)
-        biases = {f"{each}_bias": weights.get(f"{each}_bias", none) for each in ATTENTION_MAPS}
-        biases["output_bias"] = biases["output_bias"] + shift
-        walk.change(
-            name, layer=msgspec.structs.replace(layer, bias=True), weights={**weights, **biases}
-        )
+        weights["output_weight"] = weights["output_weight"] * scale[:, None]
+        if layer.bias or biased or shift.any():
+            none = np.zeros_like(shift)
+            biases = {f"{each}_bias": weights.get(f"{each}_bias", none) for each in ATTENTION_MAPS}
+            biases["output_bias"] = biases["output_bias"] * scale + shift
+            layer, weights = msgspec.structs.replace(layer, bias=True), {**weights, **biases}
+        walk.change(name, layer=layer, weights=weights)
         return True
     if isinstance(layer, BatchNorm):
         weights["scale"] = weights["scale"] * scale

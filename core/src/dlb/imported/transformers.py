@@ -151,7 +151,7 @@ def last_map(
 
 
 def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> Held | None:
-    """A table that is added to every sequence, or None if it is none."""
+    """A table that is added to every sequence, or None if it is none; of two, their sum."""
     value = walk.trace.values[name]
     whole = np.broadcast_to(constant, value.shape)
     if node.op_type not in ("Add", "Sum") or value.ndim != 3 or not (whole == whole[:1]).all():
@@ -167,7 +167,7 @@ def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Ar
     if not (table == table[:1]).all():
         return None
     source, weight = walk.made[held.layer], table[0]
-    if isinstance(source.layer, Joined) and walk.alone(name):
+    if isinstance(source.layer, (Joined, L.PositionEmbedding)) and walk.alone(name):
         weight = weight + source.weights["weight"]
         made = walk.add(node, L.PositionEmbedding(), source.inputs, shape, {"weight": weight})
     else:

@@ -58,7 +58,10 @@ def not_decided(first: Trace, second: Trace, gate: float) -> tuple[str, ...]:
             if (
                 node.op_type == other.op_type
                 and len(node.input) == len(other.input)
-                and (node.op_type in _REACHED or _attributes(node) == _attributes(other))
+                and (
+                    node.op_type in _REACHED
+                    or _attributes(first, node) == _attributes(second, other)
+                )
                 and all(_alike(first, a, second, b, same) for a, b in reads)
                 and other.output[0] in same.get(node.output[0], [])
             ):
@@ -74,7 +77,21 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
         return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
     if node.op_type == "Gather":
         return node.input[1] not in traced.live
+    if node.op_type in ("IsNaN", "Where"):
+        return _emptied(traced, node)
     return node.op_type in _ANALYTIC
+
+
+def _emptied(traced: Trace, node: onnx.NodeProto) -> bool:
+    """Whether a node puts a constant in the place of rows of a softmax that a mask leaves empty, or looks
+    for them: which rows these are does not depend on what is attended to."""
+    asks = traced.producers.get(node.input[0]) if node.op_type == "Where" else node
+    if asks is None or asks.op_type != "IsNaN":
+        return False
+    shares = traced.producers.get(asks.input[0])
+    if shares is None or shares.op_type != "Softmax":
+        return False
+    return node is asks or (node.input[2] in shares.output and node.input[1] not in traced.live)
 
 
 def clips_shown(reader: Reader) -> Trace:
@@ -136,5 +153,13 @@ def _alike(first: Trace, a: str, second: Trace, b: str, same: dict[str, list[str
     return np.array_equal(first.values[a], second.values[b])
 
 
-def _attributes(node: onnx.NodeProto) -> str:
-    return repr(sorted(attributes_of(node).items()))
+def _attributes(traced: Trace, node: onnx.NodeProto) -> str:
+    """What is written, and what ONNX takes where nothing is."""
+    main = ("", "ai.onnx")
+    domains = main if node.domain in main else (node.domain,)
+    version = max(each.version for each in traced.opsets if each.domain in domains)
+    described = onnx.defs.get_schema(node.op_type, version, node.domain)
+    defaults = [each.default_value for each in described.attributes.values()]
+    whole = helper.make_node(node.op_type, [], [])
+    whole.attribute.extend(each for each in defaults if each.type)
+    return repr(sorted({**attributes_of(whole), **attributes_of(node)}.items()))
