@@ -647,6 +647,26 @@ WRITTEN = {
         ),
         ["linear", "pad", "position_embedding", "select", "linear"],
     ),
+    "a class token before a sequence that a table was added to": (
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["m"]),
+                node("Add", ["m", "table"], ["t"]),
+                node("Concat", ["t", "token"], ["j"], axis=1),
+                node("Gather", ["j", "last"], ["f"], axis=1),
+                node("MatMul", ["f", "v"], ["y"]),
+            ],
+            {
+                "w": real(6, 5),
+                "token": np.tile(real(1, 1, 5), (2, 1, 1)),
+                "table": real(1, 4, 5),
+                "last": np.array(-1),
+                "v": real(5, 3),
+            },
+            (2, 4, 6),
+        ),
+        ["linear", "pad", "position_embedding", "select", "linear"],
+    ),
     "a row and a table that are added to what is looked up": (
         graph(
             [

@@ -177,7 +177,7 @@ def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Ar
 
 def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     """A sequence between constant steps, the same for every sample, as a class token is: zeros are
-    put around it, and the constants are part of the table that is added next."""
+    put around it, and the constants are part of the table that was added to it or is added next."""
     value = walk.trace.values[node.output[0]]
     live = [name for name in node.input if name in walk.trace.live]
     if len(live) != 1 or value.ndim != 3 or given["axis"] % 3 != 1:
@@ -194,8 +194,14 @@ def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
     table[:, before : before + sizes[place]] = 0.0
     if not (table == table[:1]).all():
         raise NotCovered(f"{called(node)}: joins another constant to each sample")
-    padded = walk.add(node, L.Pad(pads=(before, 0, after, 0)), [held.layer], value.shape)
-    return Held(walk.new(padded, Joined(), (padded,), {"weight": table[0]}, value.shape))
+    source = walk.made[held.layer]
+    layer: L.PositionEmbedding | Joined = Joined()
+    inputs: tuple[str, ...] = (held.layer,)
+    if isinstance(source.layer, L.PositionEmbedding) and walk.alone(live[0]):
+        layer, inputs = source.layer, source.inputs
+        table[:, before : before + sizes[place]] = source.weights["weight"]
+    padded = walk.add(node, L.Pad(pads=(before, 0, after, 0)), inputs, value.shape)
+    return Held(walk.new(padded, layer, (padded,), {"weight": table[0]}, value.shape))
 
 
 def reduce_mean(walk: Walk, node: onnx.NodeProto, axes: tuple[int, ...]) -> Held | None:
