@@ -75,7 +75,7 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     if nothing:
         return held
     # Of a sequence, or of features that were made one, what is added is a table, if of one row.
-    table = position_embedding(walk, node, name, constant)
+    table = position_embedding(walk, node, name, constant) if len(shape) < 4 else None
     if table is not None:
         return table
     if len(shape) != 4:
