@@ -56,7 +56,10 @@ def with_constant(walk: Walk, node: onnx.NodeProto, given: Mapping[str, Any]) ->
     # The table that a sequence with constant steps waits for may be zeros.
     if channels is None or isinstance(walk.made[held.layer].layer, Joined):
         added = position_embedding(walk, node, name, constant)
-        return _rescaled(walk, node, name, constant) if added is None else added
+        if added is not None:
+            return added
+    if channels is None:
+        return _rescaled(walk, node, name, constant)
     ones, zeros = np.ones_like(channels), np.zeros_like(channels)
     scale, shift = {
         "Mul": (channels, zeros),
