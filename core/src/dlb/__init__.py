@@ -5,17 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["__version__", "assert_proven", "hookimpl", "onnx_backend", "verify"]
+__version__ = "0.2.0"
+__all__ = ["__version__", "assert_proven", "onnx_backend", "verify"]
 
 if TYPE_CHECKING:
     from dlb.api import assert_proven, verify
     from dlb.backend import onnx_backend
-    from dlb.hookspecs import hookimpl
 
 _HOME = {
     "assert_proven": "dlb.api",
-    "hookimpl": "dlb.hookspecs",
     "onnx_backend": "dlb.backend",
     "verify": "dlb.api",
 }

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.adapters import Home
-from dlb.data.npz import read_or_map
+from dlb_worker.arrays import read_or_map
 from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlb.errors import EnvironmentMissing, PluginError, UnknownNameError, WorkerError
-from dlb.plugins import load_plugins
+from dlb_worker.plugins import load_plugins
 
 __all__ = [
     "Home",
@@ -117,12 +117,12 @@ def find_adapters(
 
 
 def describe_home(home: Home) -> dict[str, Any]:
-    """What the environment of an adapter says of itself: see :func:`dlb.description.describe`.
+    """What the environment of an adapter says of itself: see :func:`dlb_worker.description.describe`.
 
     Raises:
         WorkerError: it cannot answer.
     """
-    from dlb.description import describe
+    from dlb_worker.description import describe
     from dlb.supervision import Launch, worker_group
 
     if home.where == HERE:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlb.errors import UnknownNameError
-from dlb.plugins import load_plugins
+from dlb_worker.plugins import load_plugins
 from dlb.workload import Workload, files
 
 if TYPE_CHECKING:

@@ -21,7 +21,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dlb_worker.errors import (
+    DlbError,
+    PluginError,
+    RequestError,
+    UnknownNameError,
+    UnsupportedError,
+)
 
 __all__ = [
     "DataError",
@@ -42,48 +48,12 @@ __all__ = [
 ]
 
 
-class DlbError(Exception):
-    """Base of every error raised on purpose. ``exit_status`` is what the command line returns."""
-
-    exit_status = 1
-
-
-class RequestError(DlbError):
-    """The request cannot be carried out as it was written."""
-
-    exit_status = 2
-
-
 class WorkloadError(RequestError):
     """A workload that cannot be read or does not hold together."""
 
 
 class ShapeError(WorkloadError):
     """A layer that cannot take the shapes it is given."""
-
-
-class UnknownNameError(RequestError):
-    """There is nothing of that name.
-
-    Args:
-        kind: what was looked for ("adapter", "workload", ...).
-        name: the name asked for.
-        known: the names there are; the nearest is proposed.
-        hint: what to do next, a sentence.
-    """
-
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
-        import difflib
-
-        names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1)
-        parts = [f"unknown {kind} '{name}'"]
-        if near:
-            parts.append(f"did you mean '{near[0]}'?")
-        parts.append(f"known: {', '.join(names) or 'none'}")
-        if hint:
-            parts.append(hint)
-        super().__init__("; ".join(parts))
 
 
 class DataError(RequestError):
@@ -94,18 +64,8 @@ class EnvironmentMissing(RequestError):
     """An adapter that has no environment to run in."""
 
 
-class PluginError(DlbError):
-    """A plugin that failed to load or breaks the hook contract."""
-
-
 class ProvisionError(DlbError):
     """An environment that could not be made."""
-
-
-class UnsupportedError(DlbError):
-    """An adapter cannot do what was asked of it."""
-
-    exit_status = 2
 
 
 class RecordError(DlbError):

@@ -8,11 +8,10 @@ import platform
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OtherWork", "available_cores", "git_state", "machine_facts", "worker_facts"]
+__all__ = ["OtherWork", "available_cores", "git_state", "machine_facts"]
 
 #: What cores have done, of the fields of their times that are no idleness; those of guests are in
 #: ``user``. On a virtual machine ``steal`` is what its host gave to others.
@@ -75,26 +74,6 @@ def machine_facts() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
         "python": platform.python_version(),
-    }
-
-
-def worker_facts() -> dict[str, Any]:
-    """The worker's interpreter, every package of its environment, and its BLAS and OpenMP pools."""
-    import threadpoolctl
-
-    return {
-        "python": platform.python_version(),
-        "executable": sys.executable,
-        "packages": dict(
-            sorted({d.metadata["Name"]: d.version for d in metadata.distributions()}.items())
-        ),
-        "libraries": [
-            {
-                key: str(pool.get(key))
-                for key in ("user_api", "internal_api", "version", "num_threads")
-            }
-            for pool in threadpoolctl.threadpool_info()
-        ],
     }
 
 

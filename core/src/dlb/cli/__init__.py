@@ -52,7 +52,7 @@ class Commands(click.Group):
 
 def plugin_commands() -> dict[str, click.Command]:
     """Commands that plugins bring, by name; dlb's own names are not given away."""
-    from dlb.plugins import load_plugins
+    from dlb_worker.plugins import load_plugins
 
     found = [one for some in load_plugins().hook.dlb_commands() for one in some]
     return {one.name: one for one in found if one.name and one.name not in COMMANDS}

@@ -130,8 +130,8 @@ def _strategies() -> tuple[list[str], list[list[Any]]]:
 
 
 def _plugins() -> tuple[list[str], list[list[Any]]]:
-    from dlb.contract import CONTRACT
-    from dlb.plugins import load_plugins
+    from dlb_worker.contract import CONTRACT
+    from dlb_worker.plugins import load_plugins
 
     plugins = load_plugins()
     contract = ".".join(map(str, CONTRACT))

@@ -82,7 +82,7 @@ _STYLES = {
 
 def print_warnings() -> None:
     """Name the plugins that were left out."""
-    from dlb.plugins import load_plugins
+    from dlb_worker.plugins import load_plugins
 
     for broken in load_plugins().broken:
         note(f"dlb: {broken}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlb import workload as W
-from dlb.contract import Gradients
+from dlb_worker.contract import Gradients
 
 from . import truth
 from .subject import Arrays

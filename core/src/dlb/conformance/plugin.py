@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dlb.errors import DlbError, RequestError
-from dlb.plugins import load_plugins
+from dlb_worker.plugins import load_plugins
 
 from . import coverage, expected_failures, port_models
 from .subject import Adapter, find
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--adapter-plugin",
         default="",
         metavar="MODULE",
-        help="its plugin module, where it is not installed, e.g. dlb_torch.plugin",
+        help="its plugin module, where it is not installed, e.g. dlb_torch.plugin:adapter",
     )
     group.addoption(
         "--expected-failures",
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--port-models",
         default="",
         metavar="FILE",
-        help="TOML: models written in the framework, for an adapter with dlb_adopt_model",
+        help="TOML: models written in the framework, for an adapter that loads user models",
     )
     group.addoption("--long", action="store_true", help="many more random models")
 

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 
 from dlb.errors import RequestError
-from dlb.worker.adopted import factory
+from dlb_worker.user_code import factory
 
 from .expected_failures import toml_of
 

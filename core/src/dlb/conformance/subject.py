@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pluggy
 import pytest
 
-from dlb import hookspecs
-from dlb import workload as W
-from dlb.contract import (
+from dlb_worker.contract import (
     AdapterDescription,
     BuildRequest,
     Clock,
+    DataRequest,
     FrameworkFacts,
-    LoadRequest,
     StartRequest,
-    TrainableModel,
 )
-from dlb.errors import PluginError
-from dlb.plugins import check_description, check_hooks, load_plugins
+from dlb_worker.errors import PluginError
+from dlb_worker.native import BuiltModel
+from dlb_worker.plugins import load_plugins, plugins_of
+
+from dlb import workload as W
+from dlb.workload.lower import lower
 from dlb.workload.shapes import tied_to
 
 Arrays = Mapping[str, np.ndarray]
@@ -73,7 +73,7 @@ class Adapter:
     hook: Any
 
     def start(self, threads: int, device: str = "cpu", seed: int = 0) -> FrameworkFacts:
-        request = StartRequest(threads=threads, device=device, seed=seed)  # type: ignore[arg-type]
+        request = StartRequest(threads=threads, device=device, seed=seed)
         facts = self.hook.dlb_start(framework=self.name, request=request)
         assert isinstance(facts, FrameworkFacts), f"dlb_start gave {facts!r}"
         return facts
@@ -90,21 +90,23 @@ class Adapter:
         loss: W.Loss | None = None,
         variant: Mapping[str, str] | None = None,
         masks: Arrays | None = None,
-    ) -> TrainableModel:
+    ) -> BuiltModel:
         """A model that is ready to train, at the optimizer's learning rate."""
         request = BuildRequest(
-            workload=workload(
-                model, batch_size=batch_size, optimizer=optimizer, schedule=schedule, loss=loss
+            workload=lower(
+                workload(
+                    model, batch_size=batch_size, optimizer=optimizer, schedule=schedule, loss=loss
+                )
             ),
             weights=weights,
-            dtype=dtype,  # type: ignore[arg-type]
+            dtype=dtype,
             device="cpu",
             batch_size=batch_size,
             variant=variant or {},
             masks=masks or {},
         )
         built = self.hook.dlb_build_model(framework=self.name, request=request)
-        assert isinstance(built, TrainableModel), f"dlb_build_model gave {built!r}"
+        assert isinstance(built, BuiltModel), f"dlb_build_model gave {built!r}"
         built.set_learning_rate(optimizer.learning_rate)
         return built
 
@@ -118,11 +120,11 @@ class Adapter:
         crops: np.ndarray | None = None,
     ) -> Iterator[tuple[Any, Any]]:
         """Native batches, a row of ``order`` each."""
-        request = LoadRequest(
+        request = DataRequest(
             inputs=inputs,
             labels=labels,
             order=order,
-            via=via,  # type: ignore[arg-type]
+            input_mode=via,
             device="cpu",
             dtype="float64" if inputs.dtype == np.float64 else "float32",
             variant=variant or {},
@@ -142,7 +144,7 @@ class Adapter:
         assert isinstance(found, Clock), f"dlb_clock gave {found!r}"
         return found
 
-    def export(self, model: TrainableModel, path: Path) -> str:
+    def export(self, model: BuiltModel, path: Path) -> str:
         exporter = self.hook.dlb_export_onnx(framework=self.name, model=model, path=path)
         assert isinstance(exporter, str), f"dlb_export_onnx gave {exporter!r}"
         return exporter
@@ -155,26 +157,31 @@ class Adapter:
         loss: W.Loss | None = None,
     ) -> None:
         """Skip the running test where the adapter says that it does not have what it takes."""
+        missing = ""
         for node in model.nodes if model else ():
             kind = W.type_name(node.layer)
             if kind not in self.described.layers:
-                pytest.skip(f"adapter '{self.name}' describes no layer {kind}")
-            if tied_to(node) and tuple(self.described.contract) < (1, 4):
-                pytest.skip(
-                    f"adapter '{self.name}' is made for a contract before 1.4, without tied weights"
-                )
+                missing = f"no layer {kind}"
+            if tied_to(node):
+                missing = missing or self._lacks("tied_weights")
         if dtype and dtype not in self.described.dtypes:
-            pytest.skip(f"adapter '{self.name}' describes no dtype {dtype}")
+            missing = f"no dtype {dtype}"
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:
-            pytest.skip(f"adapter '{self.name}' describes no optimizer {W.type_name(optimizer)}")
-        if optimizer and optimizer.clip_norm and tuple(self.described.contract) < (1, 3):
-            pytest.skip(
-                f"adapter '{self.name}' is made for a contract before 1.3, without clipping"
-            )
-        if loss and loss.label_smoothing and tuple(self.described.contract) < (1, 4):
-            pytest.skip(
-                f"adapter '{self.name}' is made for a contract before 1.4, without smoothed labels"
-            )
+            missing = f"no optimizer {W.type_name(optimizer)}"
+        if optimizer and optimizer.clip_norm:
+            missing = missing or self._lacks("clip_norm")
+        if loss and loss.label_smoothing:
+            missing = missing or self._lacks("label_smoothing")
+        if missing:
+            pytest.skip(f"adapter '{self.name}' describes {missing}")
+
+    def require_feature(self, feature: str) -> None:
+        """Skip the running test where the adapter does not have a feature."""
+        if self._lacks(feature):
+            pytest.skip(f"adapter '{self.name}' describes {self._lacks(feature)}")
+
+    def _lacks(self, feature: str) -> str:
+        return "" if feature in self.described.features else f"no feature {feature}"
 
 
 def find(name: str, module: str = "") -> Adapter:
@@ -194,18 +201,24 @@ def find(name: str, module: str = "") -> Adapter:
             for plugin in plugins.manager.get_plugins()
             if hasattr(plugin, "dlb_describe") and plugin.dlb_describe().name == name
         ]
-        return Adapter(name, holder.__name__, described, plugins.hook)
+        return Adapter(name, _module(holder), described, plugins.hook)
+    place, _, attribute = module.partition(":")
     try:
-        loaded = importlib.import_module(module)
+        loaded: Any = importlib.import_module(place)
+        for part in filter(None, attribute.split(".")):
+            loaded = getattr(loaded, part)
     # Someone else's code, which may raise anything.
     except Exception as error:
         raise PluginError(f"module {module}: {type(error).__name__}: {error}") from error
-    check_hooks(loaded)
-    manager = pluggy.PluginManager("dlb")
-    manager.add_hookspecs(hookspecs)
-    manager.register(loaded)
-    described = loaded.dlb_describe()
-    check_description(described)
+    plugins = plugins_of(loaded, name or module)
+    if len(plugins.adapters) != 1:
+        raise PluginError(f"module {module} describes no adapter; it needs dlb_describe")
+    (described,) = plugins.adapters.values()
     if name and described.name != name:
         raise PluginError(f"module {module} is adapter '{described.name}', not '{name}'")
-    return Adapter(described.name, module, described, manager.hook)
+    return Adapter(described.name, module, described, plugins.hook)
+
+
+def _module(plugin: Any) -> str:
+    """Name of the module of a plugin, which is a module or an object."""
+    return str(getattr(plugin, "__name__", type(plugin).__module__))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dlb_worker.contract import DataRequest, LaunchPlan, PlanRequest, StartRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.plugins import check_description
+
 from dlb import workload as W
-from dlb.contract import LaunchPlan, LoadRequest, PlanRequest, StartRequest
-from dlb.errors import UnsupportedError
-from dlb.plugins import check_description
 from dlb.workload.training import SGD, Adam
 
 from .closeness import VALUES, assert_near
@@ -17,16 +18,15 @@ from .processes import run_python
 from .subject import Adapter, workload
 
 _IMPORTED = """
-import contextlib, importlib, json, sys
-from importlib import metadata
-plugin = importlib.import_module({module!r})
-described = plugin.dlb_describe()
-strategies = plugin.dlb_strategies() if hasattr(plugin, "dlb_strategies") else ()
-for strategy in strategies:
+import contextlib, json, sys
+import importlib_metadata as metadata
+from dlb_worker.contract import PlanRequest
+from dlb.conformance.subject import find
+adapter = find({name!r}, {module!r})
+described = adapter.described
+for strategy in [each for own in adapter.hook.dlb_strategies() for each in own]:
     if {name!r} in strategy.frameworks:
-        from dlb.contract import PlanRequest
-        plan = getattr(plugin, "dlb_plan", lambda **_: None)
-        plan(framework={name!r}, request=PlanRequest(
+        adapter.hook.dlb_plan(framework={name!r}, request=PlanRequest(
             strategy=strategy.name, workers=2, host="127.0.0.1", ports=tuple(range(40000, 40008))))
 owned = []
 for name in described.framework:
@@ -56,8 +56,11 @@ def test_names_are_those_of_the_workload(adapter: Adapter) -> None:
         assert entry.startswith(("native", "composed")), entry
 
 
-def test_loading_describing_and_planning_import_no_framework(adapter: Adapter) -> None:
-    script = _IMPORTED.format(module=adapter.module, name=adapter.name)
+def test_loading_describing_and_planning_import_no_framework(
+    adapter: Adapter, adapter_names: tuple[str, str]
+) -> None:
+    name, module = adapter_names
+    script = _IMPORTED.format(module=module, name=name)
     owned, imported = run_python(["-c", script])
     assert owned, f"none of {adapter.described.framework} is installed here"
     assert imported == []
@@ -114,7 +117,7 @@ def test_dtypes_are_built_if_and_only_if_described(adapter: Adapter, dtype: str)
 def test_hooks_answer_for_no_other_framework(adapter: Adapter) -> None:
     model = chain((6,), W.Linear(out_features=CLASSES))
     inputs, labels = random_batch(model)
-    load = LoadRequest(inputs, labels, labels[None], "memory", "cpu", "float64")
+    load = DataRequest(inputs, labels, labels[None], "memory", "cpu", "float64")
     plan = PlanRequest("any", 2, "127.0.0.1", tuple(range(40000, 40008)))
     another, hook = "no-such-framework", adapter.hook
     assert workload(model)
@@ -183,7 +186,7 @@ def test_what_was_built_is_told_with_its_attributes(adapter: Adapter, kind: str)
         model = classifier((6, 5) if kind == "attention" else (2, 6, 5), layer, W.ReLU())
         adapter.require(model)
         dtype = adapter.described.dtypes[0]
-        said = adapter.build(model, random_weights(model), dtype).native_layers()
+        said = adapter.build(model, random_weights(model), dtype).describe_layers()
         if not said:
             pytest.skip(f"adapter '{adapter.name}' tells nothing of its layers")
         assert set(said) == {node.name for node in model.nodes}

@@ -137,8 +137,7 @@ def _masked(adapter: Adapter, name: str) -> tuple[W.Model, dict[str, np.ndarray]
     """A model, its weights and masks; skips where the adapter's contract has no masks."""
     model = MASKED[name]
     adapter.require(model, "float64")
-    if adapter.described.contract < (1, 2):
-        pytest.skip(f"adapter '{adapter.name}' is made for a contract before 1.2, without masks")
+    adapter.require_feature("masks")
     return model, random_weights(model), proof_masks(model, 5, ROWS)
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
@@ -327,7 +327,7 @@ MODELS: dict[str, W.Model] = {
 COMPOSED = ("average-of-uneven-windows",)
 
 
-def _export(adapter: Adapter, built: TrainableModel, model: W.Model, path: Path) -> str:
+def _export(adapter: Adapter, built: BuiltModel, model: W.Model, path: Path) -> str:
     """Export; a refusal is accepted where the description owns up to it.
 
     That is: ``deviations`` has a sentence that speaks of export and of a layer type of the model.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 from dlb.workload.shapes import trained_names
 
 from . import truth
@@ -33,7 +33,7 @@ class Case:
     weights: dict[str, np.ndarray]
     inputs: np.ndarray
     labels: np.ndarray
-    built: TrainableModel
+    built: BuiltModel
 
     def true_values(self, training: bool) -> dict[str, np.ndarray]:
         return self._training_values if training else self._evaluation_values

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
-from dlb.data.augmentation import cut, draw_crops
-from dlb.data.npz import map_arrays
+from dlb.data.augmentation import draw_crops
+from dlb_worker.arrays import map_arrays
+from dlb_worker.crops import cut
 
 from . import truth
 from .closeness import FLOAT32, FLOAT64, assert_same_bits
@@ -115,10 +116,7 @@ def test_augmented_samples_are_the_cores_bit_for_bit(
     adapter: Adapter, augmentation: W.Augmentation, dtype: str
 ) -> None:
     """Training on what the pipeline cuts is training on what was cut before."""
-    if tuple(adapter.described.contract) < (1, 4):
-        pytest.skip(
-            f"adapter '{adapter.name}' is made for a contract before 1.4, without augmentation"
-        )
+    adapter.require_feature("augmentation")
     model = MODELS["maps"]
     adapter.require(model, dtype)
     inputs, labels = random_batch(model, dtype, samples=SAMPLES)

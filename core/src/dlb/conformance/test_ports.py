@@ -1,4 +1,4 @@
-"""Models that the adapter's author wrote in the framework, taken in by ``dlb_adopt_model``."""
+"""Models that the adapter's author wrote in the framework, loaded by ``dlb_load_user_model``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlb.contract import AdoptedModel, AdoptRequest, LayerCall
-from dlb.errors import UnsupportedError
+from dlb_worker.contract import LayerCall, UserModelRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import UserModel
 
 from .closeness import FLOAT64, assert_near, assert_same_bits
 from .port_models import PortModel
@@ -22,42 +23,36 @@ _STEPS = (1e-6, 1e-7)
 #: How far a slope may be from the gradient's, in units of the gradient's norm.
 _SLOPE = 1e-6
 
-Adopt = Callable[[], AdoptedModel]
-
-
-def _implements(adapter: Adapter) -> bool:
-    found = adapter.hook.dlb_adopt_model.get_hookimpls()
-    return any(one.plugin.__name__ == adapter.module for one in found)
+Load = Callable[[], UserModel]
 
 
 @pytest.fixture
-def adopt(
+def load(
     adapter: Adapter, port_model: PortModel | None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Adopt]:
-    """Takes the model in, made anew, in float64."""
-    if not _implements(adapter):
-        pytest.skip(f"adapter '{adapter.name}' does not implement dlb_adopt_model")
+) -> Iterator[Load]:
+    """Loads the model, made again, in float64."""
+    adapter.require_feature("user_models")
     assert port_model is not None, (
-        f"adapter '{adapter.name}' implements dlb_adopt_model: write small models in its framework "
+        f"adapter '{adapter.name}' loads user models: write small models in its framework "
         "and give them with --port-models FILE"
     )
     # A factory runs in its folder.
     monkeypatch.chdir(Path.cwd())
     monkeypatch.syspath_prepend(str(port_model.folder))
-    yield lambda: _adopted(adapter, port_model.make(), port_model.inputs())
+    yield lambda: _loaded(adapter, port_model.make(), port_model.inputs())
 
 
-def _adopted(adapter: Adapter, make: Callable[[], Any], inputs: np.ndarray) -> AdoptedModel:
-    request = AdoptRequest(make=make, inputs=inputs, dtype="float64", device="cpu")
-    found = adapter.hook.dlb_adopt_model(framework=adapter.name, request=request)
-    assert isinstance(found, AdoptedModel), f"dlb_adopt_model gave {found!r}"
+def _loaded(adapter: Adapter, make: Callable[[], Any], inputs: np.ndarray) -> UserModel:
+    request = UserModelRequest(make=make, inputs=inputs, dtype="float64", device="cpu")
+    found = adapter.hook.dlb_load_user_model(framework=adapter.name, request=request)
+    assert isinstance(found, UserModel), f"dlb_load_user_model gave {found!r}"
     return found
 
 
-def _random_weights(model: AdoptedModel, seed: int = 0) -> dict[str, np.ndarray]:
+def _random_weights(model: UserModel, seed: int = 0) -> dict[str, np.ndarray]:
     """For every parameter and state; variances and scales are about 1."""
     random, found = np.random.default_rng(seed), {}
-    for one in model.parameters():
+    for one in model.describe_parameters():
         inputs = max(1, int(np.prod(one.shape[1:])))
         if one.role in ("variance", "scale"):
             found[one.name] = random.uniform(0.5, 1.5, one.shape)
@@ -72,9 +67,9 @@ def _assert_weights(found: Arrays, true: Arrays) -> None:
         assert_same_bits(found[name], array, name)
 
 
-def test_every_parameter_is_told_once_with_its_shape(adopt: Adopt, port_model: PortModel) -> None:
-    model = adopt()
-    weights, parameters = model.weights(), model.parameters()
+def test_every_parameter_is_told_once_with_its_shape(load: Load, port_model: PortModel) -> None:
+    model = load()
+    weights, parameters = model.weights(), model.describe_parameters()
     layers = [one.name for one in model.layers()]
     assert layers[0] == "" and len(set(layers)) == len(layers)
     assert [one.name for one in parameters] == list(weights)
@@ -89,8 +84,8 @@ def test_every_parameter_is_told_once_with_its_shape(adopt: Adopt, port_model: P
         assert bool(one.role) <= bool(kind), f"{one.name} has a role, and its layer no kind"
 
 
-def test_layers_of_batch_normalisation_tell_what_they_keep(adopt: Adopt) -> None:
-    for layer in adopt().layers():
+def test_layers_of_batch_normalisation_tell_what_they_keep(load: Load) -> None:
+    for layer in load().layers():
         assert all(isinstance(value, str) for value in layer.attributes.values())
         if layer.kind != "batch_norm":
             assert layer.momentum is None, layer
@@ -98,8 +93,8 @@ def test_layers_of_batch_normalisation_tell_what_they_keep(adopt: Adopt) -> None
             assert 0 <= layer.momentum < 1, layer
 
 
-def test_weights_make_the_round_trip_bit_for_bit(adopt: Adopt) -> None:
-    model = adopt()
+def test_weights_make_the_round_trip_bit_for_bit(load: Load) -> None:
+    model = load()
     weights = _random_weights(model)
     model.load_weights(weights)
     _assert_weights(model.weights(), weights)
@@ -109,12 +104,12 @@ def test_weights_make_the_round_trip_bit_for_bit(adopt: Adopt) -> None:
     _assert_weights(model.weights(), other)
 
 
-def test_the_weights_that_are_told_are_the_whole_model(adopt: Adopt, port_model: PortModel) -> None:
+def test_the_weights_that_are_told_are_the_whole_model(load: Load, port_model: PortModel) -> None:
     """Another model of the factory computes the same, once it has them.
 
     What always starts the same, as a bias does at zero, would not show here, but in the count.
     """
-    one, other = adopt(), adopt()
+    one, other = load(), load()
     # Values that no initialiser gives both.
     one.load_weights(_random_weights(one))
     other.load_weights(_random_weights(other, seed=1))
@@ -127,28 +122,28 @@ def test_the_weights_that_are_told_are_the_whole_model(adopt: Adopt, port_model:
             assert_near(mine, own, FLOAT64, "float64", "an output")
 
 
-def test_a_pass_leaves_the_model_as_it_was(adopt: Adopt, port_model: PortModel) -> None:
-    model = adopt()
+def test_a_pass_leaves_the_model_as_it_was(load: Load, port_model: PortModel) -> None:
+    model = load()
     model.load_weights(_random_weights(model))
     weights, inputs = model.weights(), port_model.inputs()
     for training in (True, False):
         before = model.forward(inputs, training=training).outputs
         _assert_weights(model.weights(), weights)
-        model.gradients(inputs, [np.ones_like(each) for each in before], training=training)
+        model.vjp(inputs, [np.ones_like(each) for each in before], training=training)
         _assert_weights(model.weights(), weights)
         for found, true in zip(model.forward(inputs, training=training).outputs, before):
             assert_near(found, true, FLOAT64, "float64", "an output of the second pass")
 
 
 def test_calls_are_told_in_order_with_the_values_asked_for(
-    adopt: Adopt, port_model: PortModel
+    load: Load, port_model: PortModel
 ) -> None:
-    model, inputs = adopt(), port_model.inputs()
+    model, inputs = load(), port_model.inputs()
     model.load_weights(_random_weights(model))
     names = [one.name for one in model.layers()]
     whole = model.forward(inputs, layers=names)
     order = [call.layer for call in whole.calls]
-    owners = {one.layer for one in model.parameters()}
+    owners = {one.layer for one in model.describe_parameters()}
     assert owners <= {name for name in names for called in order if called.startswith(name)}
     for call in model.forward(inputs).calls:
         assert call.inputs is None and call.output is None, call.layer
@@ -164,13 +159,13 @@ def test_calls_are_told_in_order_with_the_values_asked_for(
 
 
 def test_values_of_linear_layers_are_what_their_weights_make(
-    adopt: Adopt, port_model: PortModel
+    load: Load, port_model: PortModel
 ) -> None:
     """So values are of the layer that is named, in order, and weights canonical."""
-    model, seen = adopt(), 0
+    model, seen = load(), 0
     model.load_weights(_random_weights(model))
     linear = {one.name for one in model.layers() if one.kind == "linear"}
-    weights = {(one.layer, one.role): one.name for one in model.parameters()}
+    weights = {(one.layer, one.role): one.name for one in model.describe_parameters()}
     values = model.weights()
     for call in model.forward(port_model.inputs(), layers=sorted(linear)).calls:
         if call.layer in linear:
@@ -191,13 +186,13 @@ def _assert_linear(call: LayerCall, weight: np.ndarray, bias: np.ndarray | float
 
 
 def test_batch_normalisation_is_by_the_batch_in_training_alone(
-    adopt: Adopt, port_model: PortModel
+    load: Load, port_model: PortModel
 ) -> None:
     """In training the mean of every feature is the bias; in evaluation it is not."""
-    model = adopt()
+    model = load()
     model.load_weights(_random_weights(model))
     norms = {one.name for one in model.layers() if one.kind == "batch_norm"}
-    biases = {one.layer: one.name for one in model.parameters() if one.role == "bias"}
+    biases = {one.layer: one.name for one in model.describe_parameters() if one.role == "bias"}
     inputs, values = port_model.inputs(), model.weights()
     trained, tested = (
         model.forward(inputs, training=each, layers=sorted(norms)) for each in (True, False)
@@ -216,20 +211,18 @@ def test_batch_normalisation_is_by_the_batch_in_training_alone(
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 def test_running_statistics_are_told_as_a_step_leaves_them(
-    adapter: Adapter, adopt: Adopt, port_model: PortModel, training: bool
+    adapter: Adapter, load: Load, port_model: PortModel, training: bool
 ) -> None:
     """What a batch normalisation keeps of them, and the batch's for the rest: its variance over n
     values or over n - 1."""
-    if tuple(adapter.described.contract) < (1, 4):
-        pytest.skip("adapters tell states after a step since contract 1.4")
-    model, inputs = adopt(), port_model.inputs()
+    model, inputs = load(), port_model.inputs()
     model.load_weights(_random_weights(model))
-    before, named = model.weights(), {one.name: one for one in model.parameters()}
+    before, named = model.weights(), {one.name: one for one in model.describe_parameters()}
     norms = {one.name: one.momentum for one in model.layers() if one.kind == "batch_norm"}
     trace = model.forward(inputs, training=training, layers=sorted(norms))
     given = {call.layer: call.inputs for call in trace.calls if call.layer in norms}
     ones = [np.ones_like(each) for each in trace.outputs]
-    moved = model.gradients(inputs, ones, training=training).states
+    moved = model.vjp(inputs, ones, training=training).states
     assert moved.keys() == {one.name for one in named.values() if not one.trained}
     for name, found in moved.items():
         kept, values = norms.get(named[name].layer), given.get(named[name].layer)
@@ -248,10 +241,10 @@ def test_running_statistics_are_told_as_a_step_leaves_them(
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 def test_gradients_are_the_slopes_of_the_outputs(
-    adopt: Adopt, port_model: PortModel, training: bool
+    load: Load, port_model: PortModel, training: bool
 ) -> None:
     """Along a random direction of every parameter that is trained, and of the input."""
-    model, inputs, random = adopt(), port_model.inputs(), np.random.default_rng(1)
+    model, inputs, random = load(), port_model.inputs(), np.random.default_rng(1)
     model.load_weights(_random_weights(model))
     weights = model.weights()
     outputs = model.forward(inputs, training=training).outputs
@@ -261,9 +254,9 @@ def test_gradients_are_the_slopes_of_the_outputs(
         found = model.forward(given, training=training).outputs
         return float(sum(np.sum(each * by) for each, by in zip(found, cotangents)))
 
-    found = model.gradients(inputs, cotangents, training=training)
+    found = model.vjp(inputs, cotangents, training=training)
     assert float(found.loss) == pytest.approx(value(inputs), rel=1e-12, abs=1e-12)
-    trained = {one.name: one.shape for one in model.parameters() if one.trained}
+    trained = {one.name: one.shape for one in model.describe_parameters() if one.trained}
     assert found.parameters.keys() == trained.keys()
     assert (found.inputs is None) == bool(port_model.tokens)
     every = dict(found.parameters)
@@ -291,14 +284,14 @@ def test_gradients_are_the_slopes_of_the_outputs(
         assert apart <= allowed, f"gradient of {name}: {own!r} along a direction, not {slopes}"
 
 
-def test_what_is_no_model_is_refused(adapter: Adapter, adopt: Adopt, port_model: PortModel) -> None:
+def test_what_is_no_model_is_refused(adapter: Adapter, load: Load, port_model: PortModel) -> None:
     with pytest.raises(UnsupportedError, match="str"):
-        _adopted(adapter, lambda: "a model", port_model.inputs())
+        _loaded(adapter, lambda: "a model", port_model.inputs())
 
 
-def test_models_of_other_adapters_are_left_alone(adapter: Adapter, adopt: Adopt) -> None:
+def test_models_of_other_adapters_are_left_alone(adapter: Adapter, load: Load) -> None:
     def make() -> Any:
         raise AssertionError("the factory was called for another adapter")
 
-    request = AdoptRequest(make=make, inputs=None, dtype="float64", device="cpu")
-    assert adapter.hook.dlb_adopt_model(framework="another", request=request) is None
+    request = UserModelRequest(make=make, inputs=None, dtype="float64", device="cpu")
+    assert adapter.hook.dlb_load_user_model(framework="another", request=request) is None

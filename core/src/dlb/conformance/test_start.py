@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 from dlb.errors import UnsupportedError
 
 from .models import busy_model, chain, random_batch, random_weights
@@ -18,7 +18,7 @@ from .subject import Adapter
 _DEVICE_MISSING = """
 import json, sys
 from {package}.subject import find
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 from dlb.errors import UnsupportedError
 try:
     find({name!r}, {module!r}).start(1, device="cuda")
@@ -74,7 +74,7 @@ def test_a_value_that_a_variant_does_not_have_is_refused_by_name(adapter: Adapte
             adapter.build(model, random_weights(model), variant={name: "no-such-value"})
 
 
-def _busy(adapter: Adapter) -> tuple[TrainableModel, tuple[Any, Any]]:
+def _busy(adapter: Adapter) -> tuple[BuiltModel, tuple[Any, Any]]:
     model, dtype = busy_model(adapter.described.layers), adapter.described.dtypes[0]
     adapter.require(model)
     inputs, labels = random_batch(model, dtype, samples=64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 from dlb.workload.shapes import trained_names
 
 from . import truth
@@ -76,7 +76,7 @@ def test_steps_follow_the_formulas(
         assert_near(state[name], true, UPDATE, "float64", f"{name} after {STEPS} steps")
 
 
-def _assert_computes_with(built: TrainableModel, model: W.Model, inputs: np.ndarray) -> None:
+def _assert_computes_with(built: BuiltModel, model: W.Model, inputs: np.ndarray) -> None:
     """What is trained is what it hands out: no other copy, no second bias has moved unseen."""
     last = model.nodes[-1].name
     true = truth.values(model, built.weights(), inputs)[last]

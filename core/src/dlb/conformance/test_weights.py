@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 
 from .closeness import assert_same_bits
 from .layer_cases import CASES, EVERY_LAYER
@@ -147,7 +147,7 @@ def test_looking_changes_nothing(adapter: Adapter, name: str, dtype: str) -> Non
 
 
 def _gradients(
-    built: TrainableModel, inputs: np.ndarray, labels: np.ndarray
+    built: BuiltModel, inputs: np.ndarray, labels: np.ndarray
 ) -> dict[str, np.ndarray]:
     found = built.gradients(inputs, labels)
     assert found.inputs is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dlb import workload as W
-from dlb.contract import TrainableModel
+from dlb_worker.native import BuiltModel
 
 from .subject import BATCH, Adapter
 
@@ -19,7 +19,7 @@ def row_order(samples: int, steps: int, *, batch_size: int = BATCH, seed: int = 
 
 def steps_of(
     adapter: Adapter,
-    built: TrainableModel,
+    built: BuiltModel,
     optimizer: W.Optimizer,
     schedule: W.Schedule,
     inputs: np.ndarray,

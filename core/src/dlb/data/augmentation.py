@@ -14,7 +14,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from dlb.workload import Augmentation
 
-__all__ = ["Part", "cut", "draw_crops", "draw_parts", "part_of"]
+__all__ = ["Part", "draw_crops", "draw_parts", "part_of"]
 
 #: How often a part is drawn that does not fit into an image, before it is taken from the middle.
 _TRIES = 10
@@ -41,7 +41,7 @@ def draw_crops(
         augmentation: what to draw.
 
     Returns:
-        int32 [steps, batch, 3], see :func:`cut`.
+        int32 [steps, batch, 3], see :func:`dlb_worker.crops.cut`.
     """
     crops = np.empty((*order.shape, 3), dtype=np.int32)
     for of_epoch, drawn in _drawn("augmentation", 3, order, n_samples, seed):
@@ -134,25 +134,3 @@ def _between(low: Decimal, high: Decimal, drawn: int) -> Decimal:
     """As far from one bound to the other as a 32-bit number is from 0 to 2^32."""
     share = _DECIMAL.divide(Decimal(drawn), Decimal(1 << 32))
     return _DECIMAL.fma(_DECIMAL.subtract(high, low), share, low)
-
-
-def cut(images: npt.NDArray[Any], crops: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-    """A window of its own size out of each image, which is zero beyond its borders.
-
-    Args:
-        images: [n, C, H, W].
-        crops: [n, 3]: the row and the column that the window begins at, below 0 where it begins
-            outside, and 1 where the window is then mirrored, left to right.
-
-    Returns:
-        A new array [n, C, H, W] of the same type.
-    """
-    samples, channels, height, width = images.shape
-    edge = int(np.abs(crops[:, :2]).max(initial=0))
-    padded = np.zeros((samples, channels, height + 2 * edge, width + 2 * edge), images.dtype)
-    padded[:, :, edge : edge + height, edge : edge + width] = images
-    windows = np.empty(images.shape, images.dtype)
-    for image, window, (top, left, mirrored) in zip(padded, windows, crops.tolist()):
-        found = image[:, edge + top :, edge + left :][:, :height, :width]
-        window[:] = found[:, :, ::-1] if mirrored else found
-    return windows

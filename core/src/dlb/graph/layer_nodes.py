@@ -11,11 +11,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
+from dlb_worker.poolings import reaching_pads, rounds_up
+
 from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
 from dlb.workload import layers as L
 from dlb.workload.model import Node
-from dlb.workload.poolings import reaching_pads, rounds_up
+from dlb.workload.lower import lower_layer
 from dlb.workload.shapes import Shape, places_along
 
 __all__ = ["Pieces", "add_layer"]
@@ -156,9 +158,10 @@ def _pool(
     counted: dict[str, Any] = {}
     if isinstance(layer, L.AveragePool):
         counted["count_include_pad"] = int(layer.count_include_pad)
-    up, pads = rounds_up(layer, given[0]), layer.pads
+    resolved = lower_layer(layer, given[0])
+    up, pads = rounds_up(resolved), layer.pads
     if up is None:
-        reaching = reaching_pads(layer, given[0])
+        reaching = reaching_pads(resolved)
         # Padding that only rounding up reaches never counts.
         up = bool(counted.get("count_include_pad")) and any(map(int.__gt__, reaching, pads))
         pads = pads if up else reaching

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx
+from dlb_worker.onnx_file import LAYOUT
 
 from dlb.graph.trace import Trace, attributes_of
 
@@ -20,9 +21,6 @@ __all__ = [
     "rearranged",
     "repeated",
 ]
-
-#: They neither compute nor leave out a number.
-LAYOUT = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
 
 def rearranged(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.npz import WEIGHTS_READ, read_or_map
+from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb.proof.distance import pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
 

@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlb import interrupts, protocol
+from dlb_worker import protocol
+
+from dlb import interrupts
 from dlb.errors import (
     DlbError,
     RequestError,
@@ -132,7 +134,7 @@ class Group:
             extra = {"DLB_ROLE": process["role"], "DLB_RANK": str(process["rank"])}
             if joint:
                 extra["DLB_RANK_VARIABLES"] = ",".join(plan["rank_variables"])
-            command = [*(launcher if joint else []), str(self.launch.python), "-m", "dlb.worker"]
+            command = [*(launcher if joint else []), str(self.launch.python), "-m", "dlb_worker"]
             environment = {**self._environment(), **process["environment"], **extra}
             try:
                 started = processes.spawn(command, environment, self.launch.scratch, log)

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
-from dlb.data.npz import WEIGHTS_READ, no_room, read_or_map
 from dlb.errors import WorkerError
 from dlb.supervision.group import Group, Progress
-from dlb.workload import Workload
-from dlb.workload.files import to_document
+from dlb.workload import Workload, learning_rate
+from dlb.workload.lower import lower
 
 __all__ = ["RemoteModel", "Trained", "read_arrays", "scratch_file", "start", "write_arrays"]
 
@@ -67,6 +66,7 @@ class RemoteModel:
         batch_size: int,
         masks: Mapping[str, Array] | None = None,
         variant: Mapping[str, str] | None = None,
+        seed: int = 0,
     ) -> None:
         """Build it.
 
@@ -76,6 +76,7 @@ class RemoteModel:
                 fewer rows than any batch that is asked for. Each worker's begin where its share
                 of the step does.
             variant: choices of the adapter's that are not at their default.
+            seed: for randomness that belongs to the model.
         """
         self.group = group
         self.workload = workload
@@ -86,20 +87,19 @@ class RemoteModel:
         seeded = self._path()
         write_arrays(seeded, weights)
         arguments: dict[str, Any] = {
-            # Where weights come from is nothing to a worker, which is given them.
-            "workload": to_document(msgspec.structs.replace(workload, onnx="")),
+            "workload": lower(workload).document(),
             "weights": str(seeded),
             "dtype": dtype,
             "batch_size": self.share,
+            "variant": dict(variant or {}),
+            "seed": seed,
         }
-        if variant:  # a worker that knows no variants is never asked for one
-            arguments["variant"] = dict(variant)
         paths = [self._path() for _ in range(group.launch.workers)] if masks else []
         for rank, path in enumerate(paths):
             begin = -rank * self.share
             write_arrays(path, {n: np.roll(mask, begin, 0) for n, mask in (masks or {}).items()})
         built = group.call(
-            "build", lambda rank: {**arguments, "masks": str(paths[rank])} if paths else arguments
+            "build", lambda rank: {**arguments, "masks": str(paths[rank]) if paths else ""}
         )[0]
         for path in (seeded, *paths):  # of a large network every model would leave its own
             path.unlink()
@@ -133,13 +133,16 @@ class RemoteModel:
         given = self._path()
         write_arrays(given, {"inputs": inputs})
         arguments = {"inputs": str(given), "training": training, "layers": list(layers)}
-        return self._fetch("forward", arguments)[0]
+        results, arrays = self._fetch_with_results("forward", arguments)
+        return {
+            call["layer"]: arrays[0][f"values/{call['output']}"] for call in results[0]["calls"]
+        }
 
     def gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
         """``loss``, ``input`` (unless integers) and every parameter's gradient, of worker 0."""
         given = self._path()
         write_arrays(given, {"inputs": inputs, "labels": labels})
-        found = self._fetch("gradients", {"inputs": str(given)})[0]
+        found = self._fetch("gradients", {"inputs": str(given), "training": True})[0]
         named = {name.removeprefix("parameters/"): array for name, array in found.items()}
         if "inputs" in named:
             named["input"] = named.pop("inputs")
@@ -167,9 +170,13 @@ class RemoteModel:
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
         workers = self.group.launch.workers
         shares = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
+        optimizer, schedule = self.workload.optimizer, self.workload.schedule
+        steps = range(first_step, first_step + len(order))
+        rates = np.array([learning_rate(optimizer, schedule, step) for step in steps])
         paths = [self._path() for _ in range(workers)]
         for rank, path in enumerate(paths):
-            write_arrays(path, {n: np.ascontiguousarray(of[rank]) for n, of in shares.items()})
+            own = {n: np.ascontiguousarray(of[rank]) for n, of in shares.items()}
+            write_arrays(path, {**own, "rates": rates})
         results = [self._path() for _ in paths]
 
         def arguments(rank: int) -> dict[str, Any]:
@@ -177,7 +184,7 @@ class RemoteModel:
                 "model": self.number,
                 "data": str(data),
                 "order": str(paths[rank]),
-                "via": via,
+                "input_mode": via,
                 "first_step": first_step,
                 "observe": observe,
                 "to": str(results[rank]),
@@ -204,13 +211,19 @@ class RemoteModel:
         self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
     ) -> list[dict[str, Array]]:
         """Make a call that writes arrays, and read what each worker wrote."""
+        return self._fetch_with_results(call, arguments, on_progress)[1]
+
+    def _fetch_with_results(
+        self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Array]]]:
+        """As :meth:`_fetch`, with what each worker answered."""
         paths = [self._path() for _ in range(self.group.launch.workers)]
-        self.group.call(
+        results = self.group.call(
             call,
             lambda rank: {"model": self.number, **arguments, "to": str(paths[rank])},
             on_progress,
         )
-        return [self._read(path) for path in paths]
+        return results, [self._read(path) for path in paths]
 
     def _path(self, suffix: str = ".npz") -> Path:
         return scratch_file(self.group, suffix)

@@ -18,6 +18,7 @@ from dlb.workload.model import Model, Node
 __all__ = [
     "Shape",
     "infer_shapes",
+    "layer_shape",
     "multiply_adds",
     "parameter_shapes",
     "places_along",
@@ -63,6 +64,11 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
         shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
         _check_tied(node, shapes, model)
     return shapes
+
+
+def layer_shape(layer: L.Layer, shape: Shape) -> Shape:
+    """The shape of a layer's value for one input of a shape that it can take."""
+    return _RULES.get(type(layer), _same)(layer, [shape])
 
 
 def parameter_shapes(model: Model) -> dict[str, Shape]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
 
 #: Compilations of one function. Each mode, type and size of a batch takes one; torch gives up at 8.
 LIMIT = 64

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from dlb_worker.contract import Batches, DataRequest
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dlb.contract import Batches, LoadRequest
 from dlb_torch.framework import MEMORY_FORMATS
 
 
@@ -29,7 +29,7 @@ class Samples(Dataset):
 class Augmented(Dataset):
     """Steps, each a batch that the core gathers and augments."""
 
-    def __init__(self, request: LoadRequest) -> None:
+    def __init__(self, request: DataRequest) -> None:
         self.request = request
 
     def __len__(self) -> int:
@@ -39,12 +39,12 @@ class Augmented(Dataset):
         return _native(self.request, *self.request.batch(*steps))
 
 
-def load(request: LoadRequest) -> Batches:
+def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = torch.device(request.device)
     if request.crops is None:
         inputs, labels = _native(request, request.inputs, request.labels)
-        if request.via == "memory":
+        if request.input_mode == "memory":
             order = torch.from_numpy(request.order)
             return _from_memory(inputs.to(device), labels.to(device), order)
         samples, rows = Samples(inputs, labels), request.order.tolist()
@@ -59,7 +59,7 @@ def load(request: LoadRequest) -> Batches:
     return ((x.to(device, non_blocking=True), y.to(device, non_blocking=True)) for x, y in loader)
 
 
-def _native(request: LoadRequest, inputs: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+def _native(request: DataRequest, inputs: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
     """As the model takes them, without a copy where the layout is the canonical one."""
     native = torch.from_numpy(inputs)
     if native.ndim == 4 and "layout" in request.variant:

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import torch
 
-from dlb.contract import TrainableModel
-from dlb.graph.writing import write_model
+from dlb_worker.onnx_file import write_model
+
 from dlb_torch.model import TorchModel
 
 #: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
 SMALL = 1024
 
 
-def export(model: TrainableModel, path: Path) -> str:
+def export(model: TorchModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis free."""
-    assert isinstance(model, TorchModel)
     described = model.workload.model.input
-    dtype = model.dtype if described.kind == "real" else torch.int64
+    dtype = model.type if described.kind == "real" else torch.int64
     # A batch of 1 would be taken for a constant.
     sample = torch.zeros(
         (max(2, model.batch_size), *described.shape), dtype=dtype, device=model.device

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dlb.contract import Clock, FrameworkFacts, StartRequest
-from dlb.errors import UnsupportedError
+from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.errors import UnsupportedError
 
 MEMORY_FORMATS = {
     "contiguous": torch.contiguous_format,
@@ -42,4 +42,4 @@ def start(request: StartRequest) -> FrameworkFacts:
 
 def clock(device: str) -> Clock:
     """CPU operators return when they are done; a CUDA step ends at a synchronize."""
-    return Clock(torch.cuda.synchronize) if device == "cuda" else Clock()
+    return Clock(lambda result: torch.cuda.synchronize()) if device == "cuda" else Clock()

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Loss, Model, Optimizer
+from dlb_worker.native import BuiltModel
 from torch import Tensor, nn
 
-from dlb import workload as W
-from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb.workload.shapes import tied_to
 from dlb_torch.compiled import check_inductor, compiled
 from dlb_torch.framework import MEMORY_FORMATS
-from dlb_torch.layers import TABLE, MaskedDropout, Padded, Place, tied_linear
+from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
+from dlb_torch.registry import LAYERS
+
+#: torch's names for what an optimizer keeps.
+SLOTS = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
 
 
 class Network(nn.Module):
     """The workload's graph of modules, run in order."""
 
-    def __init__(self, model: W.Model, masks: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: Model, masks: Mapping[str, Tensor]) -> None:
         super().__init__()
-        shapes = W.infer_shapes(model)
         self.source = model.input.name
-        nodes = model.wired()
-        last_reader = {source: node.name for node in nodes for source in node.inputs}
+        last_reader = {source: node.name for node in model.nodes for source in node.inputs}
         self.wiring = [
             (node.name, node.inputs, {s for s in node.inputs if last_reader[s] == node.name})
-            for node in nodes
+            for node in model.nodes
         ]
         # A ModuleDict takes no key that is an attribute of its own, such as "double" or "values".
         self.layers = nn.ModuleDict()
-        for node in nodes:
-            given = shapes[node.inputs[0]]
+        for node in model.nodes:
             if node.name in masks:
-                module: nn.Module = MaskedDropout(node.layer.rate, masks[node.name])
-            elif tied_to(node):
-                module = tied_linear(node.layer, given, self.layers[key(tied_to(node))])
+                module: nn.Module = MaskedDropout(node.rate, masks[node.name])
+            elif node.tied_to:
+                module = tied_linear(node, self.layers[key(node.tied_to)])
             else:
-                module = TABLE[type(node.layer)].make(node.layer, given)
+                module = LAYERS[node.kind].build(node)
             self.layers[key(node.name)] = module
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -64,7 +66,7 @@ def key(name: str) -> str:
     return f"layer_{name}"
 
 
-class TorchModel(TrainableModel):
+class TorchModel(BuiltModel):
     """A :class:`Network` with its optimizer, on its device.
 
     ``run`` gives the logits, ``values`` the values of layers: the network itself, or compiled,
@@ -75,13 +77,18 @@ class TorchModel(TrainableModel):
     def __init__(self, request: BuildRequest, *, compile: str, layout: str) -> None:
         self.workload = request.workload
         self.batch_size = request.batch_size
-        self.dtype = getattr(torch, request.dtype)
+        self.dtype = request.dtype
+        self.type = getattr(torch, request.dtype)
         self.device = torch.device(request.device)
         self.memory_format = MEMORY_FORMATS[layout]
         masks = {name: self._native(mask) for name, mask in request.masks.items()}
-        self.network = Network(request.workload.model, masks).to(self.device, self.dtype)
+        self.network = Network(request.workload.model, masks).to(self.device, self.type)
         self.network.to(memory_format=self.memory_format)
-        self.places = self._places()
+        self.parameters = native_parameters(
+            request.workload.model,
+            LAYERS,
+            lambda node: parameters_of(self.network.layers[key(node.name)]),
+        )
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(
             request.workload.optimizer, [p for p in self.network.parameters() if p.requires_grad]
@@ -95,75 +102,49 @@ class TorchModel(TrainableModel):
         if request.session is not None:
             self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
 
-    def _places(self) -> dict[str, tuple[Tensor, Place]]:
-        """Native tensor and place of every parameter and state, by canonical name."""
-        layers = {node.name: node.layer for node in self.workload.model.nodes}
-        found = {}
-        for name in W.parameter_shapes(self.workload.model):
-            layer, parameter = name.split(".")
-            module = self.network.layers[key(layer)]
-            place = TABLE[type(layers[layer])].places[parameter]
-            owner = module.layer if isinstance(module, Padded) else module
-            found[name] = (attrgetter(place.attribute)(owner), place)
-        return found
+    def read(self, native: Tensor) -> np.ndarray:
+        return native.detach().cpu().numpy().copy()
 
-    def weights(self) -> dict[str, np.ndarray]:
-        return {
-            name: place.to_canonical(tensor.detach().cpu().numpy().copy())
-            for name, (tensor, place) in self.places.items()
-        }
-
-    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+    def write(self, native: Tensor, array: np.ndarray) -> None:
         with torch.no_grad():
-            for name, (tensor, place) in self.places.items():
-                tensor.copy_(torch.from_numpy(place.to_native(weights[name])))
+            native.copy_(torch.from_numpy(array))
 
-    def optimizer_state(self) -> dict[str, np.ndarray]:
-        slots = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
-        return {
-            f"{name}.{slots[key]}": place.to_canonical(value.detach().cpu().numpy().copy())
-            for name, (tensor, place) in self.places.items()
-            for key, value in self.optimizer.state.get(tensor, {}).items()
-            if key in slots and value is not None
-        }
+    def slots(self, native: Tensor) -> dict[str, np.ndarray]:
+        state = self.optimizer.state.get(native, {})
+        return {SLOTS[each]: self.read(state[each]) for each in SLOTS if state.get(each) is not None}
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        wanted = (*layers, self.workload.model.nodes[-1].name)
+        names = (*layers, self.workload.model.last)
         states = self._states()
         self.network.train(training)
         with torch.no_grad():
-            given = self._native(inputs)
-            values = self.values(given, wanted) if layers else {wanted[0]: self.run(given)}
+            native = self._native(inputs)
+            values = self.values(native, names) if layers else {names[0]: self.run(native)}
             for tensor, kept in states:
                 tensor.copy_(kept)
         self.network.train()
-        return {name: values[name].cpu().numpy() for name in wanted}
+        return {name: values[name].cpu().numpy() for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
         states = self._states()
-        given = self._native(inputs)
-        if given.is_floating_point():
-            given.requires_grad_()
-        wanted = {n: (t, p) for n, (t, p) in self.places.items() if t.requires_grad}
+        native = self._native(inputs)
+        native.requires_grad_(native.is_floating_point())
         self.network.train()
         loss = mean_loss(
-            self.run(given), torch.from_numpy(labels).to(self.device), self.workload.loss
+            self.run(native), torch.from_numpy(labels).to(self.device), self.workload.loss
         )
-        sources = [tensor for tensor, _ in wanted.values()]
-        found = torch.autograd.grad(loss, sources + ([given] if given.requires_grad else []))
+        sources = [each.natives[0] for each in self.parameters if each.trained]
+        sources += [native] if native.requires_grad else []
+        found = dict(zip(map(id, sources), torch.autograd.grad(loss, sources)))
         with torch.no_grad():
             for tensor, kept in states:
                 tensor.copy_(kept)
-        arrays = [gradient.cpu().numpy() for gradient in found]
         return Gradients(
             loss=loss.detach().cpu().numpy(),
-            parameters={
-                name: place.to_canonical(array)
-                for (name, (_, place)), array in zip(wanted.items(), arrays)
-            },
-            inputs=arrays[-1] if given.requires_grad else None,
+            parameters=self.gather(lambda tensor: found[id(tensor)].cpu().numpy()),
+            inputs=found[id(native)].cpu().numpy() if native.requires_grad else None,
         )
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -179,20 +160,20 @@ class TorchModel(TrainableModel):
         self.optimizer.step()
         return loss.detach()
 
-    def native_layers(self) -> dict[str, str]:
+    def describe_layers(self) -> dict[str, str]:
         return {name: repr(self.network.layers[key(name)]) for name, *_ in self.network.wiring}
 
     def _native(self, inputs: np.ndarray) -> Tensor:
-        given = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
-        given = given.to(self.dtype) if given.is_floating_point() else given
-        return given.to(memory_format=self.memory_format) if given.ndim == 4 else given
+        native = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
+        native = native.to(self.type) if native.is_floating_point() else native
+        return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
 
     def _states(self) -> list[tuple[Tensor, Tensor]]:
         """Tensors that a pass in training mode moves, with their values."""
         return [(tensor, tensor.clone()) for tensor in self.network.buffers()]
 
 
-def mean_loss(logits: Tensor, labels: Tensor, loss: W.Loss) -> Tensor:
+def mean_loss(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     return F.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), label_smoothing=loss.label_smoothing
@@ -215,13 +196,13 @@ def clip(network: nn.Module, limit: float) -> None:
         gradient.mul_(scale)
 
 
-def make_optimizer(optimizer: W.Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """torch's optimizers are as the workload defines them: see dlb.workload.training.
+def make_optimizer(optimizer: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
+    """torch's optimizers are as the workload defines them: see dlb.workload.SGD.
 
     A group may be empty, where torch refuses an empty list: a model may have nothing to train.
     """
     groups = [{"params": parameters}]
-    if isinstance(optimizer, W.Adam):
+    if optimizer.kind == "adam":
         return torch.optim.Adam(
             groups,
             lr=optimizer.learning_rate,

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlb.contract import StrategySession
+from dlb_worker.native import StrategySession
 
 #: Longer than the supervisor waits for a dead or stuck peer, so that it is the one to decide.
 TIMEOUT = timedelta(minutes=10)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import AdoptedLayer, LayerCall, Trace
+from dlb_worker.contract import UserLayer, LayerCall, ForwardPass
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
 from dlb.proof.port.weight_map import Pair
@@ -35,8 +35,8 @@ class Side:
     """One model and one pass of it: outputs of the pass are in canonical layout."""
 
     name: str
-    layers: Mapping[str, AdoptedLayer]
-    trace: Trace
+    layers: Mapping[str, UserLayer]
+    trace: ForwardPass
 
     def told(self, layer: str) -> str:
         """A layer in words: name, type, attributes."""
@@ -148,7 +148,7 @@ def type_of(side: Side, layer: str) -> str:
     return side.layers[layer].type if layer in side.layers else layer
 
 
-def _calls(trace: Trace, layer: str) -> list[tuple[int, LayerCall]]:
+def _calls(trace: ForwardPass, layer: str) -> list[tuple[int, LayerCall]]:
     return [(place, call) for place, call in enumerate(trace.calls) if call.layer == layer]
 
 

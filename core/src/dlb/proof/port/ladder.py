@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import AdoptedLayer, Gradients, Trace
+from dlb_worker.contract import UserLayer, Gradients, ForwardPass
 from dlb.errors import UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Level, Rung
 from dlb.proof.distance import figures, passes, same_bits
@@ -20,7 +20,7 @@ from dlb.proof.port.culprit import Side, compare_layers, owner_pairs
 from dlb.proof.port.inputs import LAYOUTS, as_read, from_read
 from dlb.proof.port.weight_map import Pair
 from dlb.proof.rungs import FLOAT64_GATE, NOISE, floor, not_run, verdict
-from dlb.supervision.adopted import AdoptedRemote
+from dlb.supervision.user_model import RemoteUserModel
 
 __all__ = ["Model", "climb"]
 
@@ -42,7 +42,7 @@ class Model:
     """
 
     def __init__(
-        self, remote: AdoptedRemote, reads: str = "", gives: str = "", leave: Sequence[str] = ()
+        self, remote: RemoteUserModel, reads: str = "", gives: str = "", leave: Sequence[str] = ()
     ) -> None:
         self.remote = remote
         self.name = remote.name
@@ -52,11 +52,11 @@ class Model:
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
-    ) -> Trace:
+    ) -> ForwardPass:
         """One pass on a canonical input; outputs canonical."""
         read = as_read(inputs, self.reads, self.name)
         trace = self.remote.forward(read, training=training, layers=layers)
-        return Trace(tuple(from_read(one, self.gives) for one in trace.outputs), trace.calls)
+        return ForwardPass(tuple(from_read(one, self.gives) for one in trace.outputs), trace.calls)
 
     def gradients(self, inputs: Array, cotangents: Sequence[Array], training: bool) -> Gradients:
         """Gradients of parameters, and of the canonical input; states as the passes left them."""
@@ -65,7 +65,7 @@ class Model:
             for one in cotangents
         ]
         read = as_read(inputs, self.reads, self.name)
-        found = self.remote.gradients(read, given, training=training)
+        found = self.remote.vjp(read, given, training=training)
         if found.inputs is None:
             return found
         return replace(found, inputs=from_read(found.inputs, self.reads))
@@ -133,11 +133,11 @@ class _Truth:
         report(f"{model.name}: computing the reference")
 
     @cached_property
-    def evaluated(self) -> Trace:
+    def evaluated(self) -> ForwardPass:
         return self.model.forward(self.inputs, layers=self.owners)
 
     @cached_property
-    def trained(self) -> Trace:
+    def trained(self) -> ForwardPass:
         return self.model.forward(self.inputs, training=True, layers=self.owners)
 
     @cached_property
@@ -229,7 +229,7 @@ class _Comparison:
         self.trace = self.model.forward(self.truth.inputs, layers=list(self.owners.values()))
         return self._outputs("forward", self.truth.evaluated, self.trace)
 
-    def _outputs(self, name: str, ours: Trace, theirs: Trace) -> Rung:
+    def _outputs(self, name: str, ours: ForwardPass, theirs: ForwardPass) -> Rung:
         found, expected = _named(theirs.outputs), _named(ours.outputs)
         detail = ""
         if len(found) != len(expected):
@@ -290,7 +290,7 @@ class _Comparison:
             detail="; ".join(one for one in (found.culprit, *found.apart) if one),
         )
 
-    def _sides(self, ours: Trace, theirs: Trace) -> tuple[Side, Side]:
+    def _sides(self, ours: ForwardPass, theirs: ForwardPass) -> tuple[Side, Side]:
         reference = self.truth.model
         return (
             Side(reference.name, reference.remote.layers, ours),
@@ -316,7 +316,7 @@ class _Comparison:
             rung = msgspec.structs.replace(rung, detail=detail)
         return rung
 
-    def _normalisations(self) -> list[tuple[AdoptedLayer, AdoptedLayer]]:
+    def _normalisations(self) -> list[tuple[UserLayer, UserLayer]]:
         """Batch normalisations that are counterparts; not those that keep no fixed part, both."""
         ours, theirs = self.truth.model.remote.layers, self.model.remote.layers
         found = [
@@ -352,7 +352,7 @@ class _Comparison:
         )
 
     def _moved(
-        self, normalisations: Mapping[str, AdoptedLayer]
+        self, normalisations: Mapping[str, UserLayer]
     ) -> tuple[dict[str, Array], dict[str, Array], str]:
         """Running means and variances after a step, what they should be, and what there is to say."""
         only = "only what a step keeps of them is compared"
@@ -390,7 +390,7 @@ class _Comparison:
         return found, expected, note
 
     def _by_other_variance(
-        self, own: AdoptedLayer, name: str, moved: Array
+        self, own: UserLayer, name: str, moved: Array
     ) -> Iterator[tuple[tuple[str, str], Array]]:
         """A running variance as the reference had moved it by the batch's other variance.
 
@@ -444,7 +444,7 @@ class _Comparison:
         )
 
 
-def _part(layer: AdoptedLayer) -> str:
+def _part(layer: UserLayer) -> str:
     return "no fixed part" if layer.momentum is None else f"{layer.momentum:.6g}"
 
 

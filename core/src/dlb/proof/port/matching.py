@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlb.contract import AdoptedLayer, AdoptedParameter
+from dlb_worker.contract import UserLayer, ParameterDescription
 from dlb.proof.port.weight_map import Pair
 
 __all__ = ["Owned", "Proposal", "propose"]
@@ -29,11 +29,11 @@ class Owned:
         calls: names of layers in the order in which they are called.
     """
 
-    layers: Mapping[str, AdoptedLayer]
-    parameters: Sequence[AdoptedParameter]
+    layers: Mapping[str, UserLayer]
+    parameters: Sequence[ParameterDescription]
     calls: Sequence[str]
 
-    def owners(self) -> dict[str, list[AdoptedParameter]]:
+    def owners(self) -> dict[str, list[ParameterDescription]]:
         """Parameters by their layer, layers in the order of their first call."""
         first: dict[str, int] = {}
         for number, name in enumerate(self.calls):
@@ -94,7 +94,7 @@ def propose(source: Owned, target: Owned, names: tuple[str, str]) -> Proposal:
     return proposal
 
 
-def _told(model: str, owned: Owned, one: AdoptedParameter, like: Sequence[str]) -> str:
+def _told(model: str, owned: Owned, one: ParameterDescription, like: Sequence[str]) -> str:
     layer = owned.layers.get(one.layer)
     kind = f" of {layer.type}" if layer else ""
     how = "" if one.role else ", lying in a way that is not known,"
@@ -103,7 +103,7 @@ def _told(model: str, owned: Owned, one: AdoptedParameter, like: Sequence[str]) 
     return f"{model}: {one.name}{kind}, {list(one.shape)}{how} {could}"
 
 
-Owners = Mapping[str, Sequence[AdoptedParameter]]
+Owners = Mapping[str, Sequence[ParameterDescription]]
 
 
 def _layers(
@@ -136,7 +136,7 @@ def _layers(
             yield name, near[0], "by shape"
 
 
-def _signature(owned: Owned, layer: str, held: Sequence[AdoptedParameter]) -> tuple[Any, ...]:
+def _signature(owned: Owned, layer: str, held: Sequence[ParameterDescription]) -> tuple[Any, ...]:
     """Kind, and the shape of each parameter; empty where they are not known."""
     if layer not in owned.layers or not all(one.role for one in held):
         return ()
@@ -175,8 +175,8 @@ def leaf(layer: str) -> str:
     return layer.rsplit(".", 1)[-1].lower()
 
 
-Parameters = Sequence[AdoptedParameter]
-Pairs = list[tuple[AdoptedParameter, AdoptedParameter]]
+Parameters = Sequence[ParameterDescription]
+Pairs = list[tuple[ParameterDescription, ParameterDescription]]
 
 
 def _by_whole_name(left: Parameters, right: Parameters) -> Pairs:
@@ -203,7 +203,7 @@ def _by_shape(left: Parameters, right: Parameters) -> Pairs:
     return found
 
 
-def _fits(one: AdoptedParameter, other: AdoptedParameter) -> bool:
+def _fits(one: ParameterDescription, other: ParameterDescription) -> bool:
     """Whether one can be carried to the other in one way only, one of them lying in an unknown
     way: their axes are of different sizes, so that no other order would do."""
     distinct = len(set(one.shape)) == len(one.shape)

@@ -38,7 +38,7 @@ from dlb.proof.port.weight_map import (
     read_map,
     write_map,
 )
-from dlb.supervision.adopted import AdoptedRemote
+from dlb.supervision.user_model import RemoteUserModel
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
 
@@ -261,14 +261,14 @@ class _Proof:
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
 
-    def taken_in(self, name: str, inputs: Array | None) -> AdoptedRemote:
+    def taken_in(self, name: str, inputs: Array | None) -> RemoteUserModel:
         """A model, made by its factory.
 
         Raises:
             RequestError: whatever keeps it from being taken in is for the user to mend.
         """
         try:
-            return AdoptedRemote(self.groups[name], self.factories[name], self.folder, inputs)
+            return RemoteUserModel(self.groups[name], self.factories[name], self.folder, inputs)
         except DlbError as error:
             log = self.scratch / name / "worker-0.log"
             more = "" if str(log) in str(error) or not _size(log) else f"; output: {log}"
@@ -320,7 +320,7 @@ class _Proof:
                 ) from None
             self.models[name] = model
 
-    def _check_shape(self, remote: AdoptedRemote, inputs: Array, read: Array) -> None:
+    def _check_shape(self, remote: RemoteUserModel, inputs: Array, read: Array) -> None:
         wanted = remote.input_shape
         if wanted is None:
             return

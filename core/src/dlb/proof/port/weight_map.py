@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import AdoptedParameter
+from dlb_worker.contract import ParameterDescription
 from dlb.errors import RequestError
 from dlb.proof.port.inputs import check_layout
 
@@ -70,8 +70,8 @@ class Pair:
         why: how the pair was found.
     """
 
-    source: AdoptedParameter
-    target: AdoptedParameter
+    source: ParameterDescription
+    target: ParameterDescription
     why: str
     reshape: tuple[int, ...] | None = None
     transpose: tuple[int, ...] | None = None
@@ -133,8 +133,8 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
 
 def pairs_of(
     said: ModelMap,
-    source: Mapping[str, AdoptedParameter],
-    target: Mapping[str, AdoptedParameter],
+    source: Mapping[str, ParameterDescription],
+    target: Mapping[str, ParameterDescription],
     left: Sequence[str],
     names: tuple[str, str],
 ) -> list[Pair]:
@@ -181,7 +181,7 @@ def pairs_of(
     return found
 
 
-def _near(name: str, known: Mapping[str, AdoptedParameter]) -> str:
+def _near(name: str, known: Mapping[str, ParameterDescription]) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)

@@ -1,4 +1,4 @@
-"""A model that somebody wrote, in a worker, used as if it were here."""
+"""A user's model in a worker, used as if it were here."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from dlb_worker.contract import (
+    ForwardPass,
+    Gradients,
+    LayerCall,
+    ParameterDescription,
+    UserLayer,
+)
 
-from dlb.contract import AdoptedLayer, AdoptedParameter, Gradients, LayerCall, Trace
 from dlb.errors import PluginError
 from dlb.supervision.group import Group
 from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
 
-__all__ = ["AdoptedRemote"]
+__all__ = ["RemoteUserModel"]
 
 Array = npt.NDArray[Any]
 
 
 class _Described(msgspec.Struct):
-    """The answer to ``adopt``."""
+    """The answer to ``load``."""
 
     model: int
-    layers: list[AdoptedLayer]
-    parameters: list[AdoptedParameter]
+    layers: list[UserLayer]
+    parameters: list[ParameterDescription]
     input_shape: tuple[int, ...] | None = None
 
 
-class AdoptedRemote:
-    """A model taken in by the one worker of a group.
+class RemoteUserModel:
+    """A user's model, loaded by the one worker of a group.
 
     Attributes:
         name: its adapter.
@@ -40,7 +46,7 @@ class AdoptedRemote:
     """
 
     def __init__(self, group: Group, factory: str, folder: Path, inputs: Array | None) -> None:
-        """Take it in.
+        """Load it.
 
         Args:
             factory: ``package.module:function``.
@@ -51,7 +57,7 @@ class AdoptedRemote:
         self.name = group.launch.adapter
         given = "" if inputs is None else str(self._written({"inputs": inputs}))
         arguments = {"factory": factory, "folder": str(folder), "inputs": given, "dtype": "float64"}
-        (answer,) = group.call("adopt", arguments)
+        (answer,) = group.call("load", arguments)
         try:
             described = msgspec.convert(answer, _Described)
         except msgspec.ValidationError as error:
@@ -77,35 +83,35 @@ class AdoptedRemote:
 
     def load_weights(self, weights: dict[str, Array]) -> None:
         """Set parameters and states by name."""
-        self._call("load", weights=str(self._written(weights)))
+        self._call("set_weights", weights=str(self._written(weights)))
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
-    ) -> Trace:
-        """One pass; see :meth:`dlb.contract.AdoptedModel.forward`."""
+    ) -> ForwardPass:
+        """One pass; see :meth:`dlb_worker.native.UserModel.forward`."""
         given, to = self._written({"inputs": inputs}), scratch_file(self.group)
         told = self._call(
-            "trace", inputs=str(given), to=str(to), training=training, layers=list(layers)
+            "forward", inputs=str(given), to=str(to), training=training, layers=list(layers)
         )
         arrays = read_arrays(self.group, to)
 
         def value(number: int | None) -> Array | None:
             return None if number is None else arrays[f"values/{number}"]
 
-        return Trace(
-            outputs=tuple(arrays[f"outputs/{number}"] for number in range(told["outputs"])),
+        return ForwardPass(
+            outputs=tuple(arrays[f"values/{number}"] for number in told["outputs"]),
             calls=tuple(
                 LayerCall(call["layer"], value(call["inputs"]), value(call["output"]))
                 for call in told["calls"]
             ),
         )
 
-    def gradients(self, inputs: Array, cotangents: Sequence[Array], *, training: bool) -> Gradients:
-        """One pass back; see :meth:`dlb.contract.AdoptedModel.gradients`."""
+    def vjp(self, inputs: Array, cotangents: Sequence[Array], *, training: bool) -> Gradients:
+        """One pass back; see :meth:`dlb_worker.native.UserModel.vjp`."""
         arrays = {f"cotangents/{number}": array for number, array in enumerate(cotangents)}
         given = self._written({"inputs": inputs, **arrays})
         to = scratch_file(self.group)
-        self._call("pull_back", inputs=str(given), to=str(to), training=training)
+        self._call("gradients", inputs=str(given), to=str(to), training=training)
         found = read_arrays(self.group, to)
 
         def of(start: str) -> dict[str, Array]:

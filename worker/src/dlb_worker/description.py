@@ -1,22 +1,21 @@
 """What an environment has, as plain containers: adapters, strategies, plugins."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from importlib import metadata
-from typing import Any
+from typing import Any, Dict
 
-from dlb.contract import AdapterDescription
-from dlb.plugins import Plugins
+import importlib_metadata
+
+from dlb_worker.contract import AdapterDescription
+from dlb_worker.plugins import Plugins
 
 __all__ = ["describe", "framework_version"]
 
 
-def describe(plugins: Plugins) -> dict[str, Any]:
+def describe(plugins: Plugins) -> Dict[str, Any]:
     """Adapters with their framework's version, strategies, plugins loaded and left out."""
     return {
         "adapters": [
-            {**asdict(adapter), "framework_version": framework_version(adapter)}
+            dict(asdict(adapter), framework_version=framework_version(adapter))
             for adapter in plugins.adapters.values()
         ],
         "strategies": [asdict(strategy) for strategy in plugins.strategies()],
@@ -29,7 +28,7 @@ def framework_version(adapter: AdapterDescription) -> str:
     """Version of the framework as installed, from metadata; empty where it is not."""
     for distribution in adapter.framework:
         try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
+            return importlib_metadata.version(distribution)
+        except importlib_metadata.PackageNotFoundError:
             continue
     return ""

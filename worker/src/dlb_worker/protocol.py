@@ -1,9 +1,9 @@
-"""The words that the core and a worker exchange. docs/protocol.md tells it for other languages.
+"""The words that the core and a worker exchange. docs/reference/protocol.md has it for other languages.
 
 A worker is started with ``DLB_SUPERVISOR`` (``host:port``) and ``DLB_TOKEN`` in its environment.
 It connects there and both sides write one JSON object a line, UTF-8::
 
-    worker      {"hello": 1, "token": "...", "role": "worker", "rank": 0, "pid": 123}
+    worker      {"hello": 2, "token": "...", "role": "worker", "rank": 0, "pid": 123}
     core        {"id": 1, "call": "start", "arguments": {...}}
     worker      {"event": "alive"}                               once a second, whatever else it does
     worker      {"event": "progress", "step": 17, "loss": 0.31}  at most some times a second
@@ -14,37 +14,37 @@ One call is answered before the next is sent. Arrays travel as .npz files withou
 that the core names. When the connection closes, the worker ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Dict, Iterator, Tuple
 
 __all__ = ["PROTOCOL", "connect", "messages", "pack", "supervisor_address"]
 
-PROTOCOL = 1
+PROTOCOL = 2
 #: A line longer than this is no message of ours.
 LONGEST = 64 * 1024 * 1024
 
 
-def pack(message: dict[str, Any]) -> bytes:
+def pack(message: Dict[str, Any]) -> bytes:
     """One message as the line that carries it. NaN and infinity are written as JSON's extension."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def messages(stream: Any) -> Iterator[dict[str, Any]]:
+def messages(stream: Any) -> Iterator[Dict[str, Any]]:
     """Every message that arrives on a binary stream, until it closes.
 
     Raises:
         ValueError: what arrived is not a message.
     """
-    while line := stream.readline(LONGEST):
+    while True:
+        line = stream.readline(LONGEST)
+        if not line:
+            return
         if not line.endswith(b"\n"):
             return
         try:
-            message = json.loads(line)
+            message = json.loads(line.decode("utf-8"))
         except RecursionError:
             raise ValueError("a message nested too deep") from None
         if not isinstance(message, dict):
@@ -52,7 +52,7 @@ def messages(stream: Any) -> Iterator[dict[str, Any]]:
         yield message
 
 
-def supervisor_address() -> tuple[str, int]:
+def supervisor_address() -> Tuple[str, int]:
     """Where this worker's supervisor listens."""
     host, _, port = os.environ["DLB_SUPERVISOR"].rpartition(":")
     return host, int(port)
@@ -62,7 +62,7 @@ def connect() -> socket.socket:
     """Connect this worker to its supervisor.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no supervisor listens there.
     """
     connection = socket.create_connection(supervisor_address(), timeout=30)
     connection.settimeout(None)

@@ -1,4 +1,4 @@
-"""A module that somebody wrote, taken in as it is: its parameters, its layers' values, gradients."""
+"""A module that a user wrote: its parameters, its layers' values, its gradients."""
 
 from __future__ import annotations
 
@@ -7,105 +7,110 @@ from typing import Any
 
 import numpy as np
 import torch
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import UserModel, tensors, text_attributes
+from dlb_worker.parameters import (
+    NativeParameter,
+    ParameterMapping,
+    gru_mappings,
+    location,
+    renamed,
+    summed,
+    user_parameter,
+)
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
-from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
-from dlb.errors import UnsupportedError
-from dlb_torch.layers import TABLE, Place
+from dlb_torch.registry import LAYERS
 
-_AS_IT_IS = {"scale": plain(Place("weight")), "bias": plain(Place("bias"))}
+Mappings = Mapping[str, ParameterMapping]
 
 
-def _of(layer: type) -> Callable[[nn.Module], Mapping[str, Way]]:
-    """Where the parameters of a layer type are, as its table has it."""
-    ways = {role: plain(place) for role, place in TABLE[layer].places.items()}
-    return lambda module: ways
+def _registered(kind: str) -> Callable[[nn.Module], Mappings]:
+    """The parameters of a layer kind, as the registry has them."""
+    return lambda module: LAYERS[kind].parameters
 
 
-def _lstm_ways(module: nn.Module) -> Mapping[str, Way]:
+def _lstm(module: nn.Module) -> Mappings:
     """The two biases, which are added, as one."""
-    places = TABLE[W.LSTM].places
+    like = LAYERS["lstm"].parameters
+    return _every_layer(
+        module,
+        lambda end: {
+            "input_weight": renamed(f"weight_ih{end}", like["input_weight"]),
+            "recurrent_weight": renamed(f"weight_hh{end}", like["recurrent_weight"]),
+            "bias": summed(f"bias_ih{end}", f"bias_hh{end}", like["bias"]),
+        },
+    )
 
-    def ways(end: str) -> Mapping[str, Way]:
-        return {
-            "input_weight": plain(places["input_weight"], f"weight_ih{end}"),
-            "recurrent_weight": plain(places["recurrent_weight"], f"weight_hh{end}"),
-            "bias": summed(places["bias"], f"bias_ih{end}", f"bias_hh{end}"),
-        }
 
-    return _every_layer(module, ways)
-
-
-def _gru_ways(module: nn.Module) -> Mapping[str, Way]:
-    """torch's gates are reset, update, new; ONNX' update, reset, new. Both biases are needed."""
-
-    def ways(end: str) -> Mapping[str, Way]:
-        return gru_ways(
+def _gru(module: nn.Module) -> Mappings:
+    """torch's gates are reset, update, new; ONNX's update, reset, new. Both biases are needed."""
+    return _every_layer(
+        module,
+        lambda end: gru_mappings(
             (f"weight_ih{end}", f"weight_hh{end}"), (f"bias_ih{end}", f"bias_hh{end}"), (1, 0, 2)
-        )
+        ),
+    )
 
-    return _every_layer(module, ways)
 
-
-def _attention_ways(module: nn.Module) -> Mapping[str, Way]:
-    """Queries, keys and values lie one below the other; nothing is known if they are kept apart."""
+def _attention(module: nn.Module) -> Mappings:
+    """Queries, keys and values lie one below the other; separate ones are not known."""
     if module.in_proj_weight is None or module.bias_k is not None:
         return {}
     return {
-        "input_weight": plain(Place("in_proj_weight")),
-        "input_bias": plain(Place("in_proj_bias")),
-        "output_weight": plain(Place("out_proj.weight")),
-        "output_bias": plain(Place("out_proj.bias")),
+        "input_weight": location("in_proj_weight"),
+        "input_bias": location("in_proj_bias"),
+        "output_weight": location("out_proj.weight"),
+        "output_bias": location("out_proj.bias"),
     }
 
 
-def _every_layer(module: nn.Module, ways: Callable[[str], Mapping[str, Way]]) -> Mapping[str, Way]:
-    """Of every layer and direction of a recurrent module, by the end of its attributes' names."""
+def _every_layer(module: nn.Module, mappings: Callable[[str], Mappings]) -> Mappings:
+    """For every layer and direction of a recurrent module, by the end of its attributes' names."""
     if isinstance(module, nn.RNNCellBase):
-        return ways("")
-    found: dict[str, Way] = {}
+        return mappings("")
+    found: dict[str, ParameterMapping] = {}
     for layer in range(module.num_layers):
         for backward in range(1 + module.bidirectional):
             start = f"layer {layer} " * (layer > 0) + "backward " * backward
-            some = ways(f"_l{layer}" + "_reverse" * backward)
-            found.update({f"{start}{role}": way for role, way in some.items()})
+            own = mappings(f"_l{layer}" + "_reverse" * backward)
+            found.update({f"{start}{role}": mapping for role, mapping in own.items()})
     return found
 
 
-#: By the type of a module: the layer type that it is, and where its parameters are.
-KNOWN: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mapping[str, Way]]]] = {
-    nn.Linear: ("linear", _of(W.Linear)),
-    nn.Conv1d: ("conv", _of(W.Conv)),
-    nn.Conv2d: ("conv", _of(W.Conv)),
-    nn.Conv3d: ("conv", _of(W.Conv)),
-    nn.BatchNorm1d: ("batch_norm", _of(W.BatchNorm)),
-    nn.BatchNorm2d: ("batch_norm", _of(W.BatchNorm)),
-    nn.BatchNorm3d: ("batch_norm", _of(W.BatchNorm)),
-    nn.LayerNorm: ("layer_norm", lambda module: _AS_IT_IS),
-    nn.Embedding: ("embedding", _of(W.Embedding)),
-    nn.LSTM: ("lstm", _lstm_ways),
-    nn.LSTMCell: ("lstm", _lstm_ways),
-    nn.GRU: ("gru", _gru_ways),
-    nn.GRUCell: ("gru", _gru_ways),
-    nn.MultiheadAttention: ("attention", _attention_ways),
+#: By the type of a module: the layer kind that it is, and where its parameters are.
+KINDS: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mappings]]] = {
+    nn.Linear: ("linear", _registered("linear")),
+    nn.Conv1d: ("conv", _registered("conv")),
+    nn.Conv2d: ("conv", _registered("conv")),
+    nn.Conv3d: ("conv", _registered("conv")),
+    nn.BatchNorm1d: ("batch_norm", _registered("batch_norm")),
+    nn.BatchNorm2d: ("batch_norm", _registered("batch_norm")),
+    nn.BatchNorm3d: ("batch_norm", _registered("batch_norm")),
+    nn.LayerNorm: ("layer_norm", _registered("layer_norm")),
+    nn.Embedding: ("embedding", _registered("embedding")),
+    nn.LSTM: ("lstm", _lstm),
+    nn.LSTMCell: ("lstm", _lstm),
+    nn.GRU: ("gru", _gru),
+    nn.GRUCell: ("gru", _gru),
+    nn.MultiheadAttention: ("attention", _attention),
 }
 
 
-def known(module: nn.Module) -> tuple[str, Mapping[str, Way]]:
-    """The layer type that a module is, and where its parameters are; "" and none if not known."""
-    for kind, (name, ways) in KNOWN.items():
+def kind_of(module: nn.Module) -> tuple[str, Mappings]:
+    """The layer kind that a module is, and where its parameters are; "" and none if not known."""
+    for kind, (name, mappings) in KINDS.items():
         if isinstance(module, kind):
-            return name, ways(module)
+            return name, mappings(module)
     return "", {}
 
 
-class AdoptedModule(NativeModel):
+class UserModule(UserModel):
     """A ``torch.nn.Module``, in float64."""
 
-    def __init__(self, request: AdoptRequest) -> None:
+    def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
         self.type = getattr(torch, request.dtype)
         self.device = torch.device(request.device)
@@ -114,12 +119,12 @@ class AdoptedModule(NativeModel):
         model = request.make()
         if not isinstance(model, nn.Module):
             raise UnsupportedError(
-                f"its factory gave a {type(model).__name__}; it must give a torch.nn.Module"
+                f"the factory returned a {type(model).__name__}; it must return a torch.nn.Module"
             )
         self.model = model.to(self.device, self.type)
         self._shape(request.inputs)
         self.names = {module: name for name, module in model.named_modules()}
-        self.held = list(self._held())
+        self.parameters = list(self._parameters())
 
     def _shape(self, inputs: np.ndarray | None) -> None:
         """Let lazy layers see an input."""
@@ -140,7 +145,7 @@ class AdoptedModule(NativeModel):
             self.model(self._native(inputs))
         self.model.to(self.device, self.type)
 
-    def _held(self) -> Iterator[Held]:
+    def _parameters(self) -> Iterator[NativeParameter]:
         seen: set[int] = set()
         for name, module in self.model.named_modules():
             # The last map of an attention is a module in it, which is not called.
@@ -154,16 +159,13 @@ class AdoptedModule(NativeModel):
                 if tensor.is_floating_point() and id(tensor) not in seen
             }
             seen |= {id(tensor) for tensor in own.values()}
-            ways = {
-                role: way
-                for role, way in known(module)[1].items()
-                if all(attribute in own for attribute in way.attributes)
-            }
-            for role, way in ways.items():
-                natives = {attribute: own.pop(attribute) for attribute in way.attributes}
-                yield held(name, role, _trained(natives), natives, way)
+            for role, mapping in kind_of(module)[1].items():
+                if all(attribute in own for attribute in mapping.attributes):
+                    natives = {each: own.pop(each) for each in mapping.attributes}
+                    trained = natives[mapping.attribute].requires_grad
+                    yield user_parameter(name, role, trained, natives, mapping)
             for attribute, tensor in own.items():
-                yield held(name, "", tensor.requires_grad, {attribute: tensor})
+                yield user_parameter(name, "", tensor.requires_grad, {attribute: tensor})
 
     def read(self, native: Tensor) -> np.ndarray:
         return native.detach().cpu().numpy().copy()
@@ -172,24 +174,21 @@ class AdoptedModule(NativeModel):
         with torch.no_grad():
             native.copy_(torch.from_numpy(array))
 
-    def layers(self) -> list[AdoptedLayer]:
+    def layers(self) -> list[UserLayer]:
         return [
-            AdoptedLayer(
+            UserLayer(
                 name,
                 type(module).__name__,
                 _attributes(module),
-                known(module)[0],
+                kind_of(module)[0],
                 _momentum(module),
             )
             for module, name in self.names.items()
         ]
 
-    def input_shape(self) -> None:
-        return None
-
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
-    ) -> Trace:
+    ) -> ForwardPass:
         states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
         watch = _Watch(self.names, set(layers))
         try:
@@ -199,33 +198,33 @@ class AdoptedModule(NativeModel):
         finally:
             watch.remove()
             self._restore(states)
-        return Trace(tuple(one.detach().cpu().numpy().copy() for one in outputs), watch.found())
+        return ForwardPass(tuple(self.read(each) for each in outputs), watch.found())
 
-    def gradients(
+    def vjp(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
         states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
-        given = self._native(inputs)
-        given.requires_grad_(given.is_floating_point())
+        native = self._native(inputs)
+        native.requires_grad_(native.is_floating_point())
         self.model.train(training)
-        outputs = tensors(self.model(given), torch.is_tensor)
+        outputs = tensors(self.model(native), torch.is_tensor)
         total = sum(
             torch.sum(output * torch.from_numpy(cotangent).to(self.device))
             for output, cotangent in zip(outputs, cotangents)
         )
-        natives = [native for one in self.held if one.trained for native in one.natives]
-        sources = [*natives, *([given] if given.requires_grad else [])]
+        sources = [tensor for each in self.parameters if each.trained for tensor in each.natives]
+        sources += [native] if native.requires_grad else []
         found = torch.autograd.grad(total, sources, allow_unused=True)
         moved = self.states()
         self._restore(states)
-        by = {
-            id(source): np.zeros(source.shape) if one is None else one.cpu().numpy()
-            for source, one in zip(sources, found)
+        arrays = {
+            id(source): np.zeros(source.shape) if gradient is None else gradient.cpu().numpy()
+            for source, gradient in zip(sources, found)
         }
         return Gradients(
             loss=total.detach().cpu().numpy(),
-            parameters=self.gathered(lambda native: by[id(native)]),
-            inputs=by[id(given)] if given.requires_grad else None,
+            parameters=self.gather(lambda tensor: arrays[id(tensor)]),
+            inputs=arrays[id(native)] if native.requires_grad else None,
             states=moved,
         )
 
@@ -238,10 +237,6 @@ class AdoptedModule(NativeModel):
         with torch.no_grad():
             for tensor, kept in states:
                 tensor.copy_(kept)
-
-
-def _trained(natives: Mapping[str, Tensor]) -> bool:
-    return next(iter(natives.values())).requires_grad
 
 
 class _Watch(TorchFunctionMode):
@@ -325,12 +320,17 @@ def _first(output: Any) -> Any:
 
 def _momentum(module: nn.Module) -> float | None:
     """torch's is the part that is new; None averages over all batches."""
-    if known(module)[0] != "batch_norm" or module.momentum is None:
+    if kind_of(module)[0] != "batch_norm" or module.momentum is None:
         return None
     return 1 - module.momentum
 
 
 def _attributes(module: nn.Module) -> dict[str, str]:
     """What a module was made with, as it keeps it."""
-    own = vars(module).items()
-    return words((name, value) for name, value in own if name[0] != "_" and name != "training")
+    return text_attributes(
+        {
+            name: value
+            for name, value in vars(module).items()
+            if name[0] != "_" and name != "training"
+        }
+    )

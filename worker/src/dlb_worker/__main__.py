@@ -1,6 +1,4 @@
-"""``python -m dlb.worker``: connect to the supervisor and answer its calls until it hangs up."""
-
-from __future__ import annotations
+"""``python -m dlb_worker``: connect to the supervisor and answer its calls until it hangs up."""
 
 import contextlib
 import os
@@ -9,10 +7,10 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from typing import Any, Dict, Iterator, List
 
-from dlb import protocol
-from dlb.errors import DlbError, UnsupportedError
+from dlb_worker import protocol
+from dlb_worker.errors import DlbError, UnsupportedError
 
 ALIVE_SECONDS = 1.0
 
@@ -36,7 +34,7 @@ class Connection:
         with self._lock:
             self._socket.sendall(protocol.pack(message))
 
-    def receive(self) -> Any:
+    def receive(self) -> Iterator[Dict[str, Any]]:
         """Messages until the supervisor hangs up."""
         return protocol.messages(self._stream)
 
@@ -47,7 +45,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     role, rank = os.environ.get("DLB_ROLE", "worker"), find_rank()
     connection = Connection(role, rank)
-    calls: list[dict[str, Any]] = []
+    calls = []  # type: List[Dict[str, Any]]
     arrived = threading.Condition()
 
     def listen() -> None:
@@ -72,7 +70,7 @@ def main() -> None:
     threading.Thread(target=stay_alive, daemon=True).start()
 
     # Imported late: the supervisor should hear from us before anything slow happens.
-    from dlb.worker.calls import Calls
+    from dlb_worker.calls import Calls
 
     answers = Calls(rank, lambda **event: connection.send(event="progress", **event))
     while True:
@@ -89,7 +87,7 @@ def main() -> None:
         connection.send(id=message["id"], **answer(answers, message))
 
 
-def answer(answers: Any, message: dict[str, Any]) -> dict[str, Any]:
+def answer(answers: Any, message: Dict[str, Any]) -> Dict[str, Any]:
     """Carry out one call: ``result``, or ``error`` with its kind."""
     try:
         return {"result": answers.answer(message["call"], message.get("arguments", {}))}
@@ -102,14 +100,14 @@ def answer(answers: Any, message: dict[str, Any]) -> dict[str, Any]:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         shown = text if len(text) < 500 else text[:500] + " ..."
         trace = traceback.format_exc()
-        # Where the disk is full, that is what is told; the output is on the same one.
+        # Where the disk is full, the error says so; the output is on the same disk.
         with contextlib.suppress(OSError):
             print(trace, file=sys.stderr, flush=True)
         return {"error": {"kind": "raised", "message": shown, "traceback": trace}}
 
 
 def find_rank() -> int:
-    """Our rank: told by the supervisor, or by the launcher in a variable that it named."""
+    """Our rank: from the supervisor, or from the launcher in a variable that it named."""
     for name in os.environ.get("DLB_RANK_VARIABLES", "DLB_RANK").split(","):
         if name in os.environ:
             return int(os.environ[name])

@@ -4,26 +4,24 @@ An exporter that is handed hundreds of megabytes of weights copies them in each 
 that takes them for inputs of the graph copies nothing: they are put in afterwards, one at a time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Callable, Dict, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import checker, helper
 from onnx.reference import ReferenceEvaluator
 
-from dlb.errors import UnsupportedError
-from dlb.graph.layout import LAYOUT
+from dlb_worker.errors import UnsupportedError
 
-__all__ = ["write_model"]
+__all__ = ["LAYOUT", "write_model"]
 
-Array = npt.NDArray[Any]
+Array = np.ndarray
+
+#: Operators that neither compute nor leave out a number.
+LAYOUT = {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
 #: What one message of protobuf, and so one .onnx file, may hold.
 _LARGEST = (1 << 31) - 1
@@ -57,10 +55,11 @@ def write_model(
     inside = _fold(shell.graph, weights)
     _keep(shell.graph.input, lambda value: value.name not in weights)
     try:
-        with open(path, "wb") as file:
+        with path.open("wb") as file:
             _write(file, shell, inside)
     except BaseException:
-        path.unlink(missing_ok=True)
+        if path.exists():
+            path.unlink()
         raise
 
 
@@ -82,7 +81,7 @@ def _write(
 
 def _fold(
     graph: onnx.GraphProto, weights: Mapping[str, Callable[[], Array]]
-) -> dict[str, Callable[[], Array]]:
+) -> Dict[str, Callable[[], Array]]:
     """Take the nodes that only arrange a weight out of the graph; the weights that are then read.
 
     A weight that others read as well is still arranged in the graph. Initialisers that no node
@@ -92,10 +91,10 @@ def _fold(
     made = dict(weights)
     readers = _readers(graph)
     outputs = {value.name for value in graph.output}
-    names: dict[str, str] = {}
+    names = {}  # type: Dict[str, str]
     kept = []
     for node in graph.node:
-        value, *others = node.input or [""]
+        value, *others = list(node.input) or [""]
         weight = names.get(value, value)
         if (
             node.op_type in LAYOUT
@@ -122,7 +121,7 @@ def _arranged(node: onnx.NodeProto, made: Callable[[], Array], given: Mapping[st
     return np.asarray(found)
 
 
-def _readers(graph: onnx.GraphProto) -> Counter[str]:
+def _readers(graph: onnx.GraphProto) -> "Counter[str]":
     """How many read a value: nodes, those of graphs within nodes, and whoever gets an output."""
     names = Counter(value.name for value in graph.output)
     for node in graph.node:

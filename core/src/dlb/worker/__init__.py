@@ -1,1 +1,0 @@
-"""The worker's side: a process of an adapter's environment that answers calls."""

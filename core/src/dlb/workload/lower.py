@@ -1,0 +1,93 @@
+"""Resolving a workload for a worker: every attribute written out, every shape known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from dlb_worker import model as resolved
+
+from dlb.workload import layers as L
+from dlb.workload.layers import type_name
+from dlb.workload.model import Model, Node, Workload
+from dlb.workload.shapes import (
+    Shape,
+    infer_shapes,
+    layer_shape,
+    parameter_shapes,
+    places_along,
+    state_names,
+)
+
+__all__ = ["lower", "lower_layer"]
+
+#: Fields of layers that say how weights start, which a worker is given.
+_INITIALISERS = {"init", "bias_init"}
+
+
+def lower(workload: Workload) -> resolved.Workload:
+    """The resolved workload, as :mod:`dlb_worker.model` defines it.
+
+    The schedule is left out: a worker receives the learning rate of each step.
+    """
+    return resolved.Workload(
+        name=workload.name,
+        model=_model(workload.model),
+        loss=resolved.Loss(type_name(workload.loss), msgspec.structs.asdict(workload.loss)),
+        optimizer=resolved.Optimizer(
+            type_name(workload.optimizer), msgspec.structs.asdict(workload.optimizer)
+        ),
+    )
+
+
+def lower_layer(layer: L.Layer, shape: Shape) -> resolved.Node:
+    """One layer by itself, resolved for an input of a shape; without its parameters."""
+    return resolved.Node(
+        name="layer",
+        kind=type_name(layer),
+        attributes=_attributes(layer, shape),
+        inputs=("input",),
+        input_shapes=(shape,),
+        shape=layer_shape(layer, shape),
+    )
+
+
+def _model(model: Model) -> resolved.Model:
+    shapes, states = infer_shapes(model), set(state_names(model))
+    parameters: dict[str, dict[str, resolved.Parameter]] = {}
+    for name, shape in parameter_shapes(model).items():
+        layer, role = name.split(".")
+        own = parameters.setdefault(layer, {})
+        own[role] = resolved.Parameter(name=name, shape=shape, trained=name not in states)
+    return resolved.Model(
+        input=resolved.Input(**msgspec.structs.asdict(model.input)),
+        nodes=tuple(_node(node, shapes, parameters.get(node.name, {})) for node in model.wired()),
+    )
+
+
+def _node(
+    node: Node, shapes: dict[str, Shape], parameters: dict[str, resolved.Parameter]
+) -> resolved.Node:
+    input_shapes = tuple(shapes[name] for name in node.inputs)
+    return resolved.Node(
+        name=node.name,
+        kind=type_name(node.layer),
+        attributes=_attributes(node.layer, input_shapes[0]),
+        inputs=node.inputs,
+        input_shapes=input_shapes,
+        shape=shapes[node.name],
+        parameters=parameters,
+    )
+
+
+def _attributes(layer: L.Layer, shape: Shape) -> dict[str, Any]:
+    """A layer's attributes. Places that count from the end are counted from the start."""
+    if isinstance(layer, L.Slice):
+        ranges = ((each.start, each.stop, each.step) for each in places_along(layer, shape))
+        return {"ranges": tuple(ranges)}
+    found = msgspec.structs.asdict(layer)
+    if isinstance(layer, L.Gather):
+        found["indices"] = tuple(index % shape[layer.axis - 1] for index in layer.indices)
+    if isinstance(layer, L.Select):
+        found["index"] = layer.index % shape[layer.axis - 1]
+    return {name: value for name, value in found.items() if name not in _INITIALISERS}

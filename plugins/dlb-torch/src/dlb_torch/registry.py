@@ -1,0 +1,103 @@
+"""The registry: for each layer kind the sentence, the torch module, and where its parameters are."""
+
+from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.model import ATTENTION_MAPS
+from dlb_worker.parameters import location, reordered
+
+nn = LazyModule("torch.nn")
+modules = LazyModule("dlb_torch.modules")
+
+_WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
+_SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
+
+
+def _gates(attribute: str):
+    """ONNX keeps gates as input, output, forget, cell; torch as input, forget, cell, output."""
+    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
+
+
+#: By layer kind; each builds a ``torch.nn.Module`` from a node.
+LAYERS = {
+    "conv": Layer("native", lambda node: modules.conv(node), _WEIGHT_AND_BIAS),
+    "linear": Layer(
+        "native; tied, with the embedding's parameter",
+        lambda node: nn.Linear(node.input_shape[-1], node.out_features, node.bias),
+        _WEIGHT_AND_BIAS,
+    ),
+    "batch_norm": Layer(
+        "native; the running variance is changed to ONNX's biased one after each step",
+        lambda node: modules.batch_norm(node),
+        {
+            **_SCALE_AND_BIAS,
+            "mean": location("running_mean"),
+            "variance": location("running_var"),
+        },
+    ),
+    "layer_norm": Layer(
+        "native",
+        lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
+    "lrn": Layer(
+        "native",
+        lambda node: nn.LocalResponseNorm(node.size, node.alpha, node.beta, node.attributes["bias"]),
+    ),
+    "max_pool": Layer(
+        "native; uneven pads and windows left out by a pad layer before it",
+        lambda node: modules.max_pool(node),
+    ),
+    "average_pool": Layer(
+        "native; uneven pads and windows left out by a pad layer before it, and a factor",
+        lambda node: modules.average_pool(node),
+    ),
+    "global_average_pool": Layer("native", lambda node: nn.AdaptiveAvgPool2d(1)),
+    "relu": Layer("native", lambda node: nn.ReLU()),
+    "relu6": Layer("native", lambda node: nn.ReLU6()),
+    "tanh": Layer("native", lambda node: nn.Tanh()),
+    "sigmoid": Layer("native", lambda node: nn.Sigmoid()),
+    "hard_sigmoid": Layer(
+        "native in float32; composed in float64, because the slope of its gradient is float32",
+        lambda node: modules.HardSigmoid(),
+    ),
+    "gelu": Layer("native", lambda node: nn.GELU(node.approximate)),
+    "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
+    "add": Layer("native", lambda node: modules.Sum()),
+    "mul": Layer("native", lambda node: modules.Product()),
+    "concat": Layer("native", lambda node: modules.Concat(node.axis)),
+    "flatten": Layer("native", lambda node: nn.Flatten()),
+    "reshape": Layer("native", lambda node: modules.Reshape(node.attributes["shape"])),
+    "transpose": Layer("native", lambda node: modules.Transpose(node.axes)),
+    "reduce_mean": Layer("native", lambda node: modules.ReduceMean(node.axis)),
+    "select": Layer("native", lambda node: modules.Select(node.axis, node.index)),
+    "pad": Layer("native", lambda node: modules.pad(node)),
+    "slice": Layer("native", lambda node: modules.Slice(node.ranges)),
+    "gather": Layer("native", lambda node: modules.Gather(node.axis, node.indices)),
+    "embedding": Layer(
+        "native",
+        lambda node: nn.Embedding(node.entries, node.features),
+        {"weight": location("weight")},
+    ),
+    "position_embedding": Layer(
+        "native: a parameter that is added",
+        lambda node: modules.PositionEmbedding(node.input_shape),
+        {"weight": location("weight")},
+    ),
+    "lstm": Layer(
+        "native; the second of its two biases stays zero",
+        lambda node: modules.lstm(node),
+        {
+            "input_weight": _gates("weight_ih_l0"),
+            "recurrent_weight": _gates("weight_hh_l0"),
+            "bias": _gates("bias_ih_l0"),
+        },
+    ),
+    "attention": Layer(
+        "native: Linear, and scaled_dot_product_attention between",
+        lambda node: modules.SelfAttention(node),
+        {
+            f"{name}_{kind}": location(f"{name}.{kind}")
+            for name in ATTENTION_MAPS
+            for kind in ("weight", "bias")
+        },
+    ),
+}

@@ -1,0 +1,220 @@
+"""The base classes of adapters and strategies. Their methods answer the hooks."""
+
+import abc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple
+
+from dlb_worker import hookimpl
+from dlb_worker.contract import (
+    AdapterDescription,
+    Batches,
+    BuildRequest,
+    Clock,
+    DataRequest,
+    FrameworkFacts,
+    LaunchPlan,
+    PlanRequest,
+    StartRequest,
+    StrategyDescription,
+    UserModelRequest,
+)
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.layers import Layer, sentences
+
+if TYPE_CHECKING:
+    from dlb_worker.native import BuiltModel, StrategySession, UserModel
+
+__all__ = ["Adapter", "Strategy"]
+
+
+class Strategy(abc.ABC):
+    """A distributed strategy. An adapter lists its own; another package names one by an entry point.
+
+    Attributes:
+        name, title, frameworks, synchronous, parallelism, parameters, backends, devices: see
+            :class:`dlb_worker.contract.StrategyDescription`.
+    """
+
+    name: str
+    title: str
+    frameworks: Tuple[str, ...]
+    synchronous: bool
+    parallelism = "data"
+    parameters = "replicated"
+    backends = ()  # type: Tuple[str, ...]
+    devices = ("cpu",)  # type: Tuple[str, ...]
+
+    @abc.abstractmethod
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """Lay out the processes; imports no framework."""
+
+    @abc.abstractmethod
+    def join(self, rank: int, workers: int) -> "StrategySession":
+        """Join, in a worker whose framework is up and before anything is built."""
+
+    def serve(self, role: str, rank: int) -> None:
+        """Be a scheduler or a server, until it is over or the process is ended."""
+        raise UnsupportedError(f"strategy '{self.name}' has no role '{role}'")
+
+    @hookimpl
+    def dlb_strategies(self) -> Sequence[StrategyDescription]:
+        return (
+            StrategyDescription(
+                name=self.name,
+                title=self.title,
+                frameworks=self.frameworks,
+                synchronous=self.synchronous,
+                parallelism=self.parallelism,
+                parameters=self.parameters,
+                backends=self.backends,
+                devices=self.devices,
+            ),
+        )
+
+    @hookimpl
+    def dlb_plan(self, framework: str, request: PlanRequest) -> Optional[LaunchPlan]:
+        return self.plan(request) if self._answers(framework, request.strategy) else None
+
+    @hookimpl
+    def dlb_join(
+        self, framework: str, strategy: str, rank: int, workers: int
+    ) -> "Optional[StrategySession]":
+        return self.join(rank, workers) if self._answers(framework, strategy) else None
+
+    @hookimpl
+    def dlb_serve(self, framework: str, strategy: str, role: str, rank: int) -> Optional[bool]:
+        if not self._answers(framework, strategy):
+            return None
+        self.serve(role, rank)
+        return True
+
+    def _answers(self, framework: str, strategy: str) -> bool:
+        return framework in self.frameworks and strategy == self.name
+
+
+class Adapter(abc.ABC):
+    """A framework's adapter. Import the framework inside the methods, never at module level.
+
+    Attributes:
+        name, title, distribution, framework, contract, optimizers, features, dtypes, devices,
+            exporter, deviations, variants: see :class:`dlb_worker.contract.AdapterDescription`.
+        layers: the registry, by layer kind.
+        strategies: the distributed strategies that the adapter itself brings.
+    """
+
+    name: str
+    title: str
+    distribution: str
+    framework: Tuple[str, ...]
+    contract: Tuple[int, int]
+    layers: Mapping[str, Layer]
+    optimizers: Mapping[str, str]
+    features = ()  # type: Tuple[str, ...]
+    dtypes = ("float32", "float64")  # type: Tuple[str, ...]
+    devices = ("cpu",)  # type: Tuple[str, ...]
+    exporter = ""
+    deviations = ()  # type: Tuple[str, ...]
+    variants = {}  # type: Mapping[str, Tuple[str, ...]]
+    strategies = ()  # type: Tuple[Strategy, ...]
+
+    def describe(self) -> AdapterDescription:
+        """What the adapter is and can do."""
+        return AdapterDescription(
+            name=self.name,
+            title=self.title,
+            distribution=self.distribution,
+            framework=self.framework,
+            contract=self.contract,
+            layers=sentences(self.layers),
+            optimizers=self.optimizers,
+            features=self.features,
+            dtypes=self.dtypes,
+            devices=self.devices,
+            exporter=self.exporter,
+            deviations=self.deviations,
+            variants=self.variants,
+        )
+
+    @abc.abstractmethod
+    def start(self, request: StartRequest) -> FrameworkFacts:
+        """See :func:`dlb_worker.hookspecs.dlb_start`."""
+
+    @abc.abstractmethod
+    def build_model(self, request: BuildRequest, **variant: str) -> "BuiltModel":
+        """See :func:`dlb_worker.hookspecs.dlb_build_model`.
+
+        Args:
+            variant: the value of every variant that the adapter offers.
+        """
+
+    @abc.abstractmethod
+    def load_data(self, request: DataRequest) -> Batches:
+        """See :func:`dlb_worker.hookspecs.dlb_load_data`."""
+
+    def clock(self, device: str) -> Clock:
+        """See :func:`dlb_worker.hookspecs.dlb_clock`; by default operators return when done."""
+        return Clock()
+
+    def export_onnx(self, model: Any, path: Path) -> str:
+        """See :func:`dlb_worker.hookspecs.dlb_export_onnx`."""
+        raise UnsupportedError(f"adapter '{self.name}' exports no ONNX")
+
+    def load_user_model(self, request: UserModelRequest) -> "UserModel":
+        """See :func:`dlb_worker.hookspecs.dlb_load_user_model`."""
+        raise UnsupportedError(f"adapter '{self.name}' loads no user models")
+
+    @hookimpl
+    def dlb_describe(self) -> AdapterDescription:
+        return self.describe()
+
+    @hookimpl
+    def dlb_start(self, framework: str, request: StartRequest) -> Optional[FrameworkFacts]:
+        return self.start(request) if framework == self.name else None
+
+    @hookimpl
+    def dlb_build_model(self, framework: str, request: BuildRequest) -> "Optional[BuiltModel]":
+        if framework != self.name:
+            return None
+        self._check(request)
+        return self.build_model(request, **self.describe().choices(request.variant))
+
+    def _check(self, request: BuildRequest) -> None:
+        """Refuse what is not described, which a worker may be asked for by other callers than dlb.
+
+        Raises:
+            UnsupportedError: a layer, the optimizer, the dtype or the device.
+        """
+        workload = request.workload
+        for node in workload.model.nodes:
+            if node.kind not in self.layers:
+                raise UnsupportedError(
+                    f"{self.title} cannot build layer '{node.name}': adapter '{self.name}' has no "
+                    f"{node.kind}"
+                )
+        for what, value, known in (
+            ("optimizer", workload.optimizer.kind, self.optimizers),
+            ("dtype", request.dtype, self.dtypes),
+            ("device", request.device, self.devices),
+        ):
+            if value not in known:
+                raise UnsupportedError(
+                    f"adapter '{self.name}' has no {what} {value}; it has {', '.join(known)}"
+                )
+
+    @hookimpl
+    def dlb_load_data(self, framework: str, request: DataRequest) -> Optional[Batches]:
+        return self.load_data(request) if framework == self.name else None
+
+    @hookimpl
+    def dlb_clock(self, framework: str, device: str) -> Optional[Clock]:
+        return self.clock(device) if framework == self.name else None
+
+    @hookimpl
+    def dlb_export_onnx(self, framework: str, model: "BuiltModel", path: Path) -> Optional[str]:
+        return self.export_onnx(model, path) if framework == self.name else None
+
+    @hookimpl
+    def dlb_load_user_model(
+        self, framework: str, request: UserModelRequest
+    ) -> "Optional[UserModel]":
+        return self.load_user_model(request) if framework == self.name else None

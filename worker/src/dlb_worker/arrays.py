@@ -1,0 +1,105 @@
+"""Arrays on disk: .npz files without pickle, written member by member and read in place."""
+
+import errno
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, Iterable, Tuple
+
+import numpy as np
+
+from dlb_worker.errors import PluginError, RequestError
+
+__all__ = ["WEIGHTS_READ", "map_arrays", "no_room", "read_arrays", "read_or_map", "write_arrays"]
+
+Array = np.ndarray
+
+#: Files above this many bytes (1 GiB) are read in place.
+_READ_WHOLE = 1 << 30
+#: The same for files of weights and gradients (64 MiB): there are many at a time, and each is read once.
+WEIGHTS_READ = 1 << 26
+#: Of a member's header in a zip archive: bytes before its name, and where the lengths of its name
+#: and its extra field are (APPNOTE.TXT of PKWARE, 4.3.7).
+_LOCAL_HEADER = struct.Struct("<26xHH")
+
+
+def read_arrays(path: str) -> Dict[str, Array]:
+    """Arrays of an .npz file; pickled ones are refused."""
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def read_or_map(path: Path, largest: int = _READ_WHOLE) -> Dict[str, Array]:
+    """Arrays of an .npz file; in place where it has more bytes than ``largest``."""
+    return map_arrays(path) if path.stat().st_size > largest else read_arrays(str(path))
+
+
+def map_arrays(path: Path) -> Dict[str, Array]:
+    """Arrays of an uncompressed .npz file, read from the disk where they are looked at.
+
+    What is written to them stays in memory. All share one mapping: each mapping keeps a file open, a
+    process may have 256 on macOS, and networks have more weights.
+
+    Raises:
+        ValueError: a member is compressed, cut short, holds objects, or is no array of format 1.0.
+    """
+    mapped = {}
+    whole = np.memmap(str(path), np.uint8, "c")
+    with zipfile.ZipFile(str(path)) as archive, path.open("rb") as file:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{path}: {member.filename} is compressed")
+            file.seek(member.header_offset)
+            name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            file.seek(name + extra, 1)
+            end = min(file.tell() + member.file_size, whole.size)
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError(f"{path}: {member.filename} has a header of another version")
+            shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file)
+            if dtype.hasobject:
+                raise ValueError(f"{path}: {member.filename} holds objects")
+            where = file.tell()
+            if where + _product(shape) * dtype.itemsize > end:
+                raise ValueError(f"{path}: {member.filename} is cut short")
+            # A plain array, which every framework knows.
+            array = np.ndarray(shape, dtype, whole, where, order="F" if in_columns else "C")  # type: ignore[call-overload]
+            mapped[_stem(member.filename)] = array
+    return mapped
+
+
+def write_arrays(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
+    """Write an .npz file as ``numpy.savez`` does, of arrays that come one by one.
+
+    Raises:
+        PluginError: an array holds objects.
+        RequestError: there is no room for them.
+    """
+    try:
+        with zipfile.ZipFile(str(path), "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays:
+                if np.asarray(array).dtype.hasobject:
+                    raise PluginError("an adapter returned an array of objects; only numbers cross")
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # raised by who makes the arrays
+            raise
+        raise no_room(path, error) from None
+
+
+def no_room(path: Path, error: OSError) -> RequestError:
+    """The error for a file of a run that cannot be written; it says what to do."""
+    return RequestError(
+        f"cannot write to {path.parent}: {error.strerror or error}; set TMPDIR to a folder with space"
+    )
+
+
+def _product(shape: Iterable[int]) -> int:
+    found = 1
+    for size in shape:
+        found *= size
+    return found
+
+
+def _stem(name: str) -> str:
+    return name[: -len(".npy")] if name.endswith(".npy") else name

@@ -1,0 +1,70 @@
+"""Input pipelines for frameworks that have none of their own."""
+
+import queue
+import threading
+from typing import Any, Callable, Iterator, Tuple
+
+from dlb_worker.contract import DataRequest
+
+__all__ = ["from_memory", "prefetched"]
+
+#: Batches that are made ahead of the step that takes them.
+AHEAD = 2
+
+
+def prefetched(
+    request: DataRequest, to_native: Callable[[Any], Any] = lambda array: array
+) -> Iterator[Tuple[Any, Any]]:
+    """Batches that a thread gathers and makes native while the step before is computed.
+
+    Args:
+        to_native: makes an array native; called for inputs and for labels, in that thread.
+    """
+    ready = queue.Queue(AHEAD)  # type: queue.Queue[Any]
+    ended = threading.Event()
+
+    def put(value: Any) -> bool:
+        while not ended.is_set():
+            try:
+                ready.put(value, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def gather() -> None:
+        try:
+            for step in range(len(request.order)):
+                inputs, labels = request.batch(step)
+                if not put((to_native(inputs), to_native(labels))):
+                    return
+            put(None)
+        except Exception as error:  # it belongs to the thread that takes the batch
+            put(error)
+
+    thread = threading.Thread(target=gather, daemon=True)
+    thread.start()
+    try:
+        while True:
+            batch = ready.get()
+            if batch is None:
+                return
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+    finally:
+        ended.set()
+        thread.join()
+
+
+def from_memory(
+    request: DataRequest, to_native: Callable[[Any], Any] = lambda array: array
+) -> Iterator[Tuple[Any, Any]]:
+    """Batches indexed out of the whole set, which lies on the device.
+
+    Args:
+        to_native: makes the whole set native; its result is indexed by rows of the order.
+    """
+    inputs, labels = to_native(request.inputs), to_native(request.labels)
+    for row in request.order:
+        yield inputs[row], labels[row]

@@ -1,0 +1,328 @@
+"""What a worker can be asked to do, a method each. Arguments and results are JSON; arrays are files.
+
+The order of a run is ``start``, ``build`` (a model each), then ``weights``, ``forward``, ``gradients``,
+``train``, ``export`` in any order. The reference of the protocol lists arguments and results.
+"""
+
+import gc
+import itertools
+import os
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+
+import numpy as np
+
+from dlb_worker.arrays import read_arrays, read_or_map, write_arrays
+from dlb_worker.contract import (
+    BuildRequest,
+    DataRequest,
+    ForwardPass,
+    Gradients,
+    LayerCall,
+    PlanRequest,
+    StartRequest,
+    UserModelRequest,
+)
+from dlb_worker.errors import PluginError, UnsupportedError
+from dlb_worker.model import read_workload
+from dlb_worker.native import BuiltModel, StrategySession, UserModel
+from dlb_worker.plugins import load_plugins
+from dlb_worker.user_code import factory as user_factory
+
+#: Bytes of weights above which a dropped model's memory is looked for at once; looking takes a tenth
+#: of a second where many modules are imported.
+LARGE = 1 << 24
+
+
+class Calls:
+    """A worker's state: its framework, its strategy, and the models that it holds."""
+
+    def __init__(self, rank: int, progress: Callable[..., None]) -> None:
+        self.rank = rank
+        self.progress = progress
+        self.plugins = load_plugins()
+        self.framework = ""
+        self.device = "cpu"
+        self.session = None  # type: Optional[StrategySession]
+        self.models = {}  # type: Dict[int, Union[BuiltModel, UserModel]]
+        self.requests = {}  # type: Dict[int, BuildRequest]
+        self.large = set()  # type: Set[int]
+        self.numbers = itertools.count(1)
+
+    def answer(self, call: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """Carry out a call by name."""
+        method = getattr(self, f"call_{call}", None)
+        if method is None:
+            raise PluginError(f"this worker does not know the call '{call}'; its dlb is older")
+        result = method(**arguments)  # type: Dict[str, Any]
+        return result
+
+    def ask(self, hook: str, **arguments: Any) -> Any:
+        """Call a hook that one plugin must answer."""
+        found = getattr(self.plugins.hook, hook)(framework=self.framework, **arguments)
+        if found is None:
+            raise PluginError(f"no plugin answers {hook} for '{self.framework}'")
+        return found
+
+    def call_describe(self) -> Dict[str, Any]:
+        """Adapters, strategies and plugins of this environment; imports no framework."""
+        from dlb_worker.description import describe
+
+        return describe(self.plugins)
+
+    def call_plan(self, framework: str, **request: Any) -> Dict[str, Any]:
+        """The processes of a strategy."""
+        self.framework = framework
+        self.plugins.adapter(framework)
+        request["ports"] = tuple(request["ports"])
+        asked = PlanRequest(**request)
+        plan = self.plugins.hook.dlb_plan(framework=framework, request=asked)
+        if plan is None:
+            names = [
+                each.name for each in self.plugins.strategies() if framework in each.frameworks
+            ]
+            raise UnsupportedError(
+                f"adapter '{framework}' has no strategy '{asked.strategy}'; "
+                f"it has {', '.join(names) or 'none'}"
+            )
+        return {
+            "processes": [asdict(process) for process in plan.processes],
+            "launcher": list(plan.launcher),
+            "rank_variables": list(plan.rank_variables),
+        }
+
+    def call_serve(self, framework: str, strategy: str, role: str) -> Dict[str, Any]:
+        """Be a scheduler or a server until training ends."""
+        self.framework = framework
+        self.ask("dlb_serve", strategy=strategy, role=role, rank=self.rank)
+        return {}
+
+    def call_start(
+        self, framework: str, threads: int, device: str, seed: int, strategy: str, workers: int
+    ) -> Dict[str, Any]:
+        """Bring the framework up and join the strategy."""
+        from dlb_worker.facts import worker_facts
+
+        self.framework, self.device = framework, device
+        description = self.plugins.adapter(framework)
+        facts = self.ask(
+            "dlb_start", request=StartRequest(threads=threads, device=device, seed=seed)
+        )
+        if strategy:
+            self.session = self.ask(
+                "dlb_join", strategy=strategy, rank=self.rank, workers=workers
+            )
+        return dict(
+            worker_facts(),
+            framework=description.title,
+            version=facts.version,
+            threads=facts.threads,
+            device=facts.device,
+            build=dict(facts.build),
+        )
+
+    def call_build(
+        self,
+        workload: Dict[str, Any],
+        weights: str,
+        dtype: str,
+        batch_size: int,
+        masks: str,
+        variant: Dict[str, str],
+        seed: int,
+    ) -> Dict[str, Any]:
+        """Build a model; the result numbers it for later calls and describes its layers."""
+        request = BuildRequest(
+            workload=read_workload(workload),
+            weights={},
+            dtype=dtype,
+            device=self.device,
+            batch_size=batch_size,
+            session=self.session,
+            masks=read_arrays(masks) if masks else {},
+            variant=variant,
+            seed=seed,
+        )
+        with np.load(weights, allow_pickle=False) as stored:
+            # Each is read when the adapter asks for it, and is not held here as well.
+            model = self.ask("dlb_build_model", request=replace(request, weights=stored))
+        number = next(self.numbers)
+        self.models[number], self.requests[number] = model, replace(request, masks={})
+        if Path(weights).stat().st_size > LARGE:
+            self.large.add(number)
+        return {"model": number, "layers": dict(model.describe_layers())}
+
+    def call_load(self, factory: str, folder: str, inputs: str, dtype: str) -> Dict[str, Any]:
+        """Load a model that a user wrote; the result numbers and describes it."""
+        request = UserModelRequest(
+            make=user_factory(factory, folder),
+            inputs=read_arrays(inputs)["inputs"] if inputs else None,
+            dtype=dtype,
+            device=self.device,
+        )
+        model = self.ask("dlb_load_user_model", request=request)
+        number = next(self.numbers)
+        self.models[number] = model
+        shape = model.input_shape()
+        return {
+            "model": number,
+            "layers": [asdict(layer) for layer in model.layers()],
+            "parameters": [asdict(parameter) for parameter in model.describe_parameters()],
+            "input_shape": None if shape is None else list(shape),
+        }
+
+    def call_drop(self, model: int) -> Dict[str, Any]:
+        """Forget a model, so that its memory can go."""
+        del self.models[model]
+        self.requests.pop(model, None)
+        if model in self.large:
+            self.large.remove(model)
+            # Models refer to themselves in circles, which Python may look for late.
+            gc.collect()
+        return {}
+
+    def call_weights(self, model: int, to: str) -> Dict[str, Any]:
+        """Write every parameter and state, and the optimizer's state as ``optimizer/NAME``."""
+        write_arrays(Path(to), _weights_and_state(self.models[model]))
+        return {}
+
+    def call_set_weights(self, model: int, weights: str) -> Dict[str, Any]:
+        """Set parameters and states by name."""
+        self.models[model].load_weights(read_arrays(weights))
+        return {}
+
+    def call_forward(
+        self, model: int, inputs: str, to: str, training: bool, layers: List[str]
+    ) -> Dict[str, Any]:
+        """One pass: the outputs, and the values of some layers."""
+        held = self.models[model]
+        found = held.forward(read_arrays(inputs)["inputs"], training=training, layers=layers)
+        if isinstance(held, BuiltModel):
+            found = _forward_pass(found, self.requests[model].workload.model.last)
+        result, arrays = _write_once(found)  # type: ignore[arg-type]
+        write_arrays(Path(to), arrays.items())
+        return result
+
+    def call_gradients(
+        self, model: int, inputs: str, to: str, training: bool
+    ) -> Dict[str, Any]:
+        """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model."""
+        arrays, held = read_arrays(inputs), self.models[model]
+        if isinstance(held, BuiltModel):
+            found = held.gradients(arrays["inputs"], arrays["labels"])
+        else:
+            count = sum(name.startswith("cotangents/") for name in arrays)
+            cotangents = [arrays[f"cotangents/{number}"] for number in range(count)]
+            found = held.vjp(arrays["inputs"], cotangents, training=training)
+        write_arrays(Path(to), _gradient_arrays(found).items())
+        return {}
+
+    def call_train(
+        self,
+        model: int,
+        data: str,
+        order: str,
+        input_mode: str,
+        first_step: int,
+        observe: bool,
+        to: str,
+    ) -> Dict[str, Any]:
+        """Train over the rows of ``order``; writes the time and the loss of each step."""
+        from dlb_worker.training import train
+
+        build, arrays, rows = self.requests[model], read_or_map(Path(data)), read_arrays(order)
+        request = DataRequest(
+            inputs=arrays["inputs"],
+            labels=arrays["labels"],
+            order=rows["order"],
+            input_mode=input_mode,
+            device=build.device,
+            dtype=build.dtype,
+            variant=build.variant,
+            crops=rows.get("crops"),
+        )
+        held = self._built(model)
+        return train(
+            self, held, build, request, rows["rates"], first_step, observe, Path(to)
+        )
+
+    def call_predict(self, model: int, data: str, batch_size: int, to: str) -> Dict[str, Any]:
+        """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
+        inputs = read_or_map(Path(data))["inputs"]
+        held, last = self._built(model), self.requests[model].workload.model.last
+        parts = []
+        for start in range(0, len(inputs), batch_size):
+            batch = inputs[start : start + batch_size]
+            short = batch_size - len(batch)
+            if short:
+                batch = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])
+            parts.append(held.forward(batch)[last][: batch_size - short])
+            self.progress(sample=min(start + batch_size, len(inputs)))
+        write_arrays(Path(to), [("logits", np.concatenate(parts))])
+        return {}
+
+    def call_export(self, model: int, to: str) -> Dict[str, Any]:
+        """Write the model as ONNX with the framework's exporter."""
+        exporter = self.ask("dlb_export_onnx", model=self.models[model], path=Path(to))
+        if model in self.large:
+            # Chainer's exporter leaves every layer's value in circles, and forward is next.
+            gc.collect()
+        return {"exporter": exporter, "bytes": Path(to).stat().st_size}
+
+    def call_leave(self) -> Dict[str, Any]:
+        """Leave the strategy in an orderly way."""
+        if self.session is not None:
+            self.session.leave()
+        return {"threads": threading.active_count(), "pid": os.getpid()}
+
+    def _built(self, model: int) -> BuiltModel:
+        held = self.models[model]
+        if not isinstance(held, BuiltModel):
+            raise PluginError("a user's model is not trained here; build one from a workload")
+        return held
+
+
+def _weights_and_state(model: Union[BuiltModel, UserModel]) -> Iterator[Tuple[str, Any]]:
+    """Every parameter and state, then the optimizer's: copies of both are not held at once."""
+    yield from model.weights().items()
+    if isinstance(model, BuiltModel):
+        for name, array in model.optimizer_state().items():
+            yield f"optimizer/{name}", array
+
+
+def _forward_pass(values: Mapping[str, Any], last: str) -> ForwardPass:
+    """A built model's values of layers as a pass; the last layer's is the output."""
+    calls = tuple(LayerCall(name, None, value) for name, value in values.items())
+    return ForwardPass(outputs=(values[last],), calls=calls)
+
+
+def _write_once(found: ForwardPass) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The result of a pass, and its arrays; an array that occurs twice is written once."""
+    numbers = {}  # type: Dict[int, int]
+    arrays = {}  # type: Dict[str, Any]
+
+    def number(array: Any) -> Optional[int]:
+        if array is None:
+            return None
+        if id(array) not in numbers:
+            numbers[id(array)] = len(numbers)
+            arrays[f"values/{numbers[id(array)]}"] = array
+        return numbers[id(array)]
+
+    calls = [
+        {"layer": call.layer, "inputs": number(call.inputs), "output": number(call.output)}
+        for call in found.calls
+    ]
+    return {"outputs": [number(output) for output in found.outputs], "calls": calls}, arrays
+
+
+def _gradient_arrays(found: Gradients) -> Dict[str, Any]:
+    """``loss``, ``parameters/NAME``, ``states/NAME`` and ``inputs``, as they are written."""
+    arrays = {f"parameters/{name}": array for name, array in found.parameters.items()}
+    arrays.update({f"states/{name}": array for name, array in found.states.items()})
+    arrays["loss"] = np.asarray(found.loss)
+    if found.inputs is not None:
+        arrays["inputs"] = found.inputs
+    return arrays

@@ -1,0 +1,421 @@
+"""What passes between the core and an adapter: plain data, in order of use.
+
+The hooks are in :mod:`dlb_worker.hookspecs`; the base class that answers them is
+:class:`dlb_worker.Adapter`. Models are in :mod:`dlb_worker.native`.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple
+
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray
+else:  # The command describes adapters without importing NumPy.
+    Array = Any
+
+__all__ = [
+    "CONTRACT",
+    "FEATURES",
+    "AdapterDescription",
+    "Batches",
+    "BuildRequest",
+    "Clock",
+    "DataRequest",
+    "ForwardPass",
+    "FrameworkFacts",
+    "Gradients",
+    "LaunchPlan",
+    "LayerCall",
+    "ParameterDescription",
+    "PlanRequest",
+    "Process",
+    "StartRequest",
+    "StrategyDescription",
+    "UserLayer",
+    "UserModelRequest",
+]
+
+#: Version of the hook contract: (major, minor). An adapter made for another major does not run.
+CONTRACT = (2, 0)
+
+#: What an adapter may be able to do besides its layers and optimizers, and what each one means.
+FEATURES = {
+    "augmentation": "feeds batches that the core cut out of images",
+    "clip_norm": "brings gradients down to a norm before a step",
+    "export": "writes an ONNX file with the framework's exporter",
+    "label_smoothing": "computes the loss with smoothed labels",
+    "masks": "multiplies by given masks in dropout layers of models built for proofs",
+    "tied_weights": "computes a linear layer with an embedding's weight",
+    "user_models": "loads a model that a user wrote in the framework",
+}
+
+
+@dataclass(frozen=True)
+class AdapterDescription:
+    """What an adapter is and what it can do, known without importing the framework.
+
+    Attributes:
+        name: what ``--on`` calls it.
+        title: the framework's own name.
+        distribution: the adapter's distribution, such as ``dlb-torch``.
+        framework: the framework's distributions; the first one installed gives its version.
+        contract: the :data:`CONTRACT` that it was written for.
+        layers: layer kind to a sentence that begins with ``native`` or ``composed``. The core
+            refuses a kind that is missing before any work.
+        optimizers: optimizer kinds, as layers.
+        features: names from :data:`FEATURES`.
+        dtypes, devices: what a model can be built in and on.
+        exporter: the framework's exporter, by name.
+        deviations: what the framework is known to do differently, a sentence each. Certificates
+            show them; they never widen a tolerance.
+        variants: named choices of how a model is built (``compile``, ``layout``), each with its
+            values, the default first. Every choice computes the same.
+    """
+
+    name: str
+    title: str
+    distribution: str
+    framework: Tuple[str, ...]
+    contract: Tuple[int, int]
+    layers: Mapping[str, str]
+    optimizers: Mapping[str, str]
+    features: Tuple[str, ...] = ()
+    dtypes: Tuple[str, ...] = ("float32", "float64")
+    devices: Tuple[str, ...] = ("cpu",)
+    exporter: str = ""
+    deviations: Tuple[str, ...] = ()
+    variants: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+
+    def choices(self, variant: Mapping[str, str]) -> Mapping[str, str]:
+        """The value of every choice, the default where ``variant`` has none.
+
+        Raises:
+            UnsupportedError: ``variant`` has a choice or a value that is not offered.
+        """
+        for name, value in variant.items():
+            if name not in self.variants:
+                raise UnsupportedError(
+                    "adapter '{}' offers no variant '{}'; it offers {}".format(
+                        self.name, name, ", ".join(sorted(self.variants)) or "none"
+                    )
+                )
+            if value not in self.variants[name]:
+                raise UnsupportedError(
+                    "adapter '{}' offers no variant '{}={}'; '{}' is one of {}".format(
+                        self.name, name, value, name, ", ".join(self.variants[name])
+                    )
+                )
+        return {name: variant.get(name, values[0]) for name, values in self.variants.items()}
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """How to start the framework, before anything is built.
+
+    Attributes:
+        threads: threads that a step may use, inside one operator and across operators together.
+        device: ``cpu`` or ``cuda``; a device that does not exist must be refused.
+        seed: for the randomness that the framework keeps to itself (dropout masks).
+    """
+
+    threads: int
+    device: str = "cpu"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FrameworkFacts:
+    """What the framework reports once it is up.
+
+    Attributes:
+        version: its version.
+        threads: the number of threads that it reports to use: read back, not echoed.
+        device: the device's own name.
+        build: BLAS, oneDNN, CUDA and the like, as far as the framework reports them.
+    """
+
+    version: str
+    threads: int
+    device: str
+    build: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Build a model, ready to train.
+
+    Attributes:
+        workload: what to build, resolved, with its loss and optimizer.
+        weights: every parameter and state in canonical layout, float32, by ``layer.role``. Each is
+            read from a file when it is asked for, during the hook only.
+        dtype: ``float32`` or ``float64``, of parameters and computation.
+        device: ``cpu`` or ``cuda``.
+        batch_size: samples in one step of *this* process.
+        session: the strategy's session that this process has joined, or None.
+        variant: choices of :attr:`AdapterDescription.variants` that are not at their default.
+        masks: for models built for proofs only. By layer name, what each dropout layer of a rate
+            above 0 multiplies by in training mode instead of drawing: float32 zeros and ones
+            [rows, *shape of the layer's value] in canonical layout. A batch of n samples takes the
+            first n rows. Empty: every layer draws its own mask.
+        seed: for randomness that belongs to this model.
+    """
+
+    workload: Workload
+    weights: Mapping[str, Array]
+    dtype: str
+    device: str
+    batch_size: int
+    session: Any = None
+    variant: Mapping[str, str] = field(default_factory=dict)
+    masks: Mapping[str, Array] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """Feed a data set to the framework, in the order that the core decided.
+
+    Attributes:
+        inputs: [N, ...] samples in canonical layout ([C, H, W] or [T]) and the run's dtype.
+        labels: int64 [N] or [N, T].
+        order: int64 [steps, batch], the indices of each step's samples.
+        input_mode: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
+            batches while training goes on) or ``memory`` (the whole set lies on the device as native
+            tensors, and a step indexes it).
+        device, dtype, variant: as in :class:`BuildRequest`.
+        crops: int32 [steps, batch, 3], what to cut out of each image of each step: see
+            :func:`dlb_worker.crops.cut`. None where nothing is augmented, and with ``memory``.
+    """
+
+    inputs: Array
+    labels: Array
+    order: Array
+    input_mode: str
+    device: str
+    dtype: str
+    variant: Mapping[str, str] = field(default_factory=dict)
+    crops: Optional[Array] = None
+
+    def batch(self, step: int) -> Tuple[Array, Array]:
+        """Inputs and labels of a step, gathered and cut: what a pipeline makes native."""
+        from dlb_worker.crops import cut
+
+        inputs, labels = self.inputs[self.order[step]], self.labels[self.order[step]]
+        return inputs if self.crops is None else cut(inputs, self.crops[step]), labels
+
+
+#: Native (inputs, labels) for each step, as ``BuiltModel.train_step`` takes them.
+Batches = Iterable[Tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Loss and gradients of one batch.
+
+    Attributes:
+        loss: mean over the batch, 0-d; for a user's model the sum of outputs times cotangents.
+        parameters: for every trained parameter, canonical layout, by name.
+        inputs: for the input batch, or None where the input is integers.
+        states: for a user's model, states by name as one step of training leaves them.
+    """
+
+    loss: Array
+    parameters: Mapping[str, Array]
+    inputs: Optional[Array]
+    states: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class UserModelRequest:
+    """Load a model that a user wrote in the framework.
+
+    Attributes:
+        make: imports and calls the user's factory, and returns its model. The adapter calls it
+            once, so that it can set the framework's default type before.
+        inputs: a batch as this model reads it, for layers that learn their shapes from their first
+            input; None where there is none yet.
+        dtype: of parameters and computation.
+        device: where.
+    """
+
+    make: Callable[[], Any]
+    inputs: Optional[Array]
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True)
+class UserLayer:
+    """A layer of a user's model.
+
+    Attributes:
+        name: its path in the model, parts joined by dots; "" for the model itself.
+        type: the framework's name for its type.
+        attributes: its arguments, as text.
+        kind: the layer kind that its type is, where the adapter knows it (``conv``); "" otherwise.
+        momentum: the share of its running statistics that a batch normalisation keeps at a step, as
+            ONNX defines it; None for any other layer, and for one that keeps no fixed share.
+    """
+
+    name: str
+    type: str
+    attributes: Mapping[str, str]
+    kind: str = ""
+    momentum: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class ParameterDescription:
+    """A parameter or state of a user's model, as it is carried to another.
+
+    Attributes:
+        name: the framework's own, unique in the model. Several are joined by `` + `` where the layer
+            adds them, and by `` | `` where they lie one after another.
+        layer: name of the layer that owns it.
+        role: the canonical parameter that it is by its layer's type (``weight``, ``mean``); it then
+            crosses in canonical layout. "" where that is not known; then nothing is transposed.
+        shape: as it crosses.
+        native_shape, dtype: as the framework has it.
+        trained: whether a gradient moves it; otherwise it is a state.
+    """
+
+    name: str
+    layer: str
+    role: str
+    shape: Tuple[int, ...]
+    native_shape: Tuple[int, ...]
+    dtype: str
+    trained: bool
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer.
+
+    Attributes:
+        layer: its name.
+        inputs, output: its first input and its output, canonical where the layer says how they lie;
+            None where there is no array. A layer that applies an activation to its result makes two
+            calls: its own, and one of a layer named for the activation.
+    """
+
+    layer: str
+    inputs: Optional[Array]
+    output: Optional[Array]
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """One forward pass.
+
+    Attributes:
+        outputs: of the model, in its order.
+        calls: of layers, in the order in which they ended.
+    """
+
+    outputs: Tuple[Array, ...]
+    calls: Tuple[LayerCall, ...]
+
+
+class Clock:
+    """Times one step on the host. Use :meth:`stop`'s result only.
+
+    Args:
+        wait: returns when the device has finished what it was asked for. It receives the step's
+            result, or None before a step: some frameworks can wait only for a value.
+    """
+
+    def __init__(self, wait: Callable[[Any], Any] = lambda result: None) -> None:
+        self.wait = wait
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Wait until the device is idle (a batch may still be on its way), then begin."""
+        self.wait(None)
+        self._started = time.perf_counter()
+
+    def stop(self, result: Any = None) -> float:
+        """Wait for the step's result; return the seconds since :meth:`start`."""
+        self.wait(result)
+        return time.perf_counter() - self._started
+
+
+@dataclass(frozen=True)
+class StrategyDescription:
+    """A distributed strategy.
+
+    Attributes:
+        name: what ``--strategy`` calls it.
+        title: the framework's own name for it.
+        frameworks: adapters that it works with. A strategy may come from another package.
+        synchronous: whether K workers must equal one worker on the same global batch.
+        parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
+        parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
+        backends: what carries the messages.
+        devices: where it runs.
+    """
+
+    name: str
+    title: str
+    frameworks: Tuple[str, ...]
+    synchronous: bool
+    parallelism: str = "data"
+    parameters: str = "replicated"
+    backends: Tuple[str, ...] = ()
+    devices: Tuple[str, ...] = ("cpu",)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a strategy needs to know to lay out its processes.
+
+    Attributes:
+        strategy: its name.
+        workers: how many.
+        host: address at which peers reach each other.
+        ports: free ports on it, more than enough: 4 + 2 for each worker.
+        device: as in :class:`StartRequest`.
+    """
+
+    strategy: str
+    workers: int
+    host: str
+    ports: Tuple[int, ...]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a strategy.
+
+    Attributes:
+        role: ``worker`` trains and answers calls; any other (``scheduler``, ``server``) runs next to
+            the workers.
+        rank: among the processes of its role.
+        environment: variables that it needs.
+    """
+
+    role: str
+    rank: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """The processes of a distributed run, all owned by the core's one supervisor.
+
+    Attributes:
+        processes: every process, workers in the order of their rank.
+        launcher: a command that starts the workers together (``mpiexec -n 2``); empty to start each
+            by itself.
+        rank_variables: with a launcher, environment variables in which a worker finds its rank.
+    """
+
+    processes: Tuple[Process, ...]
+    launcher: Tuple[str, ...] = ()
+    rank_variables: Tuple[str, ...] = ()

@@ -1,0 +1,80 @@
+"""What a worker measures about its own process; psutil and threadpoolctl help where they are."""
+
+import platform
+import resource
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import importlib_metadata
+
+__all__ = ["cpu_seconds", "memory_bytes", "thread_seconds", "worker_facts"]
+
+_TASKS = Path("/proc/self/task")
+
+
+def worker_facts() -> Dict[str, Any]:
+    """The worker's interpreter, every package of its environment, its BLAS and OpenMP pools."""
+    packages = {each.metadata["Name"]: each.version for each in importlib_metadata.distributions()}
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: packages[name] for name in sorted(filter(None, packages))},
+        "libraries": _thread_pools(),
+    }
+
+
+def _thread_pools() -> List[Dict[str, str]]:
+    try:
+        import threadpoolctl
+    except ImportError:
+        return []
+    names = ("user_api", "internal_api", "version", "num_threads")
+    return [
+        {name: str(pool.get(name)) for name in names} for pool in threadpoolctl.threadpool_info()
+    ]
+
+
+def cpu_seconds() -> float:
+    """User and system CPU seconds of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def memory_bytes() -> Optional[int]:
+    """Resident memory of this process now; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        process = _process()
+        return None if process is None else int(process.memory_info().rss)
+
+
+def thread_seconds() -> Optional[Dict[int, float]]:
+    """CPU seconds of each thread so far, by its number; None where the system does not say."""
+    if _TASKS.is_dir():
+        import os
+
+        tick = os.sysconf("SC_CLK_TCK")
+        found = {}
+        for task in _TASKS.iterdir():
+            try:
+                # The name in parentheses may hold spaces; user and system time follow it.
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended meanwhile
+                continue
+            found[int(task.name)] = (int(fields[11]) + int(fields[12])) / tick
+        return found
+    process = _process()
+    if process is None:
+        return None
+    return {each.id: each.user_time + each.system_time for each in process.threads()}
+
+
+def _process() -> Any:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return psutil.Process()

@@ -1,0 +1,256 @@
+"""Models in a framework: built from a workload, or written by a user.
+
+A model lists its :class:`NativeParameter` objects. From them the base class does all that is the same
+in every framework: weights out and in, gradients and optimizer state in canonical layout.
+"""
+
+import abc
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from dlb_worker.contract import ForwardPass, Gradients, ParameterDescription, UserLayer
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.parameters import NativeParameter
+
+__all__ = ["BuiltModel", "NativeModel", "StrategySession", "UserModel", "tensors", "text_attributes"]
+
+Array = np.ndarray
+
+
+class NativeModel(abc.ABC):
+    """A model whose parameters cross to and from canonical layout.
+
+    Attributes:
+        parameters: every parameter and state, in the order of the layers.
+        dtype: ``float32`` or ``float64``.
+    """
+
+    parameters: Sequence[NativeParameter]
+    dtype: str
+
+    @abc.abstractmethod
+    def read(self, native: Any) -> Array:
+        """A copy in host memory of one of the framework's parameters."""
+
+    @abc.abstractmethod
+    def write(self, native: Any, array: Array) -> None:
+        """Set one of the framework's parameters to an array of its shape and dtype."""
+
+    def weights(self) -> Dict[str, Array]:
+        """Copies of every parameter and state by name, in canonical layout and the model's dtype."""
+        return {each.name: self._canonical(each) for each in self.parameters}
+
+    def states(self) -> Dict[str, Array]:
+        """Copies of what is not trained, as :meth:`weights`."""
+        return {each.name: self._canonical(each) for each in self.parameters if not each.trained}
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Set parameters and states, by name, from canonical layout; optimizer state is kept.
+
+        All that ``weights`` has of a model's parameters are set.
+        """
+        for each in self.parameters:
+            if each.name not in weights:
+                continue
+            array = np.asarray(weights[each.name], self.dtype)
+            for native, part in zip(each.natives, each.mapping.to_native(array)):
+                self.write(native, np.ascontiguousarray(part))
+
+    def gather(self, gradient: Callable[[Any], Array]) -> Dict[str, Array]:
+        """Gradients of what is trained, canonical, from the gradient of each native parameter."""
+        return {
+            each.name: each.mapping.to_gradient([gradient(native) for native in each.natives])
+            for each in self.parameters
+            if each.trained
+        }
+
+    def _canonical(self, parameter: NativeParameter) -> Array:
+        return parameter.mapping.to_canonical([self.read(native) for native in parameter.natives])
+
+
+class BuiltModel(NativeModel):
+    """A workload's model with its loss and optimizer. What is proven, timed and exported is this.
+
+    Looking changes nothing: only ``load_weights``, ``set_learning_rate`` and ``train_step`` alter a
+    model. Arrays that are passed in are left as they are. Arrays that are returned do not change.
+    """
+
+    @abc.abstractmethod
+    def slots(self, native: Any) -> Mapping[str, Array]:
+        """The optimizer's state for one native parameter, by slot, in the parameter's layout.
+
+        Slots: ``velocity`` for SGD with momentum as :class:`dlb.workload.SGD` defines it (undo the
+        framework's scaling and sign), ``m`` and ``v`` for Adam. Empty where there is none, and
+        before the first step.
+        """
+
+    def optimizer_state(self) -> Dict[str, Array]:
+        """The optimizer's state in canonical layout by ``layer.role.slot``."""
+        return {
+            "{}.{}".format(each.name, slot): each.mapping.to_canonical([value])
+            for each in self.parameters
+            if each.trained
+            for slot, value in self.slots(each.natives[0]).items()
+        }
+
+    @abc.abstractmethod
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Dict[str, Array]:
+        """Values of ``layers`` and of the last layer, by layer name, in canonical layout.
+
+        Args:
+            inputs: [batch, ...] in canonical layout, of any batch size.
+            training: batch normalisation uses the batch's statistics and leaves the running ones
+                as they are; dropout acts.
+            layers: names of layers whose values are wanted besides the logits.
+        """
+
+    @abc.abstractmethod
+    def gradients(self, inputs: Array, labels: Array) -> Gradients:
+        """Loss and gradients of one batch in training mode; nothing is updated.
+
+        Args:
+            inputs: [batch, ...] in canonical layout.
+            labels: int64 [batch] or [batch, T].
+        """
+
+    @abc.abstractmethod
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """The rate for the steps from here on. Called before the first step and at a change."""
+
+    @abc.abstractmethod
+    def train_step(self, inputs: Any, labels: Any) -> Any:
+        """Forward, backward and update on a native batch, as the framework's users run it.
+
+        Returns:
+            the mean loss as something that ``float()`` takes; reading it may wait for the device.
+        """
+
+    def describe_layers(self) -> Mapping[str, str]:
+        """What the framework says about the layers that it built, by layer name, for people.
+
+        Read from the native objects, never from the description, so that the two can be compared.
+        """
+        return {}
+
+
+class UserModel(NativeModel):
+    """A model that a user wrote. Looking changes nothing but what is loaded."""
+
+    def describe_parameters(self) -> List[ParameterDescription]:
+        """Every parameter and state that holds real numbers.
+
+        Raises:
+            UnsupportedError: one has another dtype than the model.
+        """
+        found = []
+        for each in self.parameters:
+            arrays = [self.read(native) for native in each.natives]
+            for array in arrays:
+                if str(array.dtype) != self.dtype:
+                    raise UnsupportedError(
+                        "parameter '{}' is {} although {} was asked for; take the fixed type out "
+                        "of the code of its layer".format(each.name, array.dtype, self.dtype)
+                    )
+            found.append(
+                ParameterDescription(
+                    name=each.name,
+                    layer=each.layer,
+                    role=each.role,
+                    shape=each.mapping.to_canonical(arrays).shape,
+                    native_shape=arrays[0].shape,
+                    dtype=str(arrays[0].dtype),
+                    trained=each.trained,
+                )
+            )
+        return found
+
+    @abc.abstractmethod
+    def layers(self) -> Sequence[UserLayer]:
+        """Every layer, the model itself first."""
+
+    def input_shape(self) -> Optional[Tuple[int, ...]]:
+        """Shape of one sample as the model reads it, if the model says so; -1 is any size."""
+        return None
+
+    @abc.abstractmethod
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> ForwardPass:
+        """One pass, from a fresh state where the model has one.
+
+        Args:
+            inputs: [batch, ...] as the model reads it.
+            training: as users train it; states are left as they were.
+            layers: names of layers whose values are wanted; others' values are None.
+        """
+
+    @abc.abstractmethod
+    def vjp(
+        self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
+    ) -> Gradients:
+        """Gradients of the sum of all outputs times their cotangents; nothing is updated.
+
+        Args:
+            inputs: [batch, ...] as the model reads it.
+            cotangents: an array for each output, of its shape.
+            training: as in :meth:`forward`. ``states`` of the result are as one step of training
+                leaves them; those of the model stay as they were.
+        """
+
+
+class StrategySession(abc.ABC):
+    """This process's membership in a running strategy.
+
+    Attributes:
+        rank, workers: this process's place.
+    """
+
+    rank: int
+    workers: int
+
+    @abc.abstractmethod
+    def distribute(self, native: Any) -> Any:
+        """Make a native training object distributed.
+
+        What goes in and comes out is the framework's. Each adapter documents its own (for torch: a
+        module and its optimizer), so that another package's strategy can serve it.
+        """
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Leave in an orderly way. Called once, after the last step."""
+
+
+def tensors(value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[Any]:
+    """The tensors that a model or a layer returned: one, or lists, tuples and mappings of them.
+
+    Raises:
+        UnsupportedError: there is something else in it.
+    """
+    if is_tensor(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from tensors(each, is_tensor)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors(each, is_tensor)
+    elif value is not None:
+        raise UnsupportedError(
+            "the model returns a {} among its outputs; return tensors, or lists, tuples or "
+            "dictionaries of them".format(type(value).__name__)
+        )
+
+
+def text_attributes(attributes: Mapping[str, Any]) -> Dict[str, str]:
+    """Those of a layer's attributes that are numbers, words or several of them, as text."""
+    return {name: str(value) for name, value in attributes.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(each) for each in value)
+    return isinstance(value, (bool, int, float, str))

@@ -1,0 +1,206 @@
+"""Where a framework keeps a canonical parameter, and how the two layouts map to each other."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray
+else:  # A registry is read by the command, which imports no NumPy.
+    Array = Any
+
+__all__ = [
+    "AS_IS",
+    "NativeParameter",
+    "ParameterMapping",
+    "gru_mappings",
+    "location",
+    "reordered",
+    "renamed",
+    "stacked",
+    "summed",
+    "user_parameter",
+]
+
+#: A change of layout.
+Layout = Callable[[Array], Array]
+
+
+def unchanged(array: Array) -> Array:
+    """The array itself: both layouts are the same."""
+    return array
+
+
+@dataclass(frozen=True)
+class ParameterMapping:
+    """One canonical parameter: the attributes that hold it, and the maps between the layouts.
+
+    Attributes:
+        attributes: of the native layer. Dots lead into its parts.
+        to_canonical: native arrays to the canonical one.
+        to_native: the canonical array to the native ones.
+        to_gradient: native gradients to the canonical one.
+        separator: what stands between the attributes' names in a user's parameter.
+    """
+
+    attributes: Tuple[str, ...]
+    to_canonical: Callable[[Sequence[Array]], Array]
+    to_native: Callable[[Array], Sequence[Array]]
+    to_gradient: Callable[[Sequence[Array]], Array]
+    separator: str = " + "
+
+    @property
+    def attribute(self) -> str:
+        """The first attribute, which is the only one of a :func:`location`."""
+        return self.attributes[0]
+
+
+def location(
+    attribute: str, to_native: Layout = unchanged, to_canonical: Layout = unchanged
+) -> ParameterMapping:
+    """A parameter that one attribute holds.
+
+    Args:
+        attribute: of the native layer.
+        to_native, to_canonical: the maps between the layouts; none where they are the same.
+    """
+
+    def canonical(arrays: Sequence[Array]) -> Array:
+        return to_canonical(arrays[0])
+
+    return ParameterMapping(
+        (attribute,), canonical, lambda array: [to_native(array)], canonical
+    )
+
+
+#: A parameter without a known layout: it crosses as it is.
+AS_IS = location("")
+
+
+def summed(first: str, second: str, like: ParameterMapping) -> ParameterMapping:
+    """Two attributes that the layer adds, such as the two biases of an LSTM.
+
+    The first takes the sum and the second zero. Each one's gradient is the gradient of the sum.
+
+    Args:
+        like: the mapping of one of them.
+    """
+
+    def native(array: Array) -> Sequence[Array]:
+        import numpy as np
+
+        (whole,) = like.to_native(array)
+        return [whole, np.zeros_like(whole)]
+
+    return ParameterMapping(
+        (first, second),
+        lambda arrays: like.to_canonical([arrays[0] + arrays[1]]),
+        native,
+        lambda arrays: like.to_canonical(arrays[:1]),
+    )
+
+
+def stacked(attributes: Sequence[str], like: ParameterMapping = AS_IS) -> ParameterMapping:
+    """Attributes that lie one after another on the first axis of the canonical parameter.
+
+    Args:
+        like: the mapping of each of them.
+    """
+
+    def canonical(arrays: Sequence[Array]) -> Array:
+        import numpy as np
+
+        return np.concatenate([like.to_canonical([each]) for each in arrays])
+
+    def native(array: Array) -> Sequence[Array]:
+        import numpy as np
+
+        return [like.to_native(part)[0] for part in np.split(array, len(attributes))]
+
+    return ParameterMapping(tuple(attributes), canonical, native, canonical, " | ")
+
+
+def renamed(attribute: str, like: ParameterMapping) -> ParameterMapping:
+    """The same mapping for another attribute."""
+    return ParameterMapping((attribute,), like.to_canonical, like.to_native, like.to_gradient)
+
+
+def reordered(parts: int, order: Sequence[int]) -> Layout:
+    """Parts of equal size on the first axis in another order, such as the gates of an LSTM."""
+
+    def change(array: Array) -> Array:
+        import numpy as np
+
+        pieces = np.split(array, parts)
+        return np.concatenate([pieces[part] for part in order])
+
+    return change
+
+
+def gru_mappings(
+    weights: Tuple[str, str], biases: Tuple[str, str], gates: Tuple[int, int, int]
+) -> Dict[str, ParameterMapping]:
+    """A GRU whose reset gate acts after the recurrent product, ONNX's ``linear_before_reset``.
+
+    Canonical weights are [3 * hidden, ...] in ONNX's order of gates: update, reset, hidden. The
+    biases of both products lie one below the other, [2, 3 * hidden].
+
+    Args:
+        weights, biases: the attributes, of the input and of the last step.
+        gates: the place of each of ONNX's gates among the framework's.
+    """
+    to_canonical = reordered(3, gates)
+    to_native = reordered(3, [gates.index(gate) for gate in range(3)])
+
+    def both(arrays: Sequence[Array]) -> Array:
+        import numpy as np
+
+        return np.stack([to_canonical(array) for array in arrays])
+
+    return {
+        "input_weight": location(weights[0], to_native, to_canonical),
+        "recurrent_weight": location(weights[1], to_native, to_canonical),
+        "bias": ParameterMapping(
+            biases, both, lambda array: [to_native(each) for each in array], both, " | "
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class NativeParameter:
+    """A parameter or state of a model, and the framework's objects that hold it.
+
+    Attributes:
+        name: unique in the model; ``layer.role`` in a built model.
+        layer: name of the layer that owns it.
+        role: the canonical parameter that it is; "" where a user's layer is not known.
+        trained: whether training moves it by its gradient.
+        natives: the framework's own objects, in the order of the mapping's attributes.
+        mapping: between the layouts.
+    """
+
+    name: str
+    layer: str
+    role: str
+    trained: bool
+    natives: Tuple[Any, ...]
+    mapping: ParameterMapping = AS_IS
+
+
+def user_parameter(
+    layer: str,
+    role: str,
+    trained: bool,
+    natives: Mapping[str, Any],
+    mapping: ParameterMapping = AS_IS,
+) -> NativeParameter:
+    """A parameter that is named for its layer and the attributes that hold it.
+
+    Args:
+        natives: by attribute, in the order of the mapping's.
+    """
+    names = ["{}.{}".format(layer, attribute).lstrip(".") for attribute in natives]
+    return NativeParameter(
+        mapping.separator.join(names), layer, role, trained, tuple(natives.values()), mapping
+    )

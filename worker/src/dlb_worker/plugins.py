@@ -1,0 +1,232 @@
+"""Finding plugins: entry points of the group ``dlb``, loaded one at a time.
+
+One that fails to load, breaks the contract or misspells a hook is named with its distribution
+and version and left out; ``DLB_STRICT_PLUGINS=1`` makes that fatal.
+"""
+
+import contextlib
+import difflib
+import inspect
+import os
+import sys
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+import importlib_metadata
+import pluggy
+
+from dlb_worker import hookspecs
+from dlb_worker.contract import CONTRACT, AdapterDescription, StrategyDescription
+from dlb_worker.errors import PluginError, UnknownNameError
+
+__all__ = ["BrokenPlugin", "LoadedPlugin", "Plugins", "load_plugins"]
+
+GROUP = "dlb"
+#: Hooks of the command's own process. They are asked as a plugin is loaded, so that one whose
+#: answer fails is left out then and never brings a command down.
+COMMAND_HOOKS = ("dlb_strategies", "dlb_workloads", "dlb_datasets", "dlb_commands")
+
+
+class LoadedPlugin(NamedTuple):
+    """A plugin in use: its entry point, distribution and version, and the hooks it answers."""
+
+    name: str
+    distribution: str
+    version: str
+    hooks: Tuple[str, ...]
+
+
+class BrokenPlugin(NamedTuple):
+    """A plugin left out, and why, in one line."""
+
+    name: str
+    distribution: str
+    version: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"plugin '{self.name}' of {self.distribution} {self.version} left out: {self.reason}"
+
+
+class Plugins(NamedTuple):
+    """The plugins of this environment.
+
+    Attributes:
+        manager: pluggy's.
+        loaded, broken: the plugins in use, and those left out.
+        adapters: descriptions by adapter name.
+    """
+
+    manager: pluggy.PluginManager
+    loaded: Tuple[LoadedPlugin, ...]
+    broken: Tuple[BrokenPlugin, ...]
+    adapters: Mapping[str, AdapterDescription]
+
+    @property
+    def hook(self) -> Any:
+        """Call hooks here, by keyword."""
+        return self.manager.hook
+
+    def adapter(self, name: str) -> AdapterDescription:
+        """The adapter of that name.
+
+        Raises:
+            UnknownNameError: this environment has none.
+        """
+        if name not in self.adapters:
+            reasons = "; ".join(str(plugin) for plugin in self.broken)
+            raise UnknownNameError("adapter", name, self.adapters, reasons)
+        return self.adapters[name]
+
+    def strategies(self) -> Tuple[StrategyDescription, ...]:
+        """Every strategy that the plugins here bring."""
+        return tuple(each for own in self.hook.dlb_strategies() for each in own)
+
+
+class _Registry:
+    """Plugins as they are registered, one at a time."""
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager("dlb")
+        self.manager.add_hookspecs(hookspecs)
+        self.adapters = {}  # type: Dict[str, AdapterDescription]
+
+    def register(self, plugin: Any, name: str) -> Tuple[str, ...]:
+        """Register an object and its strategies; the names of the hooks that it answers.
+
+        Raises:
+            PluginError: it breaks the contract, and is not registered.
+        """
+        hooks = check_hooks(plugin)
+        self.manager.register(plugin, name=name)
+        try:
+            for hook in COMMAND_HOOKS:
+                if hook in hooks:
+                    check_answer(hook, getattr(plugin, hook)())
+            if "dlb_describe" in hooks:
+                self._describe(plugin.dlb_describe())
+            for strategy in getattr(plugin, "strategies", ()):
+                self.register(strategy, f"{name}.{strategy.name}")
+        except BaseException:
+            self.manager.unregister(name=name)
+            raise
+        return hooks
+
+    def _describe(self, description: Any) -> None:
+        check_description(description)
+        if description.name in self.adapters:
+            other = self.adapters[description.name].distribution
+            raise PluginError(
+                f"{other} has an adapter '{description.name}' too; uninstall one of them"
+            )
+        self.adapters[description.name] = description
+
+
+@lru_cache(maxsize=1)
+def load_plugins() -> Plugins:
+    """Load every plugin of this environment, once.
+
+    Raises:
+        PluginError: one is broken and ``DLB_STRICT_PLUGINS`` is set.
+    """
+    registry = _Registry()
+    loaded = []  # type: List[LoadedPlugin]
+    broken = []  # type: List[BrokenPlugin]
+    points = importlib_metadata.entry_points(group=GROUP)
+    for point in sorted(points, key=lambda point: point.name):
+        known = point.dist
+        name, version = (known.name, known.version) if known else ("an unknown distribution", "")
+        try:
+            # What a plugin prints must not get into the one document that --json promises.
+            with contextlib.redirect_stdout(sys.stderr):
+                hooks = registry.register(point.load(), point.name)
+        # A plugin is someone else's code and may raise anything at import, SystemExit included.
+        except (Exception, SystemExit) as error:
+            reason = str(error)
+            if not isinstance(error, PluginError):
+                reason = f"{type(error).__name__}: {error}"
+            broken.append(BrokenPlugin(point.name, name, version, " ".join(reason.split())))
+            continue
+        loaded.append(LoadedPlugin(point.name, name, version, hooks))
+    if broken and os.environ.get("DLB_STRICT_PLUGINS", "") not in ("", "0"):
+        raise PluginError(f"{broken[0]}; DLB_STRICT_PLUGINS is set, so this is fatal")
+    return Plugins(registry.manager, tuple(loaded), tuple(broken), registry.adapters)
+
+
+def plugins_of(plugin: Any, name: str) -> Plugins:
+    """One plugin alone, as if nothing else were installed: for tests of an adapter.
+
+    Raises:
+        PluginError: it breaks the contract.
+    """
+    registry = _Registry()
+    hooks = registry.register(plugin, name)
+    loaded = (LoadedPlugin(name, name, "", hooks),)
+    return Plugins(registry.manager, loaded, (), registry.adapters)
+
+
+def check_hooks(plugin: Any) -> Tuple[str, ...]:
+    """Names of the hooks that a plugin, a module or an object, answers.
+
+    Raises:
+        PluginError: a name or an argument that the contract does not know.
+    """
+    known = {
+        name: set(inspect.signature(function).parameters)
+        for name, function in vars(hookspecs).items()
+        if name.startswith("dlb_")
+    }
+    found = []
+    for name in dir(plugin):
+        if not name.startswith("dlb_"):
+            continue
+        member = getattr(plugin, name)
+        if not callable(member) or isinstance(member, type):
+            continue
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            proposal = f"; did you mean '{near[0]}'?" if near else ""
+            raise PluginError(f"'{name}' is not a hook of contract {_shown(CONTRACT)}{proposal}")
+        if getattr(member, "dlb_impl", None) is None:
+            raise PluginError(f"hook '{name}' is not marked; put @dlb_worker.hookimpl above it")
+        extra = set(inspect.signature(member).parameters) - known[name]
+        if extra:
+            raise PluginError(
+                f"hook '{name}' takes {', '.join(sorted(extra))}, which the contract does not "
+                f"pass; it passes {', '.join(sorted(known[name])) or 'nothing'}"
+            )
+        found.append(name)
+    if not found:
+        kind = "module" if isinstance(plugin, ModuleType) else type(plugin).__name__
+        raise PluginError(
+            f"this {kind} answers no hook; name an Adapter or a Strategy object, or mark functions "
+            "with @dlb_worker.hookimpl"
+        )
+    return tuple(sorted(found))
+
+
+def check_answer(hook: str, answer: Any) -> None:
+    """Raises PluginError unless the answer is a mapping or a sequence, as the hook says."""
+    mapping = hook == "dlb_workloads"
+    if not isinstance(answer, Mapping if mapping else (list, tuple)):
+        expected = "mapping" if mapping else "list or tuple"
+        raise PluginError(f"{hook} returned a {type(answer).__name__}, not a {expected}")
+
+
+def check_description(description: Any) -> None:
+    """Raises PluginError unless it is a description made for this contract."""
+    if not isinstance(description, AdapterDescription):
+        raise PluginError(
+            f"dlb_describe returned a {type(description).__name__}, not an AdapterDescription"
+        )
+    major, minor = description.contract
+    if major != CONTRACT[0] or minor > CONTRACT[1]:
+        raise PluginError(
+            f"it is made for contract {_shown(description.contract)} and this dlb has "
+            f"{_shown(CONTRACT)}; install versions that go together"
+        )
+
+
+def _shown(contract: Tuple[int, int]) -> str:
+    return ".".join(map(str, contract))

@@ -1,0 +1,111 @@
+"""A user's factory: finding it, calling it, and turning what it raises into one line."""
+
+import importlib
+import inspect
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Callable
+
+from dlb_worker.errors import UnsupportedError
+
+__all__ = ["factory"]
+
+
+def factory(name: str, folder: str) -> Callable[[], Any]:
+    """A function that imports and calls ``package.module:factory``, with a folder to look in first.
+
+    What it raises says what the author of the factory can do; the traceback goes to the worker's
+    output. It is an :class:`UnsupportedError`.
+    """
+
+    def make() -> Any:
+        # As for a script that runs there: its modules first, and its files by relative paths.
+        sys.path.insert(0, folder)
+        os.chdir(folder)
+        function = _find(name, folder)
+        with _UserCode(f"'{name}' raised", folder):
+            made = function()
+        if made is None:
+            raise UnsupportedError(f"'{name}' returned None; it must return the model")
+        return made
+
+    return make
+
+
+def _find(name: str, folder: str) -> Callable[[], Any]:
+    """The factory, imported and seen to take no arguments."""
+    module, _, attribute = name.partition(":")
+    try:
+        with _UserCode(f"importing '{module}' raised", folder, ModuleNotFoundError):
+            value = importlib.import_module(module)  # type: Any
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise UnsupportedError(
+                f"importing '{module}' needs '{error.name}', which this adapter's environment does "
+                "not have; install it there, or make the module work without it"
+            ) from None
+        raise UnsupportedError(
+            f"there is no module '{error.name}' in {folder} or in this adapter's environment; "
+            f"run dlb in the folder of '{module}'"
+        ) from None
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise UnsupportedError(f"'{module}' has no '{attribute}'; {_functions(value)}")
+        value = getattr(value, part)
+    if not callable(value):
+        raise UnsupportedError(
+            f"'{name}' is a {type(value).__name__}; it must be a function that returns the model"
+        )
+    try:
+        inspect.signature(value).bind()
+    except TypeError:
+        raise UnsupportedError(
+            f"'{name}' needs arguments: {inspect.signature(value)}; a factory takes none, so write "
+            "one that calls it with them"
+        ) from None
+    except ValueError:  # it has no signature
+        pass
+    return value  # type: ignore[no-any-return]
+
+
+def _functions(module: Any) -> str:
+    names = [
+        name
+        for name, value in vars(module).items()
+        if callable(value)
+        and not name.startswith("_")
+        and getattr(value, "__module__", None) == getattr(module, "__name__", "")
+    ]
+    return f"it has {', '.join(names[:10]) or 'no functions'}"
+
+
+class _UserCode:
+    """Turns whatever a user's code raises into one line, and prints the traceback."""
+
+    def __init__(self, what: str, folder: str, *passed: Any) -> None:
+        self.what, self.folder, self.passed = what, folder, passed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None or isinstance(error, (KeyboardInterrupt,) + self.passed):
+            return
+        traceback.print_exception(kind, error, trace)
+        frames = [
+            frame
+            for frame in traceback.extract_tb(trace)
+            if Path(self.folder) in Path(frame.filename).parents
+        ]
+        place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        raise UnsupportedError(
+            _shortened(f"{self.what} {type(error).__name__}: {error}") + place
+        ) from None
+
+
+def _shortened(text: str) -> str:
+    """On one line, and of bounded length."""
+    line = " ".join(text.split()).rstrip(": ")
+    return line if len(line) < 500 else line[:500] + " ..."
