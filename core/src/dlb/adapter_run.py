@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.adapters import Home
-from dlb_worker.arrays import read_or_map
 from dlb.errors import DlbError, RecordError, UnsupportedError
 from dlb.proof import divergence, rungs
 from dlb.proof.certificate import Divergence, Figure, Rung
@@ -40,6 +39,7 @@ from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, Trained, scratch_file, start, write_arrays
 from dlb.workload.shapes import state_names, trained_names
+from dlb_worker.arrays import read_or_map
 
 __all__ = ["AdapterRun", "Workers", "run_adapter", "start_workers"]
 

@@ -47,6 +47,8 @@ def homes() -> dict[str, Home]:
         name: Home(name, Path(sys.executable), HERE) for name in sorted(load_plugins().adapters)
     }
     for environment in environments.list_all():
+        if environment.managed and environment.worker_version is None:
+            continue  # made by an earlier dlb, without dlb-worker
         found.setdefault(
             environment.name,
             Home(environment.name, Path(environment.python), str(environment.folder)),
@@ -122,8 +124,8 @@ def describe_home(home: Home) -> dict[str, Any]:
     Raises:
         WorkerError: it cannot answer.
     """
-    from dlb_worker.description import describe
     from dlb.supervision import Launch, worker_group
+    from dlb_worker.description import describe
 
     if home.where == HERE:
         return describe(load_plugins())

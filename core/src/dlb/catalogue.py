@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlb.errors import UnknownNameError
-from dlb_worker.plugins import load_plugins
 from dlb.workload import Workload, files
+from dlb_worker.plugins import load_plugins
 
 if TYPE_CHECKING:
     from dlb.data.catalogue import DataSetDescription

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any

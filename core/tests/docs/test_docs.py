@@ -16,18 +16,18 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
+from dlb.contract import PlanRequest
+from dlb.plugins import check_hooks
+from dlb.worker.calls import Calls
 
 import dlb
 from dlb import cli, contract, hookspecs, protocol, record
 from dlb import workload as W
-from dlb.contract import PlanRequest
 from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
-from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
 from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
-from dlb.worker.calls import Calls
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
 from dlb.workload.shapes import trained_names

@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from dlb.contract import CONTRACT, AdapterDescription
+from dlb.plugins import check_answer, check_description, check_hooks
 
 from dlb import hookimpl
-from dlb.contract import CONTRACT, AdapterDescription
 from dlb.errors import PluginError
-from dlb.plugins import check_answer, check_description, check_hooks
 
 DESCRIPTION = AdapterDescription(
     name="one", title="One", distribution="dlb-one", framework=("one",), contract=CONTRACT,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dlb.worker.__main__ import answer
+from dlb.worker.calls import Calls, write_arrays
 
 from dlb.data.npz import map_arrays
 from dlb.errors import PluginError, RequestError
-from dlb.worker.__main__ import answer
-from dlb.worker.calls import Calls, write_arrays
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:

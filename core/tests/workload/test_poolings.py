@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
+from dlb.workload.poolings import average_factors, pool_sizes, reaching_pads, rounds_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dlb import workload as W
 from dlb.graph.evaluate import Evaluator
-from dlb.workload.poolings import average_factors, pool_sizes, reaching_pads, rounds_up
 
 Shape = tuple[int, ...]
 

@@ -14,6 +14,6 @@ __version__ = "0.2.0"
 __all__ = ["Adapter", "DlbError", "PluginError", "Strategy", "UnsupportedError", "hookimpl"]
 
 #: Marks a function or a method as the answer to the hook of its name.
-hookimpl = pluggy.HookimplMarker("dlb")
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker("dlb")
 
 from dlb_worker.adapter import Adapter, Strategy  # noqa: E402  (it uses hookimpl)

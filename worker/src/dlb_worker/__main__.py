@@ -45,7 +45,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     role, rank = os.environ.get("DLB_ROLE", "worker"), find_rank()
     connection = Connection(role, rank)
-    calls = []  # type: List[Dict[str, Any]]
+    calls: List[Dict[str, Any]] = []
     arrived = threading.Condition()
 
     def listen() -> None:

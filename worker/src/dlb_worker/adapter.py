@@ -41,8 +41,8 @@ class Strategy(abc.ABC):
     synchronous: bool
     parallelism = "data"
     parameters = "replicated"
-    backends = ()  # type: Tuple[str, ...]
-    devices = ("cpu",)  # type: Tuple[str, ...]
+    backends: Tuple[str, ...] = ()
+    devices: Tuple[str, ...] = ("cpu",)
 
     @abc.abstractmethod
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -109,13 +109,13 @@ class Adapter(abc.ABC):
     contract: Tuple[int, int]
     layers: Mapping[str, Layer]
     optimizers: Mapping[str, str]
-    features = ()  # type: Tuple[str, ...]
-    dtypes = ("float32", "float64")  # type: Tuple[str, ...]
-    devices = ("cpu",)  # type: Tuple[str, ...]
+    features: Tuple[str, ...] = ()
+    dtypes: Tuple[str, ...] = ("float32", "float64")
+    devices: Tuple[str, ...] = ("cpu",)
     exporter = ""
-    deviations = ()  # type: Tuple[str, ...]
-    variants = {}  # type: Mapping[str, Tuple[str, ...]]
-    strategies = ()  # type: Tuple[Strategy, ...]
+    deviations: Tuple[str, ...] = ()
+    variants: Mapping[str, Tuple[str, ...]] = {}
+    strategies: Tuple[Strategy, ...] = ()
 
     def describe(self) -> AdapterDescription:
         """What the adapter is and can do."""

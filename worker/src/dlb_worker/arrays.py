@@ -62,7 +62,7 @@ def map_arrays(path: Path) -> Dict[str, Array]:
             if where + _product(shape) * dtype.itemsize > end:
                 raise ValueError(f"{path}: {member.filename} is cut short")
             # A plain array, which every framework knows.
-            array = np.ndarray(shape, dtype, whole, where, order="F" if in_columns else "C")  # type: ignore[call-overload]
+            array = np.ndarray(shape, dtype, whole, where, order="F" if in_columns else "C")
             mapped[_stem(member.filename)] = array
     return mapped
 

@@ -20,7 +20,7 @@ def prefetched(
     Args:
         to_native: makes an array native; called for inputs and for labels, in that thread.
     """
-    ready = queue.Queue(AHEAD)  # type: queue.Queue[Any]
+    ready: queue.Queue[Any] = queue.Queue(AHEAD)
     ended = threading.Event()
 
     def put(value: Any) -> bool:

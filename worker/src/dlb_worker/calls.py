@@ -45,10 +45,10 @@ class Calls:
         self.plugins = load_plugins()
         self.framework = ""
         self.device = "cpu"
-        self.session = None  # type: Optional[StrategySession]
-        self.models = {}  # type: Dict[int, Union[BuiltModel, UserModel]]
-        self.requests = {}  # type: Dict[int, BuildRequest]
-        self.large = set()  # type: Set[int]
+        self.session: Optional[StrategySession] = None
+        self.models: Dict[int, Union[BuiltModel, UserModel]] = {}
+        self.requests: Dict[int, BuildRequest] = {}
+        self.large: Set[int] = set()
         self.numbers = itertools.count(1)
 
     def answer(self, call: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
@@ -56,7 +56,7 @@ class Calls:
         method = getattr(self, f"call_{call}", None)
         if method is None:
             raise PluginError(f"this worker does not know the call '{call}'; its dlb is older")
-        result = method(**arguments)  # type: Dict[str, Any]
+        result: Dict[str, Any] = method(**arguments)
         return result
 
     def ask(self, hook: str, **arguments: Any) -> Any:
@@ -111,9 +111,7 @@ class Calls:
             "dlb_start", request=StartRequest(threads=threads, device=device, seed=seed)
         )
         if strategy:
-            self.session = self.ask(
-                "dlb_join", strategy=strategy, rank=self.rank, workers=workers
-            )
+            self.session = self.ask("dlb_join", strategy=strategy, rank=self.rank, workers=workers)
         return dict(
             worker_facts(),
             framework=description.title,
@@ -198,16 +196,17 @@ class Calls:
     ) -> Dict[str, Any]:
         """One pass: the outputs, and the values of some layers."""
         held = self.models[model]
-        found = held.forward(read_arrays(inputs)["inputs"], training=training, layers=layers)
+        given = read_arrays(inputs)["inputs"]
         if isinstance(held, BuiltModel):
-            found = _forward_pass(found, self.requests[model].workload.model.last)
-        result, arrays = _write_once(found)  # type: ignore[arg-type]
+            values = held.forward(given, training=training, layers=layers)
+            found = _forward_pass(values, self.requests[model].workload.model.last)
+        else:
+            found = held.forward(given, training=training, layers=layers)
+        result, arrays = _write_once(found)
         write_arrays(Path(to), arrays.items())
         return result
 
-    def call_gradients(
-        self, model: int, inputs: str, to: str, training: bool
-    ) -> Dict[str, Any]:
+    def call_gradients(self, model: int, inputs: str, to: str, training: bool) -> Dict[str, Any]:
         """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model."""
         arrays, held = read_arrays(inputs), self.models[model]
         if isinstance(held, BuiltModel):
@@ -244,9 +243,7 @@ class Calls:
             crops=rows.get("crops"),
         )
         held = self._built(model)
-        return train(
-            self, held, build, request, rows["rates"], first_step, observe, Path(to)
-        )
+        return train(self, held, build, request, rows["rates"], first_step, observe, Path(to))
 
     def call_predict(self, model: int, data: str, batch_size: int, to: str) -> Dict[str, Any]:
         """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
@@ -300,8 +297,8 @@ def _forward_pass(values: Mapping[str, Any], last: str) -> ForwardPass:
 
 def _write_once(found: ForwardPass) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """The result of a pass, and its arrays; an array that occurs twice is written once."""
-    numbers = {}  # type: Dict[int, int]
-    arrays = {}  # type: Dict[str, Any]
+    numbers: Dict[int, int] = {}
+    arrays: Dict[str, Any] = {}
 
     def number(array: Any) -> Optional[int]:
         if array is None:

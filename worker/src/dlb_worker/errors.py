@@ -40,9 +40,9 @@ class UnknownNameError(RequestError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1)
-        parts = ["unknown {} '{}'".format(kind, name)]
+        parts = [f"unknown {kind} '{name}'"]
         if near:
-            parts.append("did you mean '{}'?".format(near[0]))
+            parts.append(f"did you mean '{near[0]}'?")
         parts.append("known: {}".format(", ".join(names) or "none"))
         if hint:
             parts.append(hint)

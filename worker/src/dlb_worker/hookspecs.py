@@ -132,9 +132,7 @@ def dlb_plan(framework: str, request: PlanRequest) -> Optional[LaunchPlan]:
 
 
 @hookspec(firstresult=True)
-def dlb_join(
-    framework: str, strategy: str, rank: int, workers: int
-) -> "Optional[StrategySession]":
+def dlb_join(framework: str, strategy: str, rank: int, workers: int) -> "Optional[StrategySession]":
     """Join the strategy, in a worker, after :func:`dlb_start` and before anything is built.
 
     May block until every peer has come: the supervisor ends a run whose peers do not come. None for a

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 from dlb_worker.model import Model, Node
 from dlb_worker.parameters import NativeParameter, ParameterMapping
 
-__all__ = ["LazyModule", "Layer", "native_parameters", "sentences"]
+__all__ = ["Layer", "LazyModule", "native_parameters", "sentences"]
 
 
 class Layer(NamedTuple):

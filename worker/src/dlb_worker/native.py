@@ -13,7 +13,14 @@ from dlb_worker.contract import ForwardPass, Gradients, ParameterDescription, Us
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.parameters import NativeParameter
 
-__all__ = ["BuiltModel", "NativeModel", "StrategySession", "UserModel", "tensors", "text_attributes"]
+__all__ = [
+    "BuiltModel",
+    "NativeModel",
+    "StrategySession",
+    "UserModel",
+    "tensors",
+    "text_attributes",
+]
 
 Array = np.ndarray
 
@@ -88,7 +95,7 @@ class BuiltModel(NativeModel):
     def optimizer_state(self) -> Dict[str, Array]:
         """The optimizer's state in canonical layout by ``layer.role.slot``."""
         return {
-            "{}.{}".format(each.name, slot): each.mapping.to_canonical([value])
+            f"{each.name}.{slot}": each.mapping.to_canonical([value])
             for each in self.parameters
             if each.trained
             for slot, value in self.slots(each.natives[0]).items()
@@ -151,8 +158,8 @@ class UserModel(NativeModel):
             for array in arrays:
                 if str(array.dtype) != self.dtype:
                     raise UnsupportedError(
-                        "parameter '{}' is {} although {} was asked for; take the fixed type out "
-                        "of the code of its layer".format(each.name, array.dtype, self.dtype)
+                        f"parameter '{each.name}' is {array.dtype} although {self.dtype} was asked "
+                        "for; take the fixed type out of the code of its layer"
                     )
             found.append(
                 ParameterDescription(
@@ -240,8 +247,8 @@ def tensors(value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[Any]:
             yield from tensors(each, is_tensor)
     elif value is not None:
         raise UnsupportedError(
-            "the model returns a {} among its outputs; return tensors, or lists, tuples or "
-            "dictionaries of them".format(type(value).__name__)
+            f"the model returns a {type(value).__name__} among its outputs; return tensors, or "
+            "lists, tuples or dictionaries of them"
         )
 
 

@@ -91,7 +91,7 @@ def _fold(
     made = dict(weights)
     readers = _readers(graph)
     outputs = {value.name for value in graph.output}
-    names = {}  # type: Dict[str, str]
+    names: Dict[str, str] = {}
     kept = []
     for node in graph.node:
         value, *others = list(node.input) or [""]

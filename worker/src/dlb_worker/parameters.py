@@ -16,8 +16,8 @@ __all__ = [
     "ParameterMapping",
     "gru_mappings",
     "location",
-    "reordered",
     "renamed",
+    "reordered",
     "stacked",
     "summed",
     "user_parameter",
@@ -69,9 +69,7 @@ def location(
     def canonical(arrays: Sequence[Array]) -> Array:
         return to_canonical(arrays[0])
 
-    return ParameterMapping(
-        (attribute,), canonical, lambda array: [to_native(array)], canonical
-    )
+    return ParameterMapping((attribute,), canonical, lambda array: [to_native(array)], canonical)
 
 
 #: A parameter without a known layout: it crosses as it is.
@@ -200,7 +198,7 @@ def user_parameter(
     Args:
         natives: by attribute, in the order of the mapping's.
     """
-    names = ["{}.{}".format(layer, attribute).lstrip(".") for attribute in natives]
+    names = [f"{layer}.{attribute}".lstrip(".") for attribute in natives]
     return NativeParameter(
         mapping.separator.join(names), layer, role, trained, tuple(natives.values()), mapping
     )

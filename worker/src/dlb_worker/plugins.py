@@ -6,6 +6,7 @@ and version and left out; ``DLB_STRICT_PLUGINS=1`` makes that fatal.
 
 import contextlib
 import difflib
+import importlib
 import inspect
 import os
 import sys
@@ -90,7 +91,7 @@ class _Registry:
     def __init__(self) -> None:
         self.manager = pluggy.PluginManager("dlb")
         self.manager.add_hookspecs(hookspecs)
-        self.adapters = {}  # type: Dict[str, AdapterDescription]
+        self.adapters: Dict[str, AdapterDescription] = {}
 
     def register(self, plugin: Any, name: str) -> Tuple[str, ...]:
         """Register an object and its strategies; the names of the hooks that it answers.
@@ -131,8 +132,8 @@ def load_plugins() -> Plugins:
         PluginError: one is broken and ``DLB_STRICT_PLUGINS`` is set.
     """
     registry = _Registry()
-    loaded = []  # type: List[LoadedPlugin]
-    broken = []  # type: List[BrokenPlugin]
+    loaded: List[LoadedPlugin] = []
+    broken: List[BrokenPlugin] = []
     points = importlib_metadata.entry_points(group=GROUP)
     for point in sorted(points, key=lambda point: point.name):
         known = point.dist
@@ -154,15 +155,26 @@ def load_plugins() -> Plugins:
     return Plugins(registry.manager, tuple(loaded), tuple(broken), registry.adapters)
 
 
-def plugins_of(plugin: Any, name: str) -> Plugins:
-    """One plugin alone, as if nothing else were installed: for tests of an adapter.
+def load_plugin(place: str) -> Plugins:
+    """One plugin by itself, as if nothing else were installed: for tests of an adapter.
+
+    Args:
+        place: ``package.module`` or ``package.module:object``, as an entry point has it.
 
     Raises:
-        PluginError: it breaks the contract.
+        PluginError: it cannot be imported, or breaks the contract.
     """
+    module, _, attribute = place.partition(":")
+    try:
+        plugin: Any = importlib.import_module(module)
+        for part in filter(None, attribute.split(".")):
+            plugin = getattr(plugin, part)
+    # Someone else's code, which may raise anything.
+    except Exception as error:
+        raise PluginError(f"plugin {place}: {type(error).__name__}: {error}") from error
     registry = _Registry()
-    hooks = registry.register(plugin, name)
-    loaded = (LoadedPlugin(name, name, "", hooks),)
+    hooks = registry.register(plugin, place)
+    loaded = (LoadedPlugin(place, module, "", hooks),)
     return Plugins(registry.manager, loaded, (), registry.adapters)
 
 

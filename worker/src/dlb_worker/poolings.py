@@ -52,7 +52,8 @@ def average_factors(node: Node) -> np.ndarray:
         start = np.arange(windows) * node.stride[axis]
         stop = np.minimum(start + node.kernel[axis], last)
         counts.append(stop - np.maximum(start, first))
-    return node.kernel[0] * node.kernel[1] / np.outer(*counts)
+    factors: np.ndarray = node.kernel[0] * node.kernel[1] / np.outer(*counts)
+    return factors
 
 
 def _sizes(node: Node, up: bool) -> Tuple[int, ...]:

@@ -3,7 +3,7 @@
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def train(
     model: BuiltModel,
     build: BuildRequest,
     data: DataRequest,
-    rates: Sequence[float],
+    rates: np.ndarray,
     first_step: int,
     observe: bool,
     to: Path,
@@ -35,7 +35,7 @@ def train(
     """Train over every batch, timing each step from idle device to idle device.
 
     Args:
-        rates: the learning rate of each step.
+        rates: float64 [steps], the learning rate of each step.
         first_step: number of the first step, for observers.
         observe: whether plugins that observe are called.
         to: .npz file for ``step_seconds``, ``data_seconds`` (waiting for the batch), ``losses``,
@@ -58,8 +58,8 @@ def train(
         "steps": steps,
         "rank": calls.rank,
     }
-    observed = {}  # type: Dict[str, Any]
-    current = None  # type: Optional[float]
+    observed: Dict[str, Any] = {}
+    current: Optional[float] = None
     with ExitStack() as stack:
         if observe:
             stack.enter_context(observers(calls, context, observed))

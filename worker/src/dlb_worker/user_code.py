@@ -39,7 +39,7 @@ def _find(name: str, folder: str) -> Callable[[], Any]:
     module, _, attribute = name.partition(":")
     try:
         with _UserCode(f"importing '{module}' raised", folder, ModuleNotFoundError):
-            value = importlib.import_module(module)  # type: Any
+            value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise UnsupportedError(

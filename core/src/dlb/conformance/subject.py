@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlb import workload as W
+from dlb.workload.lower import lower
+from dlb.workload.shapes import tied_to
 from dlb_worker.contract import (
     AdapterDescription,
     BuildRequest,
@@ -21,11 +23,7 @@ from dlb_worker.contract import (
 )
 from dlb_worker.errors import PluginError
 from dlb_worker.native import BuiltModel
-from dlb_worker.plugins import load_plugins, plugins_of
-
-from dlb import workload as W
-from dlb.workload.lower import lower
-from dlb.workload.shapes import tied_to
+from dlb_worker.plugins import load_plugin, load_plugins
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -202,15 +200,7 @@ def find(name: str, module: str = "") -> Adapter:
             if hasattr(plugin, "dlb_describe") and plugin.dlb_describe().name == name
         ]
         return Adapter(name, _module(holder), described, plugins.hook)
-    place, _, attribute = module.partition(":")
-    try:
-        loaded: Any = importlib.import_module(place)
-        for part in filter(None, attribute.split(".")):
-            loaded = getattr(loaded, part)
-    # Someone else's code, which may raise anything.
-    except Exception as error:
-        raise PluginError(f"module {module}: {type(error).__name__}: {error}") from error
-    plugins = plugins_of(loaded, name or module)
+    plugins = load_plugin(module)
     if len(plugins.adapters) != 1:
         raise PluginError(f"module {module} describes no adapter; it needs dlb_describe")
     (described,) = plugins.adapters.values()

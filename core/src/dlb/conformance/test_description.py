@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dlb import workload as W
+from dlb.workload.training import SGD, Adam
 from dlb_worker.contract import DataRequest, LaunchPlan, PlanRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.plugins import check_description
-
-from dlb import workload as W
-from dlb.workload.training import SGD, Adam
 
 from .closeness import VALUES, assert_near
 from .layer_cases import BY_LAYER
@@ -21,12 +20,12 @@ _IMPORTED = """
 import contextlib, json, sys
 import importlib_metadata as metadata
 from dlb_worker.contract import PlanRequest
-from dlb.conformance.subject import find
-adapter = find({name!r}, {module!r})
-described = adapter.described
-for strategy in [each for own in adapter.hook.dlb_strategies() for each in own]:
+from dlb_worker.plugins import load_plugin, load_plugins
+plugins = load_plugin({module!r}) if {module!r} else load_plugins()
+described = plugins.adapter({name!r})
+for strategy in plugins.strategies():
     if {name!r} in strategy.frameworks:
-        adapter.hook.dlb_plan(framework={name!r}, request=PlanRequest(
+        plugins.hook.dlb_plan(framework={name!r}, request=PlanRequest(
             strategy=strategy.name, workers=2, host="127.0.0.1", ports=tuple(range(40000, 40008))))
 owned = []
 for name in described.framework:

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlb import workload as W
-from dlb_worker.native import BuiltModel
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
@@ -21,6 +20,7 @@ from dlb.graph.runtime import run_model
 from dlb.graph.structure import compare_structure
 from dlb.proof.files.certificate import verify_files
 from dlb.workload.files import load
+from dlb_worker.native import BuiltModel
 
 from .closeness import assert_same_bits, distance
 from .layer_cases import CASES, EVERY_LAYER

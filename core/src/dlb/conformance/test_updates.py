@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
-from dlb_worker.native import BuiltModel
 from dlb.workload.shapes import trained_names
+from dlb_worker.native import BuiltModel
 
 from . import truth
 from .closeness import FLOAT64, UPDATE, assert_near

@@ -146,9 +146,7 @@ def test_looking_changes_nothing(adapter: Adapter, name: str, dtype: str) -> Non
         assert_same_bits(value, others[key], f"{key} after the next step")
 
 
-def _gradients(
-    built: BuiltModel, inputs: np.ndarray, labels: np.ndarray
-) -> dict[str, np.ndarray]:
+def _gradients(built: BuiltModel, inputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     found = built.gradients(inputs, labels)
     assert found.inputs is not None
     return {**found.parameters, "input": found.inputs}

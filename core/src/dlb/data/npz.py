@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dlb_worker.arrays import no_room
 from rich.filesize import decimal
 
 from dlb.errors import RequestError
+from dlb_worker.arrays import no_room
 
 __all__ = ["Pieces", "write_pieces"]
 

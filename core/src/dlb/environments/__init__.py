@@ -1,7 +1,7 @@
 """The environments that adapters live in: made, found, examined, removed.
 
 Frameworks cannot share one environment, so each adapter ``NAME`` has its own, which holds
-``dlb-core`` and the distribution ``dlb-NAME``. uv does the work. An environment is whole when its
+``dlb-worker`` and the distribution ``dlb-NAME``. uv does the work. An environment is whole when its
 record, ``dlb-environment.json``, is there: it is written last. Linux and macOS only.
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import dlb
+import dlb_worker
 from dlb.environments import inspection, provision, record, sources, uv_process
 from dlb.environments.index_settings import from_environment
 from dlb.environments.record import Environment
@@ -23,7 +23,7 @@ _CHECK_SECONDS = 120.0
 # Loads what the distribution given as argument registers in group "dlb".
 _LOAD = """
 import re, sys
-from importlib import metadata
+import importlib_metadata as metadata
 plain = lambda name: re.sub("[-_.]+", "-", name or "").lower()
 for one in metadata.distributions():
     if plain(one.metadata["Name"]) == sys.argv[1]:
@@ -75,7 +75,7 @@ def _findings(name: str) -> Iterator[Finding]:
         return
     yield Finding("ok", f"{environment.python} runs (Python {contents.python})")
 
-    yield _core(environment, contents.packages.get("dlb-core"))
+    yield _worker(environment, contents.packages.get("dlb-worker"))
     yield from _adapter(environment, contents)
     yield from _dependencies(environment)
     if environment.managed:
@@ -105,19 +105,19 @@ def _install(environment: Environment, requirement: str) -> str:
     return shlex.join([python, "-m", "pip", "install", requirement])
 
 
-def _core(environment: Environment, version: str | None) -> Finding:
-    remedy = _install(environment, f"dlb-core=={dlb.__version__}")
-    if version == dlb.__version__:
-        return Finding("ok", f"dlb-core {version} is there")
+def _worker(environment: Environment, version: str | None) -> Finding:
+    remedy = _install(environment, f"dlb-worker=={dlb_worker.__version__}")
+    if version == dlb_worker.__version__:
+        return Finding("ok", f"dlb-worker {version} is there")
     if version is not None:
         return Finding(
-            "error", f"dlb-core there is {version}, this dlb is {dlb.__version__}", remedy
+            "error", f"dlb-worker there is {version}, this dlb has {dlb_worker.__version__}", remedy
         )
     if environment.managed:
-        return Finding("error", "dlb-core is not installed there", remedy)
+        return Finding("error", "dlb-worker is not installed there", remedy)
     return Finding(
         "warning",
-        "dlb-core is not installed there: only an adapter that speaks the worker protocol by "
+        "dlb-worker is not installed there: only an adapter that speaks the worker protocol by "
         "itself can run",
         remedy,
     )

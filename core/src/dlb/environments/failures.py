@@ -63,7 +63,7 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
             "no network: could not reach the package index",
             f"{first}, or set PIP_FIND_LINKS or --from to a folder of wheels",
         )
-    if _UNKNOWN.search(error) and (distribution in error or "dlb-core" in error):
+    if _UNKNOWN.search(error) and (distribution in error or "dlb-worker" in error):
         near = get_close_matches(distribution, [f"dlb-{name}" for name in KNOWN], n=1)
         meant = f"did you mean '{near[0].removeprefix('dlb-')}'? else " if near else ""
         return (

@@ -39,7 +39,7 @@ def make(
     (folder / record.UNFINISHED).touch()
     settings = from_environment(os.environ)
     python = folder / "bin" / "python"
-    core, adapter = "dlb-core", plan.distribution
+    worker, adapter = "dlb-worker", plan.distribution
 
     def uv(what: str, arguments: list[str], making: bool) -> None:
         report(what)
@@ -79,11 +79,11 @@ def make(
         *_each("--find-links", [*map(str, plan.find_links), *settings.find_links]),
         # uv would otherwise take an earlier build of a package whose pyproject.toml is as it was.
         # (--refresh-package says so more directly, but is refused together with UV_OFFLINE.)
-        *_each("--reinstall-package", [core, adapter]),
+        *_each("--reinstall-package", [worker, adapter]),
         *(["--no-index"] if settings.no_index else []),
     ]
     uv(
-        f"installing {core} and {adapter}",
+        f"installing {worker} and {adapter}",
         ["pip", "install", f"--python={python}", *options, "--", *plan.requirements],
         making=False,
     )
@@ -100,10 +100,10 @@ def make(
         constraint=plan.constraint,
     )
     try:
-        version = inspection.packages(environment).get(core)
+        version = inspection.packages(environment).get(worker)
     except EnvironmentMissing as error:
         raise ProvisionError(f"{error}; uv's whole output: {log}") from error
-    environment = dataclasses.replace(environment, core_version=version)
+    environment = dataclasses.replace(environment, worker_version=version)
     record.write(environment)
     (folder / record.UNFINISHED).unlink()
     report(f"made environment '{plan.name}' in {folder}")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import dlb
+import dlb_worker
 from dlb.environments import folders, inspection, record, sources
 from dlb.environments.making import make
 from dlb.environments.names import distribution_of
@@ -150,8 +150,8 @@ def current_plan(
 
 
 def outdated(environment: Environment) -> bool:
-    """Whether dlb-core in an environment that dlb made was of another version than this dlb."""
-    return environment.core_version != dlb.__version__
+    """Whether dlb-worker in an environment that dlb made has another version than this dlb's."""
+    return environment.worker_version != dlb_worker.__version__
 
 
 def origin_missing(environment: Environment) -> Path | None:

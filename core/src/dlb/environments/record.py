@@ -1,8 +1,8 @@
 """What is kept about an environment: ``dlb-environment.json`` in its folder.
 
-Format 1: an object with ``format`` (1), ``name``, ``distribution``, ``python``, ``managed``,
-``created``, and, or null, ``source``, ``source_digest``, ``core_version``, ``python_request``,
-``constraint``.
+Format 2: an object with ``format`` (2), ``name``, ``distribution``, ``python``, ``managed``,
+``created``, and, or null, ``source``, ``source_digest``, ``worker_version``, ``python_request``,
+``constraint``. Format 1 had ``core_version``: such an environment has no dlb-worker, and is made again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 RECORD = "dlb-environment.json"
 # Present from the first moment of a folder we make, so that one cut short is known to be ours.
 UNFINISHED = "dlb-unfinished"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Environment:
     ``python`` is its interpreter, never resolved through links: a virtual environment is known by
     the link's own place. ``managed`` tells one that dlb made from one it was told of. ``source`` is
     the checkout, folder of wheels or package it was made from, None for a package index;
-    ``source_digest`` is of all that decided its contents; ``core_version`` is of the dlb-core in
+    ``source_digest`` is of all that decided its contents; ``worker_version`` is of the dlb-worker in
     it when it was made. ``python_request`` and ``constraint`` are what the user asked for.
     """
 
@@ -58,7 +58,7 @@ class Environment:
     created: str
     source: Path | None = None
     source_digest: str | None = None
-    core_version: str | None = None
+    worker_version: str | None = None
     python_request: str | None = None
     constraint: Path | None = None
 
@@ -97,7 +97,7 @@ def write(environment: Environment) -> None:
         "created": environment.created,
         "source": _text(environment.source),
         "source_digest": environment.source_digest,
-        "core_version": environment.core_version,
+        "worker_version": environment.worker_version,
         "python_request": environment.python_request,
         "constraint": _text(environment.constraint),
     }
@@ -127,8 +127,8 @@ def read(folder: Path) -> Environment:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: not readable as an environment's record: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise RecordError(f"{path}: not an environment's record of format {FORMAT}")
+    if not isinstance(document, dict) or document.get("format") not in (1, FORMAT):
+        raise RecordError(f"{path}: not an environment's record of format 1 or {FORMAT}")
     if document.get("name") != folder.name:
         raise RecordError(f"{path}: is the record of {document.get('name')!r}, not {folder.name!r}")
     managed = document.get("managed")
@@ -146,7 +146,7 @@ def read(folder: Path) -> Environment:
         created=_required(document, "created", path),
         source=Path(source) if source else None,
         source_digest=_optional(document, "source_digest", path),
-        core_version=_optional(document, "core_version", path),
+        worker_version=_optional(document, "worker_version", path),
         python_request=_optional(document, "python_request", path),
         constraint=Path(constraint) if constraint else None,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
 import hashlib
-import importlib.metadata
 import json
 import sys
 from collections.abc import Iterator
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import dlb
+import importlib_metadata
+
+import dlb_worker
 from dlb.environments.names import KNOWN, distribution_of
 from dlb.errors import RequestError
 
 __all__ = ["Plan", "default_source", "holds", "plan"]
 
-_ANY_PYTHON = ">=3.10"
+_ANY_PYTHON = ">=3.6"
 # Left out of digests: what building and running leave behind.
 _LEFTOVERS = {"__pycache__", ".git", ".venv", "build", "dist", "tests"}
 
@@ -27,7 +29,7 @@ _LEFTOVERS = {"__pycache__", ".git", ".venv", "build", "dist", "tests"}
 class Plan:
     """All that decides what an environment holds.
 
-    ``requirements`` are uv's, two of them: dlb-core and the adapter. ``python`` is what uv is asked
+    ``requirements`` are uv's, two of them: dlb-worker and the adapter. ``python`` is what uv is asked
     for, ``python_range`` what the packages take, ``python_request`` what the user asked for.
     ``digest`` changes when any of it changes.
     """
@@ -60,7 +62,7 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
 
     Args:
         name: of the adapter.
-        source: a checkout of dlb, a folder of wheels with dlb-core's in it, or the folder of the
+        source: a checkout of dlb, a folder of wheels with dlb-worker's in it, or the folder of the
             adapter's own package. None: where this dlb came from, or else an index.
         python: an interpreter or version in uv's words; None for what the packages ask for.
         constraint: a file of version constraints, besides ``constraints.txt`` in ``source``.
@@ -79,9 +81,9 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
         source = source.absolute()
         if not holds(source, name):
             raise RequestError(_not_a_source(source, name))
-    core = _core(source) or _core(default_source())
-    if core is None:
-        core = _Part(f"dlb-core=={dlb.__version__}", None)
+    worker = _worker(source) or _worker(default_source())
+    if worker is None:
+        worker = _Part(f"dlb-worker=={dlb_worker.__version__}", None)
     adapter = _adapter(source, name)
     if adapter is None:
         known = KNOWN.get(name)
@@ -91,10 +93,12 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
     build_constraints = _beside(source, "build-constraints.txt")
     if constraint is not None:
         constraints.append(constraint)
-    ranges = dict.fromkeys(part.requires_python for part in (core, adapter) if part.requires_python)
+    ranges = dict.fromkeys(
+        part.requires_python for part in (worker, adapter) if part.requires_python
+    )
     python_range = ",".join(ranges) or _ANY_PYTHON
     digest = hashlib.sha256()
-    for part in (core, adapter):
+    for part in (worker, adapter):
         digest.update(f"{part.requirement if not part.files else ''}\0".encode())
         for label, path in part.files:
             _add_file(digest, label, path)
@@ -105,7 +109,7 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
         name=name,
         distribution=distribution,
         source=source,
-        requirements=(core.requirement, adapter.requirement),
+        requirements=(worker.requirement, adapter.requirement),
         constraints=tuple(constraints),
         build_constraints=tuple(build_constraints),
         find_links=(source,) if source is not None and _wheels(source) else (),
@@ -120,9 +124,9 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
 def default_source() -> Path | None:
     """The checkout or folder of wheels that this very dlb was installed from, if it was."""
     try:
-        text = importlib.metadata.distribution("dlb-core").read_text("direct_url.json")
+        text = importlib_metadata.distribution("dlb-core").read_text("direct_url.json")
         url = urlsplit(json.loads(text or "{}").get("url", ""))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
+    except (importlib_metadata.PackageNotFoundError, ValueError):
         return None
     if url.scheme != "file":
         return None
@@ -141,12 +145,12 @@ def _beside(source: Path | None, name: str) -> list[Path]:
     return [path] if path is not None and path.is_file() else []
 
 
-def _core(source: Path | None) -> _Part | None:
+def _worker(source: Path | None) -> _Part | None:
     if source is None:
         return None
     if _is_checkout(source):
-        return _package(source / "core", "core")
-    return _wheel(source, "dlb-core")
+        return _package(source / "worker", "worker")
+    return _wheel(source, "dlb-worker")
 
 
 def _adapter(source: Path | None, name: str) -> _Part | None:
@@ -162,31 +166,36 @@ def _adapter(source: Path | None, name: str) -> _Part | None:
     if (source / "pyproject.toml").is_file():
         from packaging.utils import canonicalize_name
 
-        project = str(_project(source).get("name", ""))
+        project = str(_project(source).get("name") or _setup(source).get("metadata", "name"))
         if canonicalize_name(project) == canonicalize_name(distribution):
             return _package(source, distribution)
     return None
 
 
 def _is_checkout(folder: Path) -> bool:
-    return (folder / "core" / "pyproject.toml").is_file() and (folder / "plugins").is_dir()
+    return (
+        all((folder / each / "pyproject.toml").is_file() for each in ("core", "worker"))
+        and (folder / "plugins").is_dir()
+    )
 
 
 def _wheels(folder: Path) -> list[Path]:
-    """Every wheel in a folder of wheels, none if dlb-core's is not among them."""
+    """Every wheel in a folder of wheels, none if dlb-worker's is not among them."""
     wheels = sorted(folder.glob("*.whl"))
-    return wheels if any(path.name.startswith("dlb_core-") for path in wheels) else []
+    return wheels if any(path.name.startswith("dlb_worker-") for path in wheels) else []
 
 
 def _package(folder: Path, label: str) -> _Part:
-    requires = _project(folder).get("requires-python")
+    requires = _requires_python(folder)
     files = tuple((f"{label}/{path.relative_to(folder)}", path) for path in _package_files(folder))
-    return _Part(str(folder), str(requires) if requires else None, files)
+    return _Part(str(folder), requires, files)
 
 
 def _package_files(folder: Path) -> Iterator[Path]:
     """The files that decide what a package's wheel holds, in a stable order."""
-    yield folder / "pyproject.toml"
+    for name in ("pyproject.toml", "setup.cfg"):
+        if (folder / name).is_file():
+            yield folder / name
     root = folder / "src" if (folder / "src").is_dir() else folder
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
@@ -207,6 +216,23 @@ def _project(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RequestError(f"{path}: cannot be read: {error}") from error
     return project if isinstance(project, dict) else {}
+
+
+def _requires_python(folder: Path) -> str | None:
+    """The range of Pythons that a package takes; None where it says nothing."""
+    found = _project(folder).get("requires-python")
+    return str(found) if found else _setup(folder).get("options", "python_requires") or None
+
+
+def _setup(folder: Path) -> configparser.ConfigParser:
+    """A package's setup.cfg, where packages for Python 3.6 say what they are; empty without one."""
+    found = configparser.ConfigParser(interpolation=None)
+    found.read_dict({"metadata": {"name": ""}, "options": {"python_requires": ""}})
+    try:
+        found.read(folder / "setup.cfg", encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise RequestError(f"{folder / 'setup.cfg'}: cannot be read: {error}") from error
+    return found
 
 
 def _wheel(folder: Path, distribution: str) -> _Part | None:
@@ -262,6 +288,6 @@ def _not_a_source(source: Path, name: str) -> str:
         return f"{source}: no wheel of {distribution} among the wheels there; build it first"
     return (
         f"{source}: '{name}' cannot be made from this folder: it is neither a checkout of dlb "
-        f"(core/ and plugins/{distribution}/), nor a folder of wheels (dlb_core-*.whl), nor the "
+        f"(worker/ and plugins/{distribution}/), nor a folder of wheels (dlb_worker-*.whl), nor the "
         f"package {distribution} (pyproject.toml)"
     )

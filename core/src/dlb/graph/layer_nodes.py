@@ -11,14 +11,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dlb_worker.poolings import reaching_pads, rounds_up
-
 from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
 from dlb.workload import layers as L
-from dlb.workload.model import Node
 from dlb.workload.lower import lower_layer
+from dlb.workload.model import Node
 from dlb.workload.shapes import Shape, places_along
+from dlb_worker.poolings import reaching_pads, rounds_up
 
 __all__ = ["Pieces", "add_layer"]
 

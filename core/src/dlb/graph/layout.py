@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx
-from dlb_worker.onnx_file import LAYOUT
 
 from dlb.graph.trace import Trace, attributes_of
+from dlb_worker.onnx_file import LAYOUT
 
 __all__ = [
     "LAYOUT",

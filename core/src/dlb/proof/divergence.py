@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb.proof.distance import pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
+from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 
 __all__ = ["PERTURBATIONS", "Changes", "follow", "looked_at", "nudged", "strays"]
 

@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlb_worker import protocol
-
 from dlb import interrupts
 from dlb.errors import (
     DlbError,
@@ -34,6 +32,7 @@ from dlb.errors import (
     WorkerRaised,
 )
 from dlb.supervision import processes
+from dlb_worker import protocol
 
 __all__ = ["Group", "Launch", "worker_group"]
 

@@ -10,12 +10,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
 from dlb.errors import WorkerError
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload, learning_rate
 from dlb.workload.lower import lower
+from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
 __all__ = ["RemoteModel", "Trained", "read_arrays", "scratch_file", "start", "write_arrays"]
 

@@ -9,6 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from dlb.errors import PluginError
+from dlb.supervision.group import Group
+from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
 from dlb_worker.contract import (
     ForwardPass,
     Gradients,
@@ -16,10 +20,6 @@ from dlb_worker.contract import (
     ParameterDescription,
     UserLayer,
 )
-
-from dlb.errors import PluginError
-from dlb.supervision.group import Group
-from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
 
 __all__ = ["RemoteUserModel"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from dlb_worker import model as resolved
 
 from dlb.workload import layers as L
 from dlb.workload.layers import type_name
@@ -18,6 +17,7 @@ from dlb.workload.shapes import (
     places_along,
     state_names,
 )
+from dlb_worker import model as resolved
 
 __all__ = ["lower", "lower_layer"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from dlb_worker.contract import Batches, DataRequest
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dlb_torch.framework import MEMORY_FORMATS
+from dlb_worker.contract import Batches, DataRequest
 
 
 class Samples(Dataset):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from dlb_worker.onnx_file import write_model
-
 from dlb_torch.model import TorchModel
+from dlb_worker.onnx_file import write_model
 
 #: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
 SMALL = 1024

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from dlb_worker.contract import BuildRequest, Gradients
-from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Model, Optimizer
-from dlb_worker.native import BuiltModel
 from torch import Tensor, nn
 
 from dlb_torch.compiled import check_inductor, compiled
 from dlb_torch.framework import MEMORY_FORMATS
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
 from dlb_torch.registry import LAYERS
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Loss, Model, Optimizer
+from dlb_worker.native import BuiltModel
 
 #: torch's names for what an optimizer keeps.
 SLOTS = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
@@ -111,7 +110,9 @@ class TorchModel(BuiltModel):
 
     def slots(self, native: Tensor) -> dict[str, np.ndarray]:
         state = self.optimizer.state.get(native, {})
-        return {SLOTS[each]: self.read(state[each]) for each in SLOTS if state.get(each) is not None}
+        return {
+            SLOTS[each]: self.read(state[each]) for each in SLOTS if state.get(each) is not None
+        }
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
-from torch import Tensor, nn
 
 Pads = tuple[int, int, int, int]
 

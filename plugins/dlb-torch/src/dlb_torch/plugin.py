@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlb_torch.registry import LAYERS
 from dlb_worker import Adapter, Strategy
 from dlb_worker.contract import (
     Batches,
@@ -18,8 +19,6 @@ from dlb_worker.contract import (
     StartRequest,
     UserModelRequest,
 )
-
-from dlb_torch.registry import LAYERS
 
 if TYPE_CHECKING:
     from dlb_torch.model import TorchModel

@@ -40,7 +40,9 @@ LAYERS = {
     ),
     "lrn": Layer(
         "native",
-        lambda node: nn.LocalResponseNorm(node.size, node.alpha, node.beta, node.attributes["bias"]),
+        lambda node: nn.LocalResponseNorm(
+            node.size, node.alpha, node.beta, node.attributes["bias"]
+        ),
     ),
     "max_pool": Layer(
         "native; uneven pads and windows left out by a pad layer before it",

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dlb_torch.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
@@ -19,10 +23,6 @@ from dlb_worker.parameters import (
     summed,
     user_parameter,
 )
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-
-from dlb_torch.registry import LAYERS
 
 Mappings = Mapping[str, ParameterMapping]
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb_torch import model as torch_model
-from dlb_torch.layers import MaskedDropout, Padded
+from dlb_torch.modules import MaskedDropout, Padded
 
 Apply = Callable[[Any], None]
 

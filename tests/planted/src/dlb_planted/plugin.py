@@ -1,59 +1,34 @@
-"""The hooks: torch's own, but that ``DLB_PLANT`` names what is done to each model that is built."""
+"""torch's own adapter, but that ``DLB_PLANT`` names what is done to each model that is built."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
-from dlb import hookimpl
-from dlb_torch import plugin as torch_plugin
+from dlb_torch.plugin import TorchAdapter
 
 NAME = "planted"
 
 
-@hookimpl
-def dlb_describe() -> Any:
-    return dataclasses.replace(
-        torch_plugin.dlb_describe(), name=NAME, distribution="dlb-planted", deviations=()
-    )
+class PlantedAdapter(TorchAdapter):
+    name = NAME
+    distribution = "dlb-planted"
+    strategies = ()
+
+    def build_model(self, request: Any, **variant: str) -> Any:
+        from dlb_planted.plants import PLANTS
+
+        model = super().build_model(request, **variant)
+        plant = os.environ.get("DLB_PLANT", "")
+        if plant:
+            PLANTS[plant].apply(model)
+        return model
+
+    def load_data(self, request: Any) -> Any:
+        if os.environ.get("DLB_PLANT") == "samples out of order":
+            request = dataclasses.replace(request, order=request.order[:, ::-1] ^ 1)
+        return super().load_data(request)
 
 
-@hookimpl
-def dlb_start(framework: str, request: Any) -> Any:
-    return torch_plugin.dlb_start(torch_plugin.NAME, request) if framework == NAME else None
-
-
-@hookimpl
-def dlb_build_model(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    from dlb_planted.plants import PLANTS
-
-    model = torch_plugin.dlb_build_model(torch_plugin.NAME, request)
-    plant = os.environ.get("DLB_PLANT", "")
-    if plant:
-        PLANTS[plant].apply(model)
-    return model
-
-
-@hookimpl
-def dlb_load_data(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    if os.environ.get("DLB_PLANT") == "samples out of order":
-        request = dataclasses.replace(request, order=request.order[:, ::-1] ^ 1)
-    return torch_plugin.dlb_load_data(torch_plugin.NAME, request)
-
-
-@hookimpl
-def dlb_clock(framework: str, device: str) -> Any:
-    return torch_plugin.dlb_clock(torch_plugin.NAME, device) if framework == NAME else None
-
-
-@hookimpl
-def dlb_export_onnx(framework: str, model: Any, path: Path) -> Any:
-    if framework != NAME:
-        return None
-    return torch_plugin.dlb_export_onnx(torch_plugin.NAME, model, path)
+adapter = PlantedAdapter()

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb_worker.contract import UserLayer, LayerCall, ForwardPass
 from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
 from dlb.proof.port.weight_map import Pair
+from dlb_worker.contract import ForwardPass, LayerCall, UserLayer
 
 __all__ = ["Found", "Side", "compare_layers", "owner_pairs"]
 

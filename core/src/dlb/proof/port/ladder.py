@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb_worker.contract import UserLayer, Gradients, ForwardPass
 from dlb.errors import UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Level, Rung
 from dlb.proof.distance import figures, passes, same_bits
@@ -21,6 +20,7 @@ from dlb.proof.port.inputs import LAYOUTS, as_read, from_read
 from dlb.proof.port.weight_map import Pair
 from dlb.proof.rungs import FLOAT64_GATE, NOISE, floor, not_run, verdict
 from dlb.supervision.user_model import RemoteUserModel
+from dlb_worker.contract import ForwardPass, Gradients, UserLayer
 
 __all__ = ["Model", "climb"]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlb_worker.contract import UserLayer, ParameterDescription
 from dlb.proof.port.weight_map import Pair
+from dlb_worker.contract import ParameterDescription, UserLayer
 
 __all__ = ["Owned", "Proposal", "propose"]
 

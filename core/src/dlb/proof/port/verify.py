@@ -38,9 +38,9 @@ from dlb.proof.port.weight_map import (
     read_map,
     write_map,
 )
-from dlb.supervision.user_model import RemoteUserModel
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
+from dlb.supervision.user_model import RemoteUserModel
 
 __all__ = ["MAP", "Port", "check_models", "verify_models", "verify_port"]
 

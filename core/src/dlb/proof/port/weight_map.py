@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb_worker.contract import ParameterDescription
 from dlb.errors import RequestError
 from dlb.proof.port.inputs import check_layout
+from dlb_worker.contract import ParameterDescription
 
 __all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "pairs_of", "read_map", "write_map"]
 

@@ -8,8 +8,6 @@ from typing import Any
 import onnx
 from onnx import helper, numpy_helper
 
-from dlb.workload import type_name
-
 OPSET = 17
 OPERATORS = {
     "linear": ("Gemm", {"transB": 1}),
@@ -35,21 +33,21 @@ def export(model: Any, path: Path) -> str:
     """Write an :class:`dlb_example.model.ExampleModel` as ONNX; its exporter and version."""
     nodes = []
     for node in model.nodes:
-        operator, attributes = OPERATORS[type_name(node.layer)]
-        parameters = [f"{node.name}.{name}" for name in model.parameters(node.name)]
-        if operator == "Gemm" and len(model.shapes[node.inputs[0]]) > 1:
+        operator, attributes = OPERATORS[node.kind]
+        parameters = [f"{node.name}.{name}" for name in model.held_by(node.name)]
+        if operator == "Gemm" and len(node.input_shape) > 1:
             nodes += linear_of_sequence(node, parameters)
             continue
         nodes.append(
             helper.make_node(operator, [*node.inputs, *parameters], [node.name], **attributes)
         )
-    element = helper.np_dtype_to_tensor_dtype(model.dtype)
-    source, last = model.source, model.nodes[-1].name
+    element = helper.np_dtype_to_tensor_dtype(model.type)
+    first, last = model.workload.model.input, model.nodes[-1]
     graph = helper.make_graph(
         nodes,
         "example",
-        [helper.make_tensor_value_info(source, element, ["batch", *model.shapes[source]])],
-        [helper.make_tensor_value_info(last, element, ["batch", *model.shapes[last]])],
+        [helper.make_tensor_value_info(first.name, element, ["batch", *first.shape])],
+        [helper.make_tensor_value_info(last.name, element, ["batch", *last.shape])],
         [numpy_helper.from_array(array, name) for name, array in model.values.items()],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)

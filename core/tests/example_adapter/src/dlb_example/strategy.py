@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.contract import StrategySession
+from dlb_worker.native import StrategySession
 
 Array = npt.NDArray[Any]
 #: A peer that never comes is the supervisor's to notice; this only bounds the attempts.

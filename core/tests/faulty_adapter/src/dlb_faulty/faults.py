@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
 
 __all__ = ["KIND", "strike"]
 

@@ -1,4 +1,4 @@
-"""The example adapter's hooks, each after the chance to go wrong."""
+"""The example adapter, each of its methods after the chance to go wrong."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 import sys
 from typing import Any
 
-from dlb_example import plugin as example
+from dlb_example.plugin import ExampleAdapter, ExampleSync
 
-from dlb import hookimpl
 from dlb_faulty.faults import KIND, strike
+from dlb_worker import hookimpl
 
 NAME = "faulty"
 KEPT: list[Any] = []
@@ -22,119 +22,102 @@ if KIND == "import-print":
     print("welcome to faulty!")
 
 
-@hookimpl
-def dlb_describe() -> Any:
-    changes: dict[str, Any] = {"name": NAME, "title": "Faulty", "distribution": "dlb-faulty"}
-    if KIND == "contract":
-        changes["contract"] = (99, 0)
-    if KIND == "older-contract":
-        changes["contract"] = (1, 1)
-        changes["layers"] = {**example.dlb_describe().layers, "embedding": "native"}
-    if KIND == "twice":
-        changes["name"] = example.NAME
-    if KIND == "no-description":
-        return "faulty"
-    return dataclasses.replace(example.dlb_describe(), **changes)
+class FaultySync(ExampleSync):
+    frameworks = (NAME,)
+
+    @hookimpl
+    def dlb_strategies(self) -> Any:
+        if KIND == "strategies-raise":
+            raise OSError("no network")
+        return super().dlb_strategies()
+
+    def plan(self, request: Any) -> Any:
+        strike("plan")
+        return super().plan(request)
+
+    def join(self, rank: int, workers: int) -> Any:
+        strike("join")
+        session = super().join(rank, workers)
+        if KIND == "no-averaging":
+            session.distribute = lambda native: native  # type: ignore[method-assign]
+        return session
 
 
-@hookimpl
-def dlb_strategies() -> Any:
-    if KIND == "strategies-raise":
-        raise OSError("no network")
-    return [dataclasses.replace(one, frameworks=(NAME,)) for one in example.dlb_strategies()]
+class FaultyAdapter(ExampleAdapter):
+    name = NAME
+    title = "Faulty"
+    distribution = "dlb-faulty"
+    strategies = (FaultySync(),)
 
+    def describe(self) -> Any:
+        changes: dict[str, Any] = {}
+        if KIND == "contract":
+            changes["contract"] = (99, 0)
+        if KIND == "few-features":
+            changes["features"] = ("export",)
+        if KIND == "twice":
+            changes["name"] = ExampleAdapter.name
+        if KIND == "no-description":
+            return "faulty"
+        return dataclasses.replace(super().describe(), **changes)
 
-@hookimpl
-def dlb_start(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    strike("start")
-    return example.dlb_start(example.NAME, request)
+    def start(self, request: Any) -> Any:
+        strike("start")
+        return super().start(request)
 
+    def build_model(self, request: Any, **variant: str) -> Any:
+        strike("build")
+        if KIND == "own-masks":
+            request = dataclasses.replace(request, masks={})
+        from dlb_faulty.model import FaultyModel
 
-@hookimpl
-def dlb_build_model(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    strike("build")
-    if KIND in ("older-contract", "own-masks"):
-        request = dataclasses.replace(request, masks={})
-    from dlb_faulty.model import FaultyModel
+        built = FaultyModel(request)
+        if KIND == "keeps-models":
+            KEPT.append(built)
+        return built
 
-    built = FaultyModel(request)
-    if KIND == "keeps-models":
-        KEPT.append(built)
-    return built
+    def load_data(self, request: Any) -> Any:
+        strike("load")
+        return super().load_data(request)
 
+    def export_onnx(self, model: Any, path: Any) -> Any:
+        strike("export")
+        if KIND == "export-nothing":
+            path.write_bytes(b"this is no model")
+            return "none"
+        if KIND == "wrong-export":
+            model.values["fc1.weight"] = model.values["fc1.weight"] * 1.001
+            exporter = super().export_onnx(model, path)
+            model.values["fc1.weight"] = model.values["fc1.weight"] / 1.001
+            return exporter
+        return super().export_onnx(model, path)
 
-@hookimpl
-def dlb_load_data(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    strike("load")
-    return example.dlb_load_data(example.NAME, request)
-
-
-@hookimpl
-def dlb_clock(framework: str, device: str) -> Any:
-    return example.dlb_clock(example.NAME, device) if framework == NAME else None
-
-
-@hookimpl
-def dlb_export_onnx(framework: str, model: Any, path: Any) -> Any:
-    if framework != NAME:
-        return None
-    strike("export")
-    if KIND == "export-nothing":
-        path.write_bytes(b"this is no model")
-        return "none"
-    if KIND == "wrong-export":
-        model.values["fc1.weight"] = model.values["fc1.weight"] * 1.001
-        told = example.dlb_export_onnx(example.NAME, model, path)
-        model.values["fc1.weight"] = model.values["fc1.weight"] / 1.001
-        return told
-    return example.dlb_export_onnx(example.NAME, model, path)
-
-
-@hookimpl
-def dlb_adopt_model(framework: str, request: Any) -> Any:
-    if framework != NAME or KIND == "no-adoption":
-        return None
-    strike("adopt")
-    return example.dlb_adopt_model(example.NAME, request)
-
-
-@hookimpl
-def dlb_plan(framework: str, request: Any) -> Any:
-    if framework != NAME:
-        return None
-    strike("plan")
-    return example.dlb_plan(example.NAME, request)
-
-
-@hookimpl
-def dlb_join(framework: str, strategy: str, rank: int, workers: int) -> Any:
-    if framework != NAME:
-        return None
-    strike("join")
-    session = example.dlb_join(example.NAME, strategy, rank, workers)
-    if KIND == "no-averaging":
-        session.distribute = lambda native: native
-    return session
+    def load_user_model(self, request: Any) -> Any:
+        strike("adopt")
+        return super().load_user_model(request)
 
 
 if KIND == "misspelt-hook":
 
     @hookimpl
-    def dlb_buld_model(framework: str) -> None: ...
+    def dlb_buld_model(self: Any, framework: str) -> None: ...
+
+    FaultyAdapter.dlb_buld_model = dlb_buld_model  # type: ignore[attr-defined]
 
 
 if KIND == "unmarked-hook":
 
-    def dlb_serve(framework: str) -> None: ...
+    def dlb_serve(self: Any, framework: str) -> None: ...
+
+    FaultyAdapter.dlb_serve = dlb_serve  # type: ignore[attr-defined]
 
 
 if KIND == "unknown-argument":
 
     @hookimpl
-    def dlb_serve(framework: str, colour: str) -> None: ...
+    def dlb_serve(self: Any, framework: str, colour: str) -> None: ...
+
+    FaultyAdapter.dlb_serve = dlb_serve  # type: ignore[attr-defined]
+
+
+adapter = FaultyAdapter()

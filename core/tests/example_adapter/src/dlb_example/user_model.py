@@ -1,4 +1,4 @@
-"""A :class:`dlb_example.native.Net` that somebody wrote, taken in as it is."""
+"""A :class:`dlb_example.native.Net` that a user wrote."""
 
 from __future__ import annotations
 
@@ -7,42 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from dlb.adoption import Held, NativeModel, Way, plain, words
-from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
-from dlb.errors import UnsupportedError
 from dlb_example import native
 from dlb_example.native import Array, Layer, Net
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import UserModel, text_attributes
+from dlb_worker.parameters import AS_IS, NativeParameter, ParameterMapping, location
 
 
-class Place:
-    """A parameter as it is, or turned."""
-
-    def __init__(self, attribute: str, turned: bool = False) -> None:
-        self.attribute, self.turned = attribute, turned
-
-    def to_native(self, array: Array) -> Array:
-        return array.T if self.turned else array
-
-    to_canonical = to_native
+def transposed(array: Array) -> Array:
+    return array.T
 
 
-def known(layer: Layer) -> tuple[str, dict[str, Way]]:
+def kind_of(layer: Layer) -> tuple[str, dict[str, ParameterMapping]]:
+    """The layer kind, and where its parameters are; "" and none if not known."""
     if not isinstance(layer, native.Linear):
         return "", {}
-    turned = isinstance(layer, native.Dense)
-    return "linear", {"weight": plain(Place("weight", turned)), "bias": plain(Place("bias"))}
+    weight = location("weight")
+    if isinstance(layer, native.Dense):
+        weight = location("weight", transposed, transposed)
+    return "linear", {"weight": weight, "bias": location("bias")}
 
 
-class AdoptedNet(NativeModel):
+class UserNet(UserModel):
     """A native is a layer and the name of its attribute."""
 
-    def __init__(self, request: AdoptRequest) -> None:
+    def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
         native.set_dtype(request.dtype)
         self.net = request.make()
         if not isinstance(self.net, Net):
             raise UnsupportedError(
-                f"its factory gave a {type(self.net).__name__}; it must give a dlb_example Net"
+                f"the factory returned a {type(self.net).__name__}; it must return a dlb_example Net"
             )
         for name, layer in self.net.layers.items():
             if isinstance(layer, native.Linear) and layer.weight is None:
@@ -52,18 +48,17 @@ class AdoptedNet(NativeModel):
                         "--input or --input-shape"
                     )
                 self.run(request.inputs, False)
-        self.held = [
-            self.holder(name, layer, attribute)
+        self.parameters = [
+            self.parameter(name, layer, attribute)
             for name, layer in self.net.layers.items()
             for attribute in layer.trained
         ]
 
-    def holder(self, name: str, layer: Layer, attribute: str) -> Held:
-        ways = known(layer)[1]
-        role = attribute if attribute in ways else ""
-        return Held(
-            f"{name}.{attribute}", name, role, True, ((layer, attribute),), ways.get(attribute)
-        )
+    def parameter(self, name: str, layer: Layer, attribute: str) -> NativeParameter:
+        mapping = kind_of(layer)[1].get(attribute)
+        role = attribute if mapping else ""
+        natives = ((layer, attribute),)
+        return NativeParameter(f"{name}.{attribute}", name, role, True, natives, mapping or AS_IS)
 
     def read(self, native: Any) -> Array:
         return np.array(getattr(*native))
@@ -71,11 +66,11 @@ class AdoptedNet(NativeModel):
     def write(self, native: Any, array: Array) -> None:
         setattr(*native, array)
 
-    def layers(self) -> list[AdoptedLayer]:
-        found = [AdoptedLayer("", "Net", {})]
+    def layers(self) -> list[UserLayer]:
+        found = [UserLayer("", "Net", {})]
         for name, layer in self.net.layers.items():
-            attributes = words(vars(layer).items())
-            found.append(AdoptedLayer(name, type(layer).__name__, attributes, known(layer)[0]))
+            attributes = text_attributes(vars(layer))
+            found.append(UserLayer(name, type(layer).__name__, attributes, kind_of(layer)[0]))
         return found
 
     def input_shape(self) -> tuple[int, ...] | None:
@@ -91,16 +86,16 @@ class AdoptedNet(NativeModel):
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
-    ) -> Trace:
+    ) -> ForwardPass:
         values = self.run(inputs, training)
         given = dict(zip(values, [inputs, *values.values()]))
         calls = [
             LayerCall(name, given[name], value) if name in layers else LayerCall(name, None, None)
             for name, value in values.items()
         ]
-        return Trace((list(values.values())[-1],), tuple(calls))
+        return ForwardPass((list(values.values())[-1],), tuple(calls))
 
-    def gradients(
+    def vjp(
         self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
     ) -> Gradients:
         output = list(self.run(inputs, training).values())[-1]
@@ -110,6 +105,6 @@ class AdoptedNet(NativeModel):
             down, found[id(layer)] = layer.backward(down)
         return Gradients(
             loss=np.sum(output * cotangents[0]),
-            parameters=self.gathered(lambda native: found[id(native[0])][native[1]]),
+            parameters=self.gather(lambda native: found[id(native[0])][native[1]]),
             inputs=down if inputs.dtype.kind == "f" else None,
         )
