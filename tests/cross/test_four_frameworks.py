@@ -61,7 +61,7 @@ def test_a_record_holds_what_it_should(records: dict[str, record.Record], adapte
     assert min(one.timing.step_seconds) > 0
     assert one.quality.test_accuracy > 0.6
     assert one.worker["threads"] == one.options.threads
-    assert one.worker["packages"]["dlb-core"]
+    assert one.worker["packages"]["dlb-worker"]
     assert one.machine["cpu"] and one.core["version"]
 
 

@@ -91,7 +91,7 @@ def workers(pid: int) -> list[psutil.Process]:
     found = [
         one
         for one in psutil.Process(pid).children(recursive=True)
-        if "dlb.worker" in " ".join(one.cmdline())
+        if "dlb_worker" in " ".join(one.cmdline())
         and one.environ().get("DLB_ROLE") == "worker"
         and "mpiexec" not in " ".join(one.cmdline()[:1])
     ]

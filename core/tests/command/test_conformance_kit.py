@@ -143,22 +143,23 @@ def test_an_adapter_that_raises_while_models_are_collected_fails(run_pytest: Pyt
 PLAIN_LOSS = """
 from dataclasses import replace
 
-import msgspec
-from dlb import hookimpl, workload
-from dlb_example import plugin
-from dlb_example.plugin import *  # noqa: F403
+from dlb_example.plugin import ExampleAdapter
+from dlb_worker.model import Loss
 
-@hookimpl
-def dlb_build_model(framework, request):
-    plain = msgspec.structs.replace(request.workload, loss=workload.SoftmaxCrossEntropy())
-    return plugin.dlb_build_model(framework, replace(request, workload=plain))
+class Plain(ExampleAdapter):
+    def build_model(self, request, **variant):
+        loss = Loss("softmax_cross_entropy", {"label_smoothing": 0.0})
+        plain = replace(request.workload, loss=loss)
+        return super().build_model(replace(request, workload=plain), **variant)
+
+adapter = Plain()
 """
 
 
 def test_an_adapter_that_does_not_smooth_labels_fails(run_pytest: Pytest, tmp_path: Path) -> None:
     (tmp_path / "plain_loss.py").write_text(PLAIN_LOSS)
     words = ("--pyargs", "dlb.conformance.test_losses")
-    ended = run_pytest(*words, "--adapter-plugin", "plain_loss")
+    ended = run_pytest(*words, "--adapter-plugin", "plain_loss:adapter")
     assert ended.returncode == 1
     passed, failed, *_ = table(ended)["other tests"]
     assert passed == 0 and failed > 0, ended.stdout
@@ -170,38 +171,40 @@ def test_an_adapter_that_does_not_smooth_labels_fails(run_pytest: Pytest, tmp_pa
 #: What an adapter may get wrong of somebody's model, in a subclass of the example's.
 WRONG_PORT = """
 from dataclasses import replace
-from dlb import hookimpl
-from dlb_example import adopt
-from dlb_example.plugin import *  # noqa: F403
 
-class Wrong(adopt.AdoptedNet):
+from dlb_example.plugin import ExampleAdapter
+from dlb_example.user_model import UserNet
+
+class Wrong(UserNet):
 {wrong}
 
-@hookimpl
-def dlb_adopt_model(framework, request):
-    return Wrong(request) if framework == "example" else None
+class WrongAdapter(ExampleAdapter):
+    def load_user_model(self, request):
+        return Wrong(request)
+
+adapter = WrongAdapter()
 """
 WRONGS = {
     "gradients_are_the_slopes": """
-    def gradients(self, *given, **more):
-        found = super().gradients(*given, **more)
+    def vjp(self, *given, **more):
+        found = super().vjp(*given, **more)
         return replace(found, inputs=found.inputs * 1.001)
 """,
     "every_parameter_is_told": """
     def __init__(self, request):
         super().__init__(request)
-        self.held = self.held[:1] + self.held[2:]
+        self.parameters = self.parameters[:1] + self.parameters[2:]
 """,
     "weights_that_are_told_are_the_whole_model": """
     def __init__(self, request):
         super().__init__(request)
-        self.held = [one for one in self.held if one.name != "mix.table"]
+        self.parameters = [one for one in self.parameters if one.name != "mix.table"]
 """,
     "a_pass_leaves_the_model_as_it_was": """
     def forward(self, inputs, **more):
         found = super().forward(inputs, **more)
         if more.get("training"):
-            self.write(self.held[0].natives[0], self.read(self.held[0].natives[0]) * 1.001)
+            self.write(self.parameters[0].natives[0], self.read(self.parameters[0].natives[0]) * 1.001)
         return found
 """,
     "values_of_linear_layers": """
@@ -223,7 +226,7 @@ def test_an_adapter_that_takes_models_in_wrongly_fails(
     run_pytest: Pytest, tmp_path: Path, test: str
 ) -> None:
     (tmp_path / "wrong_port.py").write_text(WRONG_PORT.format(wrong=WRONGS[test]))
-    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "wrong_port")
+    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "wrong_port:adapter")
     ended = run_pytest(*words, *PORTS, "-k", test)
     assert ended.returncode == 1, ended.stdout
     assert "test_ports.py" in ended.stdout and "FAILED" in ended.stdout
@@ -238,14 +241,19 @@ def test_models_of_ports_have_to_be_given(run_pytest: Pytest) -> None:
     assert table(ended) == {"other tests": [0, 14, 0, 0]}
 
 
-def test_an_adapter_without_the_hook_is_skipped(run_pytest: Pytest, tmp_path: Path) -> None:
-    plugin = "from dlb_example.plugin import *\n\ndel dlb_adopt_model\n"
-    (tmp_path / "plain.py").write_text(plugin)
-    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "plain", "-rs")
+def test_an_adapter_that_loads_no_user_models_is_skipped(
+    run_pytest: Pytest, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.py").write_text(
+        "from dlb_example.plugin import ExampleAdapter\n\n"
+        "class Plain(ExampleAdapter):\n    features = ('export',)\n\n"
+        "adapter = Plain()\n"
+    )
+    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "plain:adapter", "-rs")
     ended = run_pytest(*words, *PORTS)
     assert ended.returncode == 0
     assert table(ended) == {"other tests": [0, 0, 0, 28]}
-    assert "adapter 'example' does not implement dlb_adopt_model" in ended.stdout
+    assert "adapter 'example' describes no feature user_models" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -275,10 +283,10 @@ def test_a_file_of_port_models_that_is_none_is_refused(
     [
         (("--adapter", "exampel"), "unknown adapter 'exampel'; did you mean 'example'?"),
         ((), "name the adapter with --adapter; installed here: example, faulty"),
-        (("--adapter-plugin", "no_such"), "module no_such: ModuleNotFoundError"),
+        (("--adapter-plugin", "no_such"), "plugin no_such: ModuleNotFoundError"),
         (
-            ("--adapter", "other", "--adapter-plugin", "dlb_example.plugin"),
-            "module dlb_example.plugin is adapter 'example', not 'other'",
+            ("--adapter", "other", "--adapter-plugin", "dlb_example.plugin:adapter"),
+            "module dlb_example.plugin:adapter is adapter 'example', not 'other'",
         ),
     ],
 )

@@ -10,10 +10,10 @@ BROKEN = {
     "import-raise": "RuntimeError: no such library: libfaulty.so.3",
     "import-exit": "SystemExit: cannot go on",
     "misspelt-hook": "did you mean 'dlb_build_model'?",
-    "unmarked-hook": "hook 'dlb_serve' is not marked; put @dlb.hookimpl above it",
+    "unmarked-hook": "hook 'dlb_serve' is not marked; put @dlb_worker.hookimpl above it",
     "unknown-argument": "hook 'dlb_serve' takes colour, which the contract does not pass",
     "contract": "it is made for contract 99.0",
-    "no-description": "dlb_describe gave a str, not an AdapterDescription",
+    "no-description": "dlb_describe returned a str, not an AdapterDescription",
     "strategies-raise": "OSError: no network",
     "twice": "has an adapter 'example' too",
 }

@@ -15,16 +15,17 @@ from dlb.environments.uv_process import find_uv
 # What runs these tests, so that no other Python is looked for or fetched.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-CORE = """\
+WORKER = """\
 [build-system]
 requires = ["hatchling>=1.24"]
 build-backend = "hatchling.build"
 [project]
-name = "dlb-core"
+name = "dlb-worker"
 version = "{version}"
-requires-python = ">=3.10"
+requires-python = ">=3.6"
+dependencies = ["importlib-metadata"]
 [tool.hatch.build.targets.wheel]
-packages = ["src/dlb"]
+packages = ["src/dlb_worker"]
 """
 MINI = """\
 [build-system]
@@ -34,7 +35,7 @@ build-backend = "hatchling.build"
 name = "dlb-mini"
 version = "0.0.1"
 requires-python = "{python}"
-dependencies = ["dlb-core", "packaging"]
+dependencies = ["dlb-worker", "packaging"]
 [project.entry-points.dlb]
 mini = "dlb_mini"
 [tool.hatch.build.targets.wheel]
@@ -50,8 +51,9 @@ def _write(path: Path, text: str) -> None:
 def _make_checkout(
     folder: Path, *, version: str = dlb.__version__, python: str = f"=={PYTHON}.*"
 ) -> Path:
-    _write(folder / "core" / "pyproject.toml", CORE.format(version=version))
-    _write(folder / "core" / "src" / "dlb" / "__init__.py", f"__version__ = {version!r}\n")
+    _write(folder / "core" / "pyproject.toml", "")
+    _write(folder / "worker" / "pyproject.toml", WORKER.format(version=version))
+    _write(folder / "worker/src/dlb_worker/__init__.py", f"__version__ = {version!r}\n")
     mini = folder / "plugins" / "dlb-mini"
     _write(mini / "pyproject.toml", MINI.format(python=python))
     _write(mini / "src" / "dlb_mini" / "__init__.py", "FLAVOUR = 'first'\n")
@@ -80,7 +82,7 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.fixture
 def wheels(tmp_path: Path, checkout: Path) -> Path:
     folder = tmp_path / "wheels"
-    for package in (checkout / "core", checkout / "plugins" / "dlb-mini"):
+    for package in (checkout / "worker", checkout / "plugins" / "dlb-mini"):
         command = [find_uv(), "build", "--wheel", "--out-dir", str(folder), str(package)]
         subprocess.run(command, check=True, capture_output=True)
     return folder

@@ -31,11 +31,11 @@ def test_from_checkout_then_reuse_stale_and_remove(checkout: Path, home: Path) -
     assert made == environments.find("mini")
     assert environments.list_all() == [made]
     assert made.managed
-    assert (made.source, made.core_version) == (checkout, dlb.__version__)
+    assert (made.source, made.worker_version) == (checkout, dlb.__version__)
     assert made.folder == home / "environments" / "mini"
     assert said[0].startswith("making a virtual environment with Python ")
-    assert "installing dlb-core and dlb-mini" in said
-    assert environments.packages(made).keys() >= {"dlb-core", "dlb-mini", "packaging"}
+    assert "installing dlb-worker and dlb-mini" in said
+    assert environments.packages(made).keys() >= {"dlb-worker", "dlb-mini", "packaging"}
     # Built, not pointed at the checkout.
     assert ask(made.python, "import dlb_mini; print(dlb_mini.__file__)")[1].startswith(
         str(made.folder)
@@ -55,8 +55,8 @@ def test_from_checkout_then_reuse_stale_and_remove(checkout: Path, home: Path) -
     assert ask(again.python, FLAVOUR)[1] == "second\n"
 
     # Leftovers of a run change nothing.
-    (checkout / "core/src/dlb/__pycache__").mkdir()
-    (checkout / "core/src/dlb/__pycache__/x.pyc").write_text("")
+    (checkout / "worker/src/dlb_worker/__pycache__").mkdir()
+    (checkout / "worker/src/dlb_worker/__pycache__/x.pyc").write_text("")
     assert environments.ensure("mini") == again
     environments.remove("mini")
     assert environments.find("mini") is None
@@ -94,9 +94,9 @@ def test_from_wheels_and_broken_ones(wheels: Path) -> None:
     assert "a_framework_that_is_not_there" in broken[0].what
     assert broken[0].remedy == mend
 
-    (metadata,) = site.glob("dlb_core-*.dist-info/METADATA")
+    (metadata,) = site.glob("dlb_worker-*.dist-info/METADATA")
     rewrite(metadata, metadata.read_text().replace(f"Version: {dlb.__version__}", "Version: 9"))
-    wrong = [f for f in environments.doctor("mini") if f.what.startswith("dlb-core there is 9")]
+    wrong = [f for f in environments.doctor("mini") if f.what.startswith("dlb-worker there is 9")]
     assert (wrong[0].severity, wrong[0].remedy) == ("error", mend)
 
     (entry_points,) = site.glob("dlb_mini-*.dist-info/entry_points.txt")
@@ -153,7 +153,7 @@ def test_not_a_source(which: str, tmp_path: Path, checkout: Path, home: Path) ->
         place, name = checkout, "minni"
     elif which == "wheels":
         place.mkdir()
-        (place / "dlb_core-1.0-py3-none-any.whl").write_text("")
+        (place / "dlb_worker-1.0-py3-none-any.whl").write_text("")
     expected = {
         "nothing": "no such folder",
         "empty": "neither a checkout of dlb",
@@ -172,7 +172,7 @@ def test_unknown_distribution(checkout: Path, home: Path) -> None:
         environments.create("mini", source=checkout)
     message = str(caught.value)
     log = home / "environments" / "mini.log"
-    assert message.startswith("environment 'mini', installing dlb-core and dlb-mini: ")
+    assert message.startswith("environment 'mini', installing dlb-worker and dlb-mini: ")
     assert "dlb-no-such-thing-at-all" in message
     assert "\n" not in message
     assert str(log) in message
@@ -224,14 +224,14 @@ def test_python_that_the_adapter_does_not_take(
         environments.create("mini", source=checkout, python=sys.executable)
 
 
-def test_other_core_version_is_not_held_on_to(
+def test_other_worker_version_is_not_held_on_to(
     checkout: Path, tmp_path: Path, make_checkout: Callable[..., Path]
 ) -> None:
     older = make_checkout(tmp_path / "older", version="0.0.0.1")
     environments.create("mini", source=older)
     wrong = [f for f in environments.doctor("mini") if f.severity == "error"]
-    assert wrong[0].what == f"dlb-core there is 0.0.0.1, this dlb is {dlb.__version__}"
-    assert environments.ensure("mini", source=checkout).core_version == dlb.__version__
+    assert wrong[0].what == f"dlb-worker there is 0.0.0.1, this dlb has {dlb.__version__}"
+    assert environments.ensure("mini", source=checkout).worker_version == dlb.__version__
 
 
 def test_moved_home(checkout: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_moved_home(checkout: Path, home: Path, monkeypatch: pytest.MonkeyPatch)
 def test_default_source_is_where_dlb_came_from(
     checkout: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = next(wheels.glob("dlb_core-*.whl"))
+    wheel = next(wheels.glob("dlb_worker-*.whl"))
     installed = tmp_path / "site"
     info = installed / "dlb_core-7.dist-info"
     info.mkdir(parents=True)
@@ -269,13 +269,13 @@ def test_index_plan_asks_for_our_version() -> None:
     if sources.default_source() is not None:
         pytest.skip("this dlb was installed from a checkout")
     plan = sources.plan("torch", source=None, python=None, constraint=None)
-    assert plan.requirements == (f"dlb-core=={dlb.__version__}", "dlb-torch")
+    assert plan.requirements == (f"dlb-worker=={dlb.__version__}", "dlb-torch")
     assert plan.python == environments.KNOWN["torch"].python
 
 
 def test_the_python_range_of_both_packages(checkout: Path) -> None:
     plan = sources.plan("mini", source=checkout, python=None, constraint=None)
-    assert plan.python == f">=3.10,=={sys.version_info.major}.{sys.version_info.minor}.*"
+    assert plan.python == f">=3.6,=={sys.version_info.major}.{sys.version_info.minor}.*"
 
 
 def test_read_only_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from dlb.graph.writing import write_model
+from dlb_worker.onnx_file import write_model
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from dlb.errors import UnsupportedError

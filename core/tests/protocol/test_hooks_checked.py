@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from dlb.contract import CONTRACT, AdapterDescription
-from dlb.plugins import check_answer, check_description, check_hooks
+from dlb_worker.contract import CONTRACT, AdapterDescription
+from dlb_worker.plugins import check_answer, check_description, check_hooks
 
-from dlb import hookimpl
+from dlb_worker import hookimpl
 from dlb.errors import PluginError
 
 DESCRIPTION = AdapterDescription(
@@ -39,10 +39,10 @@ def test_hooks_may_leave_out_arguments() -> None:
 
 #: A plugin's functions, and what is said.
 BROKEN = {
-    "none": ({"helper": lambda: None}, "it answers no hook; mark its functions with @dlb.hookimpl"),
+    "none": ({"helper": lambda: None}, "this module answers no hook; name an Adapter or a Strategy"),
     "misspelt": ({"dlb_strat": hookimpl(lambda: None)}, "did you mean 'dlb_start'?"),
     "unknown": ({"dlb_zzz": hookimpl(lambda: None)}, "'dlb_zzz' is not a hook of contract"),
-    "unmarked": ({"dlb_start": lambda framework: None}, "put @dlb.hookimpl above it"),
+    "unmarked": ({"dlb_start": lambda framework: None}, "put @dlb_worker.hookimpl above it"),
     "argument": (
         {"dlb_clock": hookimpl(lambda framework, gpu: None)},
         "takes gpu, which the contract does not pass; it passes device, framework",
@@ -89,5 +89,5 @@ def test_answers_are_of_their_kind(hook: str, answer: Any, fits: bool) -> None:
     if fits:
         check_answer(hook, answer)
     else:
-        with pytest.raises(PluginError, match=f"{hook} gave a "):
+        with pytest.raises(PluginError, match=f"{hook} returned a "):
             check_answer(hook, answer)

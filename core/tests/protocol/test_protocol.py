@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb import protocol
+from dlb_worker import protocol
 from dlb.errors import RequestError, WorkerDied, WorkerHung
 from dlb.supervision import processes
 from dlb.supervision.group import Group, Launch, worker_group
@@ -92,10 +92,10 @@ def test_a_worker_describes_its_environment_and_is_gone_afterwards(tmp_path: Pat
 
 #: What strangers send to the supervisor's door while it waits for its worker.
 STRANGERS: dict[str, bytes] = {
-    "no token": b'{"hello": 1, "role": "worker", "rank": 0, "pid": 1}\n',
-    "wrong token": b'{"hello": 1, "token": "00", "role": "worker", "rank": 0, "pid": 1}\n',
-    "unicode token": '{"hello": 1, "token": "ü", "role": "worker", "rank": 0}\n'.encode(),
-    "no rank": b'{"hello": 1, "token": null, "role": "worker", "rank": null}\n',
+    "no token": b'{"hello": 2, "role": "worker", "rank": 0, "pid": 1}\n',
+    "wrong token": b'{"hello": 2, "token": "00", "role": "worker", "rank": 0, "pid": 1}\n',
+    "unicode token": '{"hello": 2, "token": "ü", "role": "worker", "rank": 0}\n'.encode(),
+    "no rank": b'{"hello": 2, "token": null, "role": "worker", "rank": null}\n',
     "HTTP": b"GET / HTTP/1.1\r\n\r\n",
     "nothing": b"",
     "binary": bytes(range(256)),

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dlb.worker.__main__ import answer
-from dlb.worker.calls import Calls, write_arrays
+from dlb_worker.__main__ import answer
+from dlb_worker.arrays import map_arrays, write_arrays
+from dlb_worker.calls import Calls
 
-from dlb.data.npz import map_arrays
 from dlb.errors import PluginError, RequestError
 
 
@@ -24,7 +24,7 @@ def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
         "loss": np.float64(0.5),
         "none": np.zeros((0, 2), np.int64),
     }
-    write_arrays(str(path), every.items())
+    write_arrays(path, every.items())
     with np.load(path, allow_pickle=False) as stored:
         assert stored.files == list(every)
         for name, array in every.items():
@@ -40,13 +40,13 @@ def test_each_is_written_before_the_next_is_asked_for(tmp_path: Path) -> None:
             sizes.append(path.stat().st_size)
             yield str(number), np.zeros(1 << 17)
 
-    write_arrays(str(path), made())
+    write_arrays(path, made())
     assert sizes[0] < 1 << 20 <= sizes[1] < 2 << 20 <= sizes[2]
 
 
 def test_objects_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="an array of objects; only numbers are sent"):
-        write_arrays(str(tmp_path / "some.npz"), [("it", np.array([None, 1.0]))])
+    with pytest.raises(PluginError, match="an array of objects; only numbers cross"):
+        write_arrays(tmp_path / "some.npz", [("it", np.array([None, 1.0]))])
 
 
 FULL = Path("/dev/full")
@@ -56,7 +56,7 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="no device that is alw
 @needs_full
 def test_a_full_disk_is_told_with_what_to_do() -> None:
     with pytest.raises(RequestError, match="/dev: No space left on device; set TMPDIR"):
-        write_arrays(str(FULL), [("it", np.zeros(1 << 17))])
+        write_arrays(FULL, [("it", np.zeros(1 << 17))])
 
 
 @needs_full

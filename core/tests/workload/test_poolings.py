@@ -6,12 +6,14 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
-from dlb.workload.poolings import average_factors, pool_sizes, reaching_pads, rounds_up
+from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dlb import workload as W
 from dlb.graph.evaluate import Evaluator
+from dlb.workload.lower import lower_layer
+from dlb.workload.shapes import layer_shape
 
 Shape = tuple[int, ...]
 
@@ -39,7 +41,7 @@ def poolings(draw: st.DrawFn, kind: type) -> tuple[W.MaxPool | W.AveragePool, Sh
     counted = {"count_include_pad": draw(st.booleans())} if kind is W.AveragePool else {}
     layer = kind(kernel=kernel, stride=stride, pads=pads, ceil_mode=draw(st.booleans()), **counted)
     size = (2, *draw(st.tuples(*[st.integers(1, 9)] * 2)))
-    assume(all(pool_sizes(layer, size)))
+    assume(all(layer_shape(layer, size)[1:]))
     return layer, size
 
 
@@ -49,8 +51,8 @@ def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
 ) -> None:
     """By its shape inference, and in ONNX Runtime."""
     layer, size = drawn
-    up = rounds_up(layer, size)
-    pads = reaching_pads(layer, size) if up is None else layer.pads
+    up = rounds_up(lower_layer(layer, size))
+    pads = reaching_pads(lower_layer(layer, size)) if up is None else layer.pads
     model = model_of(
         "MaxPool",
         size,
@@ -61,12 +63,12 @@ def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
     )
     (inferred,) = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
     found = [each.dim_value for each in inferred.type.tensor_type.shape.dim[2:]]
-    assert tuple(found) == pool_sizes(layer, size)
+    assert tuple(found) == layer_shape(layer, size)[1:]
     x = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    assert session.run(None, {"x": x})[0].shape[2:] == pool_sizes(layer, size)
+    assert session.run(None, {"x": x})[0].shape[2:] == layer_shape(layer, size)[1:]
 
 
 @given(poolings(W.AveragePool))
@@ -85,11 +87,11 @@ def test_means_over_whole_kernels_are_set_right_by_factors(
         ceil_mode=int(layer.ceil_mode),
         count_include_pad=int(layer.count_include_pad),
     )
-    top, left, bottom, right = reaching_pads(layer, size)
+    top, left, bottom, right = reaching_pads(lower_layer(layer, size))
     wide = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     whole = Evaluator(model_of("AveragePool", wide.shape[1:], "double", **windows)).run(
         {"x": wide}, ["y"]
     )["y"]
     np.testing.assert_allclose(
-        whole * average_factors(layer, size), Evaluator(true).run({"x": x}, ["y"])["y"], atol=1e-14
+        whole * average_factors(lower_layer(layer, size)), Evaluator(true).run({"x": x}, ["y"])["y"], atol=1e-14
     )

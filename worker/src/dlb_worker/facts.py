@@ -15,7 +15,12 @@ _TASKS = Path("/proc/self/task")
 
 def worker_facts() -> Dict[str, Any]:
     """The worker's interpreter, every package of its environment, its BLAS and OpenMP pools."""
-    packages = {each.metadata["Name"]: each.version for each in importlib_metadata.distributions()}
+    packages = {}
+    for each in importlib_metadata.distributions():
+        try:
+            packages[each.metadata["Name"]] = each.version
+        except (FileNotFoundError, KeyError):  # an installation without metadata
+            continue
     return {
         "python": platform.python_version(),
         "executable": sys.executable,

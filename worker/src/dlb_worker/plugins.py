@@ -110,7 +110,9 @@ class _Registry:
             for strategy in getattr(plugin, "strategies", ()):
                 self.register(strategy, f"{name}.{strategy.name}")
         except BaseException:
-            self.manager.unregister(name=name)
+            for registered, _ in self.manager.list_name_plugin():
+                if registered == name or registered.startswith(f"{name}."):
+                    self.manager.unregister(name=registered)
             raise
         return hooks
 

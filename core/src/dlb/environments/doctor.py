@@ -26,7 +26,11 @@ import re, sys
 import importlib_metadata as metadata
 plain = lambda name: re.sub("[-_.]+", "-", name or "").lower()
 for one in metadata.distributions():
-    if plain(one.metadata["Name"]) == sys.argv[1]:
+    try:
+        name = one.metadata["Name"]
+    except FileNotFoundError:  # an installation without metadata
+        continue
+    if plain(name) == sys.argv[1]:
         for point in one.entry_points:
             if point.group == "dlb":
                 point.load()
