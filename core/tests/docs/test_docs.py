@@ -16,6 +16,7 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
+from dlb.proof.files.rungs import RUNGS
 
 import dlb
 from dlb import cli, contract, hookspecs, protocol, record
@@ -25,7 +26,6 @@ from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
 from dlb.plugins import check_hooks
 from dlb.proof import certificate, rungs
-from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
