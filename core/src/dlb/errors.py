@@ -1,5 +1,8 @@
 """Every error that dlb raises on purpose.
 
+An error carries fields: what went wrong in ``message``, and the adapter, path, log and layer that it is
+about. ``str(error)`` composes one line from them. Nobody takes that line apart again.
+
 ::
 
     DlbError                    says what was wrong, where, and what to do next
@@ -20,6 +23,8 @@
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from dlb_worker.errors import (
     DlbError,
@@ -90,6 +95,6 @@ class WorkerRaised(WorkerError):
     ``remote_traceback`` is the worker's own traceback, for the log, never for the terminal.
     """
 
-    def __init__(self, message: str, remote_traceback: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, remote_traceback: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
         self.remote_traceback = remote_traceback

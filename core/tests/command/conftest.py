@@ -22,7 +22,12 @@ def dlb_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "bin" / "python"
     uv = find_uv()
     subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-    packages = [TESTS.parents[1] / "worker", TESTS.parent, TESTS / "example_adapter", TESTS / "faulty_adapter"]
+    packages = [
+        TESTS.parents[1] / "worker",
+        TESTS.parent,
+        TESTS / "example_adapter",
+        TESTS / "faulty_adapter",
+    ]
     editable = [word for package in packages for word in ("-e", str(package))]
     command = [uv, "pip", "install", "-q", "--no-deps", "--python", str(python), *editable]
     subprocess.run(command, check=True, env=uv_settings())

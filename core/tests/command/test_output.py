@@ -141,14 +141,20 @@ def loaded(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "code",
-    ["import dlb", "from dlb_worker import Adapter, hookimpl", "from dlb.cli import call; call(['--help'])"],
+    [
+        "import dlb",
+        "from dlb_worker import Adapter, hookimpl",
+        "from dlb.cli import call; call(['--help'])",
+    ],
 )
 def test_light(code: str) -> None:
     assert not loaded(code) & (HEAVY | FRAMEWORKS)
 
 
 def test_importing_the_contract_imports_no_framework() -> None:
-    found = loaded("import dlb_worker.contract, dlb.workload, dlb_worker.hookspecs, dlb_worker.plugins, dlb.errors")
+    found = loaded(
+        "import dlb_worker.contract, dlb.workload, dlb_worker.hookspecs, dlb_worker.plugins, dlb.errors"
+    )
     assert not found & ({"onnx", "onnxruntime", "numpy"} | FRAMEWORKS)
 
 

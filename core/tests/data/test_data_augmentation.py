@@ -10,11 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlb_worker.crops import cut
-
 from dlb.data.augmentation import Part, draw_crops, draw_parts, part_of
 from dlb.data.batches import draw_visits, sample_order
 from dlb.workload import Augmentation
+from dlb_worker.crops import cut
 
 BOTH = Augmentation(pad=4, flip=True)
 SAMPLES = 50

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlb.data.batches import draw_visits, sample_order
-from dlb_worker.arrays import map_arrays, read_or_map
-
 from dlb.data.npz import Pieces, write_pieces
 from dlb.data.source import of_arrays
 from dlb.errors import RequestError
 from dlb.request import DECODED_TESTS, _tested
 from dlb.workload import Augmentation
+from dlb_worker.arrays import map_arrays, read_or_map
 
 
 def pieces(array: np.ndarray, length: int) -> Pieces:

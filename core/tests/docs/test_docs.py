@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from dlb.contract import PlanRequest
 from dlb.plugins import check_hooks
+from dlb.proof.files.rungs import RUNGS
 from dlb.worker.calls import Calls
 
 import dlb
@@ -26,7 +27,6 @@ from dlb import workload as W
 from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
 from dlb.proof import certificate, rungs
-from dlb.proof.files.rungs import RUNGS
 from dlb.supervision import group
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from dlb_worker.onnx_file import write_model
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
 from dlb.graph.runtime import run_model
+from dlb_worker.onnx_file import write_model
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 GIVEN = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)

@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from dlb.errors import PluginError
+from dlb_worker import hookimpl
 from dlb_worker.contract import CONTRACT, AdapterDescription
 from dlb_worker.plugins import check_answer, check_description, check_hooks
-
-from dlb_worker import hookimpl
-from dlb.errors import PluginError
 
 DESCRIPTION = AdapterDescription(
     name="one", title="One", distribution="dlb-one", framework=("one",), contract=CONTRACT,
@@ -39,7 +39,10 @@ def test_hooks_may_leave_out_arguments() -> None:
 
 #: A plugin's functions, and what is said.
 BROKEN = {
-    "none": ({"helper": lambda: None}, "this module answers no hook; name an Adapter or a Strategy"),
+    "none": (
+        {"helper": lambda: None},
+        "this module answers no hook; name an Adapter or a Strategy",
+    ),
     "misspelt": ({"dlb_strat": hookimpl(lambda: None)}, "did you mean 'dlb_start'?"),
     "unknown": ({"dlb_zzz": hookimpl(lambda: None)}, "'dlb_zzz' is not a hook of contract"),
     "unmarked": ({"dlb_start": lambda framework: None}, "put @dlb_worker.hookimpl above it"),

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb_worker import protocol
 from dlb.errors import RequestError, WorkerDied, WorkerHung
 from dlb.supervision import processes
 from dlb.supervision.group import Group, Launch, worker_group
+from dlb_worker import protocol
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

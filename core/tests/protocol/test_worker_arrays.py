@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from dlb.errors import PluginError, RequestError
 from dlb_worker.__main__ import answer
 from dlb_worker.arrays import map_arrays, write_arrays
 from dlb_worker.calls import Calls
-
-from dlb.errors import PluginError, RequestError
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
-from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from dlb import workload as W
 from dlb.graph.evaluate import Evaluator
 from dlb.workload.lower import lower_layer
 from dlb.workload.shapes import layer_shape
+from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 
 Shape = tuple[int, ...]
 
@@ -93,5 +93,7 @@ def test_means_over_whole_kernels_are_set_right_by_factors(
         {"x": wide}, ["y"]
     )["y"]
     np.testing.assert_allclose(
-        whole * average_factors(lower_layer(layer, size)), Evaluator(true).run({"x": x}, ["y"])["y"], atol=1e-14
+        whole * average_factors(lower_layer(layer, size)),
+        Evaluator(true).run({"x": x}, ["y"])["y"],
+        atol=1e-14,
     )

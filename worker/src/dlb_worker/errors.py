@@ -10,15 +10,49 @@
 """
 
 import difflib
-from typing import Iterable
+import os
+from typing import Iterable, Union
 
 __all__ = ["DlbError", "PluginError", "RequestError", "UnknownNameError", "UnsupportedError"]
 
 
 class DlbError(Exception):
-    """Base of every error raised on purpose. ``exit_status`` is what the command line returns."""
+    """Base of every error raised on purpose. ``exit_status`` is what the command line returns.
+
+    Attributes:
+        message: what was wrong and what to do next, without what the other fields say.
+        adapter: whose worker or plugin failed; empty where it is nobody's.
+        path: the file that the error is about.
+        log: the file that the failed process wrote its output to.
+        layer: the layer that the error is about.
+    """
 
     exit_status = 1
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        adapter: str = "",
+        path: Union[str, "os.PathLike[str]", None] = None,
+        log: Union[str, "os.PathLike[str]", None] = None,
+        layer: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.adapter = adapter
+        self.path = "" if path is None else str(path)
+        self.log = "" if log is None else str(log)
+        self.layer = layer
+
+    def __str__(self) -> str:
+        before = "".join(f"{place}: " for place in (self.adapter, self.path) if place)
+        return before + self.detail
+
+    @property
+    def detail(self) -> str:
+        """The line without the adapter and the path, for where both are shown already."""
+        return self.message + (f"; output: {self.log}" if self.log else "")
 
 
 class RequestError(DlbError):

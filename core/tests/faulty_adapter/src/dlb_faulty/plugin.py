@@ -54,7 +54,10 @@ class FaultyAdapter(ExampleAdapter):
         if KIND == "contract":
             changes["contract"] = (99, 0)
         if KIND == "few-features":
-            changes["features"] = ("export",)
+            changes["features"] = ("user_models", "export")
+            changes["layers"] = {**super().describe().layers, "embedding": "native"}
+        if KIND == "no-user-models":
+            changes["features"] = ("export", "masks")
         if KIND == "twice":
             changes["name"] = ExampleAdapter.name
         if KIND == "no-description":
@@ -67,7 +70,7 @@ class FaultyAdapter(ExampleAdapter):
 
     def build_model(self, request: Any, **variant: str) -> Any:
         strike("build")
-        if KIND == "own-masks":
+        if KIND in ("few-features", "own-masks"):
             request = dataclasses.replace(request, masks={})
         from dlb_faulty.model import FaultyModel
 
@@ -93,7 +96,7 @@ class FaultyAdapter(ExampleAdapter):
         return super().export_onnx(model, path)
 
     def load_user_model(self, request: Any) -> Any:
-        strike("adopt")
+        strike("load_user_model")
         return super().load_user_model(request)
 
 
