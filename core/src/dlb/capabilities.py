@@ -12,8 +12,9 @@ from typing import Any
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import Workload, type_name
 from dlb.workload.shapes import tied_to
+from dlb_worker.contract import FEATURES
 
-__all__ = ["Capabilities", "capabilities_of", "check_capabilities"]
+__all__ = ["Capabilities", "capabilities_of", "check_capabilities", "check_feature"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,16 @@ def capabilities_of(described: Mapping[str, Any], adapter: str) -> Capabilities:
         features=frozenset(entry.get("features", ())),
         deviations=tuple(entry.get("deviations", ())),
     )
+
+
+def check_feature(adapter: Capabilities, feature: str) -> None:
+    """Raises UnsupportedError unless the adapter has a feature."""
+    if feature not in adapter.features:
+        raise UnsupportedError(
+            f"the adapter does not have the feature '{feature}': it does not say that it "
+            f"{FEATURES[feature]}",
+            adapter=adapter.name,
+        )
 
 
 def check_capabilities(

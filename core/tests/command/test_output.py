@@ -152,9 +152,9 @@ def test_light(code: str) -> None:
 
 
 def test_importing_the_contract_imports_no_framework() -> None:
-    found = loaded(
-        "import dlb_worker.contract, dlb.workload, dlb_worker.hookspecs, dlb_worker.plugins, dlb.errors"
-    )
+    modules = ("contract", "hookspecs", "plugins", "adapter", "layers", "parameters")
+    code = "\n".join(f"import dlb_worker.{module}" for module in modules)
+    found = loaded(f"import dlb.workload, dlb.errors\n{code}")
     assert not found & ({"onnx", "onnxruntime", "numpy"} | FRAMEWORKS)
 
 

@@ -357,7 +357,11 @@ FACTORIES = {
     "syntax": ("theirs:make", "def make(:\n", ("importing 'theirs' raised SyntaxError",)),
     "exits": ("theirs:make", "import sys\nsys.exit('no')\n", ("raised SystemExit: no",)),
     "nothing": ("theirs:make", "def make():\n    pass\n", ("returned None; it must return",)),
-    "wrong": ("theirs:make", "def make():\n    return 'net'\n", ("returned a str; it must return",)),
+    "wrong": (
+        "theirs:make",
+        "def make():\n    return 'net'\n",
+        ("returned a str; it must return",),
+    ),
     "type": (
         "theirs:make",
         THEIRS.replace("seed=5", 'seed=5, dtype="float32"'),
@@ -401,7 +405,7 @@ def test_a_model_that_cannot_read_the_input(verify: Verify) -> None:
 def test_an_adapter_that_cannot_take_models_in(verify: Verify) -> None:
     ended = verify(fault="no-user-models")
     assert ended.status == 2
-    assert "adapter 'faulty'" in ended.complaint and "dlb_adopt_model" in ended.complaint
+    assert "faulty: the adapter does not have the feature 'user_models'" in ended.complaint
 
 
 # --- bad requests ----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home, find_adapters
+from dlb.capabilities import capabilities_of, check_feature
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.certificate import Certificate
 from dlb.proof.port.comparison import compare_models
@@ -179,7 +180,7 @@ def verify_port(
         with _kept_output(Path(scratch)):
             proof.start(stack, homes, launch, (given or Given()).seed)
             inputs = proof.input(given or Given())
-            proof.adopt(inputs)
+            proof.load(inputs)
             port = proof.match(map_file is not None)
             _propose(port, said, words, proposal, on_matched)
             return proof.compare(port, inputs, (given or Given()).seed)
@@ -259,6 +260,8 @@ class _Proof:
             place.mkdir()
             one = replace(launch, adapter=home.adapter, python=home.python, scratch=place)
             group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
+            adapter = capabilities_of(group.call("describe")[0], home.adapter)
+            check_feature(adapter, "user_models")
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
 
@@ -305,10 +308,10 @@ class _Proof:
             "--input-shape 3,32,32 (with --tokens N for integers below N), or an array with --input"
         )
 
-    def adopt(self, inputs: Array) -> None:
-        """Take every model in, and see that it can read the input."""
+    def load(self, inputs: Array) -> None:
+        """Load every model, and see that it can read the input."""
         for name in self.factories:
-            self.report(f"{name}: taking in {self.factories[name]}")
+            self.report(f"{name}: loading {self.factories[name]}")
             said = self.said.models.get(name, ModelMap())
             read = as_read(inputs, self.words[name], name)
             remote = self.taken_in(name, read)
