@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import chainer
 import numpy as np
 from chainer.dataset import concat_examples
 from chainer.datasets import TupleDataset
 from chainer.iterators import SerialIterator
+from dlb_worker.contract import Batches, DataRequest
 
-from dlb.contract import Batches, LoadRequest
+from dlb_chainer.framework import get_device
 
 
-def load(request: LoadRequest) -> Batches:
+def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
-    device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
+    device = get_device(request.device)
     # Chainer's own indices and labels are int32.
     inputs, labels = _narrow(request.inputs), _narrow(request.labels)
-    if request.via == "memory":
+    if request.input_mode == "memory":
         return _from_memory(device.send(inputs), device.send(labels), device.send(request.order))
     if request.crops is not None:
         steps = SerialIterator(range(len(request.order)), 1, repeat=False, shuffle=False)
@@ -35,7 +35,7 @@ def load(request: LoadRequest) -> Batches:
     return (concat_examples(batch, device) for batch in iterator)
 
 
-def _augmented(request: LoadRequest, device: Any, step: int) -> tuple[Any, Any]:
+def _augmented(request: DataRequest, device: Any, step: int) -> tuple[Any, Any]:
     """A batch that the core gathers and augments."""
     inputs, labels = request.batch(step)
     return device.send(inputs), device.send(_narrow(labels))

@@ -1,4 +1,4 @@
-"""Chainer's optimizers, brought to the definitions of dlb.workload.training."""
+"""Chainer's optimizers, brought to the definitions of dlb.workload.SGD and dlb.workload.Adam."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import chainer
 from chainer import optimizer_hooks, optimizers
 from chainer.optimizers.adam import AdamRule
 from chainer.optimizers.momentum_sgd import MomentumSGDRule
-
-from dlb import workload as W
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Optimizer
 
 
 class NesterovRule(MomentumSGDRule):
@@ -60,24 +59,21 @@ class Clipping(optimizer_hooks.GradientClipping):
     """
 
     def __call__(self, optimizer: chainer.optimizer.GradientMethod) -> None:
-        every = (param.grad for param in optimizer.target.params(False))
-        gradients = [each for each in every if each is not None]
+        gradients = [p.grad for p in optimizer.target.params(False) if p.grad is not None]
         xp = optimizer.target.xp
-        rows = [each.reshape(len(each) if each.ndim > 1 else 1, -1) for each in gradients]
-        squares = xp.concatenate([xp.einsum("ij,ij->i", each, each) for each in rows])
+        matrices = [g.reshape(len(g) if g.ndim > 1 else 1, -1) for g in gradients]
+        squares = xp.concatenate([xp.einsum("ij,ij->i", rows, rows) for rows in matrices])
         norm = float(xp.sqrt(squares.sum(dtype="float64")))
         if norm > self.threshold:
             for gradient in gradients:
                 gradient *= self.threshold / norm
 
 
-def make_optimizer(
-    described: W.Optimizer, network: chainer.Link
-) -> chainer.optimizer.GradientMethod:
+def make_optimizer(described: Optimizer, network: chainer.Link) -> chainer.optimizer.GradientMethod:
     """The optimizer, set up on every parameter of the network."""
     rate = described.learning_rate
     optimizer: chainer.optimizer.GradientMethod
-    if isinstance(described, W.Adam):
+    if described.kind == "adam":
         optimizer = Adam(rate, described.beta1, described.beta2, described.epsilon)
     elif not described.momentum:
         optimizer = optimizers.SGD(rate)
@@ -110,7 +106,7 @@ def set_learning_rate(
     if velocities and rate == 0:
         raise UnsupportedError(
             "Chainer's momentum keeps velocities times the learning rate, which a rate of 0 would "
-            "lose; give a schedule whose rates are above 0"
+            "lose; use a schedule whose rates are above 0"
         )
     for velocity in velocities:
         velocity *= rate / optimizer.hyperparam.lr
