@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import onnx_chainer
 from chainer.backends import cuda
-from dlb_worker.onnx_file import write_model
 from onnx_chainer.functions.converter import FunctionConverterParams
 from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
@@ -23,6 +22,7 @@ from onnx_chainer.replace_func import fake_as_funcnode
 from dlb_chainer import modules
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
+from dlb_worker.onnx_file import write_model
 
 #: The newest that onnx_chainer writes, and the IR version that came with it.
 OPSET, IR_VERSION = 11, 6

@@ -7,9 +7,10 @@ from typing import Any
 import chainer
 import numpy as np
 from chainer.backends import cuda, intel64
+from threadpoolctl import threadpool_info, threadpool_limits
+
 from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
-from threadpoolctl import threadpool_info, threadpool_limits
 
 
 def start(request: StartRequest) -> FrameworkFacts:

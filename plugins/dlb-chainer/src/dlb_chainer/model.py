@@ -9,15 +9,15 @@ import chainer
 import chainer.functions as F
 import numpy as np
 from chainer import Variable
+
+from dlb_chainer.framework import get_device, host_copy
+from dlb_chainer.modules import MaskedDropout, Part, TiedLinear, describe, parameters_of
+from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
+from dlb_chainer.registry import ELEMENTWISE, LAYERS, ROWWISE
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Model, Node
 from dlb_worker.native import BuiltModel, NativeModel
-
-from dlb_chainer.framework import get_device, host_copy
-from dlb_chainer.modules import MaskedDropout, Part, TiedLinear, describe
-from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
-from dlb_chainer.registry import ELEMENTWISE_KINDS, LAYERS, ROW_KINDS
 
 Shape = tuple[int, ...]
 
@@ -84,8 +84,8 @@ def _in_rows(nodes: Sequence[Node]) -> set[str]:
     """The layers that read and make the rows of samples with more than one."""
     rows: set[str] = set()
     for node in nodes:
-        follows = node.kind in ELEMENTWISE_KINDS and not rows.isdisjoint(node.inputs)
-        if len(node.shape) > 1 and (node.kind in ROW_KINDS or follows):
+        follows = node.kind in ELEMENTWISE and not rows.isdisjoint(node.inputs)
+        if len(node.shape) > 1 and (node.kind in ROWWISE or follows):
             rows.add(node.name)
     return rows
 
@@ -141,7 +141,9 @@ class ChainerModel(ChainerArrays, BuiltModel):
             self.network = Network(request.workload.model, masks)
         self.network.to_device(self.device)
         self.parameters = native_parameters(
-            request.workload.model, LAYERS, lambda node: self.network.layers[node.name]
+            request.workload.model,
+            LAYERS,
+            lambda node: parameters_of(self.network.layers[node.name]),
         )
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(request.workload.optimizer, self.network)

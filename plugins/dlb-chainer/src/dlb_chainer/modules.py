@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 from chainer import Variable
+
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 
@@ -30,28 +31,8 @@ def multiply(first: Variable, second: Variable) -> Variable:
     return first * F.broadcast_to(second, first.shape)
 
 
-def flatten(inputs: Variable) -> Variable:
-    return F.reshape(inputs, (len(inputs), -1))
-
-
-def reshape(inputs: Variable, shape: tuple[int, ...]) -> Variable:
-    return F.reshape(inputs, (len(inputs), *shape))
-
-
-def transpose(inputs: Variable, axes: tuple[int, ...]) -> Variable:
-    return F.transpose(inputs, (0, *axes))
-
-
-def select(inputs: Variable, axis: int, index: int) -> Variable:
-    return F.get_item(inputs, (slice(None),) * axis + (index,))
-
-
-def cut(inputs: Variable, parts: tuple[slice, ...]) -> Variable:
-    return F.get_item(inputs, (slice(None), *parts))
-
-
-def gather(inputs: Variable, axis: int, indices: tuple[int, ...]) -> Variable:
-    return F.get_item(inputs, (slice(None),) * axis + (list(indices),))
+def scale(inputs: Variable, factor: np.ndarray) -> Variable:
+    return inputs * inputs.device.send(factor.astype(inputs.dtype))
 
 
 def hard_sigmoid(inputs: Variable) -> Variable:
@@ -197,47 +178,12 @@ class BatchNormalization(L.BatchNormalization):
         return outputs
 
 
-class Padded:
-    """A function after a pad that Chainer's own (the same on both sides) cannot express."""
-
-    def __init__(self, function: Function, pads: Pads, **value: Any) -> None:
-        top, left, bottom, right = pads
-        width = ((0, 0), (0, 0), (top, bottom), (left, right))
-        self.pad = partial(F.pad, pad_width=width, mode="constant", **value)
-        self.function = function
-
-    def __call__(self, inputs: Variable) -> Variable:
-        return self.function(self.pad(inputs))
-
-
-class Scaled:
-    """A function whose output is multiplied by a constant map [1, 1, H, W]."""
-
-    def __init__(self, function: Function, scale: np.ndarray) -> None:
-        self.function, self.scale = function, scale
-
-    def __call__(self, inputs: Variable) -> Variable:
-        outputs = self.function(inputs)
-        return outputs * outputs.device.send(self.scale.astype(outputs.dtype))
-
-
-class PaddedConvolution2D(L.Convolution2D):
-    """A convolution with uneven pads, which Chainer writes as a pad before it."""
-
-    def __init__(self, *sizes: Any, pads: Pads, **options: Any) -> None:
-        super().__init__(*sizes, **options)
-        self.padded = Padded(super().forward, pads)
-
-    def forward(self, inputs: Variable) -> Variable:
-        return self.padded(inputs)
-
-
 def conv(node: Node) -> chainer.Link:
     sizes = (node.input_shape[0], node.out_channels, node.kernel, node.stride)
     options = {"nobias": not node.bias, "dilate": node.dilation, "groups": node.groups}
     if _even(node.pads):
         return L.Convolution2D(*sizes, node.pads[:2], **options)
-    return PaddedConvolution2D(*sizes, pads=node.pads, **options)
+    return padded(node.pads, 0, L.Convolution2D(*sizes, **options))
 
 
 def max_pool(node: Node) -> Function:
@@ -245,8 +191,7 @@ def max_pool(node: Node) -> Function:
     up = rounds_up(node) if _even(node.pads) else None
     if up is not None:
         return partial(pool, pad=node.pads[:2], cover_all=up)
-    pads = reaching_pads(node)
-    return Padded(partial(pool, cover_all=False), pads, constant_values=(-np.inf,))
+    return padded(reaching_pads(node), -np.inf, partial(pool, cover_all=False))
 
 
 def average_pool(node: Node) -> Function:
@@ -257,9 +202,21 @@ def average_pool(node: Node) -> Function:
         if node.count_include_pad or not any(node.pads):
             return partial(pool, pad=node.pads[:2])
         return partial(F.average_pooling_nd, **sizes, pad=node.pads[:2], pad_value=None)
-    scale = average_factors(node)[None, None]
-    padded = Padded(pool, reaching_pads(node))
-    return padded if (scale == 1).all() else Scaled(padded, scale)
+    factor = average_factors(node)
+    corrections = [] if (factor == 1).all() else [partial(scale, factor=factor)]
+    return padded(reaching_pads(node), 0, pool, *corrections)
+
+
+def padded(pads: Pads, value: float, *layers: Function) -> chainer.Link:
+    """Layers after a pad that Chainer's own (the same on both sides) cannot express."""
+    top, left, bottom, right = pads
+    pad = constant_pad([(0, 0), (top, bottom), (left, right)], value)
+    return chainer.Sequential(pad, *layers)
+
+
+def parameters_of(layer: Any) -> Any:
+    """The link that holds the parameters of a layer."""
+    return layer[-1] if isinstance(layer, chainer.Sequential) else layer
 
 
 def _even(pads: Pads) -> bool:
@@ -268,26 +225,30 @@ def _even(pads: Pads) -> bool:
 
 def pad(node: Node) -> Function:
     rank = len(node.input_shape)
-    width = ((0, 0), *(node.pads[axis::rank] for axis in range(rank)))
-    return partial(F.pad, pad_width=width, mode="constant", constant_values=(node.value,))
+    return constant_pad([node.pads[axis::rank] for axis in range(rank)], node.value)
+
+
+def constant_pad(widths: Sequence[tuple[int, int]], value: float) -> Function:
+    """A pad before and after each axis of a sample."""
+    width = ((0, 0), *widths)
+    return partial(F.pad, pad_width=width, mode="constant", constant_values=(value,))
 
 
 def describe(layer: Any) -> str:
     """A link's type and attributes, or a function's name and the arguments that are set."""
+    if isinstance(layer, chainer.Sequential):
+        return ", then ".join(describe(part) for part in layer)
     if inspect.isfunction(layer):
         return str(layer.__name__)
     if isinstance(layer, partial):
         name, attributes = layer.func.__name__, layer.keywords
     else:
         name, attributes = type(layer).__name__, vars(layer)
-    inside = []
-    for key, value in attributes.items():
-        if isinstance(value, (partial, Padded, Scaled)) or inspect.isfunction(value):
-            inside.append(f"{key}={describe(value)}")
-        elif key == "scale":
-            inside.append(f"{key}={np.unique(value).tolist()}")
-        elif key.startswith("_") or key in ("name", "cudnn_fast"):
-            continue  # of the link itself, not of what it computes
-        elif isinstance(value, (bool, int, float, str, tuple)):
-            inside.append(f"{key}={value}")
-    return f"{name}({', '.join(inside)})"
+    shown = [
+        f"{key}={value}"
+        for key, value in attributes.items()
+        # The others belong to the link itself, not to what it computes.
+        if key[0] != "_" and key not in ("name", "cudnn_fast")
+        if isinstance(value, (bool, int, float, str, tuple))
+    ]
+    return f"{name}({', '.join(shown)})"

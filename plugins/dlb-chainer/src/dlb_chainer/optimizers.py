@@ -6,8 +6,10 @@ import math
 
 import chainer
 from chainer import optimizer_hooks, optimizers
+from chainer.optimizer import GradientMethod
 from chainer.optimizers.adam import AdamRule
 from chainer.optimizers.momentum_sgd import MomentumSGDRule
+
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 
@@ -58,7 +60,7 @@ class Clipping(optimizer_hooks.GradientClipping):
     embedding's gradient of a million numbers, 5e-5 off. Here rows come first.
     """
 
-    def __call__(self, optimizer: chainer.optimizer.GradientMethod) -> None:
+    def __call__(self, optimizer: GradientMethod) -> None:
         gradients = [p.grad for p in optimizer.target.params(False) if p.grad is not None]
         xp = optimizer.target.xp
         matrices = [g.reshape(len(g) if g.ndim > 1 else 1, -1) for g in gradients]
@@ -69,10 +71,10 @@ class Clipping(optimizer_hooks.GradientClipping):
                 gradient *= self.threshold / norm
 
 
-def make_optimizer(described: Optimizer, network: chainer.Link) -> chainer.optimizer.GradientMethod:
+def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMethod:
     """The optimizer, set up on every parameter of the network."""
     rate = described.learning_rate
-    optimizer: chainer.optimizer.GradientMethod
+    optimizer: GradientMethod
     if described.kind == "adam":
         optimizer = Adam(rate, described.beta1, described.beta2, described.epsilon)
     elif not described.momentum:
@@ -88,9 +90,7 @@ def make_optimizer(described: Optimizer, network: chainer.Link) -> chainer.optim
     return optimizer
 
 
-def set_learning_rate(
-    optimizer: chainer.optimizer.GradientMethod, network: chainer.Link, rate: float
-) -> None:
+def set_learning_rate(optimizer: GradientMethod, network: chainer.Link, rate: float) -> None:
     """The rate from the next update on.
 
     Chainer's momentum keeps the velocity times the learning rate; it is scaled to the new one.
@@ -114,7 +114,7 @@ def set_learning_rate(
 
 
 def state_of(
-    optimizer: chainer.optimizer.GradientMethod, param: chainer.Parameter
+    optimizer: GradientMethod, param: chainer.Parameter
 ) -> dict[str, chainer.types.NdArray]:
     """A parameter's ``m`` and ``v``, or its ``velocity``, less the learning rate in it."""
     state = param.update_rule.state or {}

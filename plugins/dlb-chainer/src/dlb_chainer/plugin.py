@@ -6,6 +6,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlb_chainer.registry import LAYERS
 from dlb_worker import Adapter, Strategy
 from dlb_worker.contract import (
     Batches,
@@ -20,8 +21,6 @@ from dlb_worker.contract import (
     UserModelRequest,
 )
 from dlb_worker.errors import UnsupportedError
-
-from dlb_chainer.registry import LAYERS
 
 if TYPE_CHECKING:
     from dlb_chainer.model import ChainerModel

@@ -40,6 +40,11 @@ def _gates(attribute: str) -> ParameterMapping:
     return location(attribute, _interleaved, one_after_another)
 
 
+def _whole(axes: int) -> tuple[slice, ...]:
+    """All of so many axes."""
+    return (slice(None),) * axes
+
+
 #: By layer kind; each builds a ``chainer.Link`` or a function from a node.
 LAYERS = {
     "conv": Layer(
@@ -103,24 +108,22 @@ LAYERS = {
         "native; a number for each channel is broadcast first", lambda node: modules.multiply
     ),
     "concat": Layer("native", lambda node: partial(modules.concat, axis=node.axis)),
-    "flatten": Layer("native: F.reshape", lambda node: modules.flatten),
-    "reshape": Layer(
-        "native", lambda node: partial(modules.reshape, shape=node.attributes["shape"])
-    ),
-    "transpose": Layer("native", lambda node: partial(modules.transpose, axes=node.axes)),
+    "flatten": Layer("native: F.reshape", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
+    "reshape": Layer("native", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
+    "transpose": Layer("native", lambda node: partial(F.transpose, axes=(0, *node.axes))),
     "reduce_mean": Layer("native", lambda node: partial(F.mean, axis=node.axis)),
     "select": Layer(
         "native: F.get_item",
-        lambda node: partial(modules.select, axis=node.axis, index=node.index),
+        lambda node: partial(F.get_item, slices=(*_whole(node.axis), node.index)),
     ),
     "pad": Layer("native", lambda node: modules.pad(node)),
     "slice": Layer(
         "native: F.get_item",
-        lambda node: partial(modules.cut, parts=tuple(slice(*axis) for axis in node.ranges)),
+        lambda node: partial(F.get_item, slices=(*_whole(1), *[slice(*r) for r in node.ranges])),
     ),
     "gather": Layer(
         "native: F.get_item",
-        lambda node: partial(modules.gather, axis=node.axis, indices=node.indices),
+        lambda node: partial(F.get_item, slices=(*_whole(node.axis), list(node.indices))),
     ),
     "embedding": Layer("native", lambda node: L.EmbedID(node.entries, node.features), _WEIGHT),
     "position_embedding": Layer(
@@ -150,16 +153,6 @@ LAYERS = {
 }
 
 #: Kinds that compute on rows [rows, features], of which a sample may have many; others on samples.
-ROW_KINDS = {"linear", "layer_norm", "attention"}
+ROWWISE = {"linear", "layer_norm", "attention"}
 #: Kinds that compute on numbers one by one, in samples or in rows.
-ELEMENTWISE_KINDS = {
-    "relu",
-    "relu6",
-    "tanh",
-    "sigmoid",
-    "hard_sigmoid",
-    "gelu",
-    "dropout",
-    "add",
-    "mul",
-}
+ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "dropout", "add", "mul"}

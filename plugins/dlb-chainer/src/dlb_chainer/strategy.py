@@ -6,9 +6,10 @@ from typing import Any
 
 # Importing it initialises MPI.
 import chainermn
+from mpi4py import MPI
+
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
-from mpi4py import MPI
 
 
 class ChainerMNSession(StrategySession):

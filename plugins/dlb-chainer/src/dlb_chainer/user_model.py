@@ -13,14 +13,14 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 from chainer import Variable
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
-from dlb_worker.errors import UnsupportedError
-from dlb_worker.native import UserModel, tensors, text_attributes
-from dlb_worker.parameters import NativeParameter, ParameterMapping, stacked, user_parameter
 
 from dlb_chainer.framework import host_copy
 from dlb_chainer.model import ChainerArrays
 from dlb_chainer.registry import LAYERS
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import UserModel, tensors, text_attributes
+from dlb_worker.parameters import NativeParameter, ParameterMapping, stacked, user_parameter
 
 Mappings = Mapping[str, ParameterMapping]
 
@@ -47,17 +47,12 @@ def _n_step_lstm(link: chainer.Link) -> Mappings:
 
 def _added(attributes: Sequence[str]) -> ParameterMapping:
     """Biases of four gates, and four more that are added to them."""
-
-    def canonical(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate(arrays[:4]) + np.concatenate(arrays[4:])
-
-    def native(array: np.ndarray) -> list[np.ndarray]:
-        return [*np.split(array, 4), *np.split(np.zeros_like(array), 4)]
-
-    def gradient(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate(arrays[:4])
-
-    return ParameterMapping(tuple(attributes), canonical, native, gradient)
+    return ParameterMapping(
+        tuple(attributes),
+        lambda arrays: np.concatenate(arrays[:4]) + np.concatenate(arrays[4:]),
+        lambda array: [*np.split(array, 4), *np.split(np.zeros_like(array), 4)],
+        lambda arrays: np.concatenate(arrays[:4]),
+    )
 
 
 #: By the type of a link: the layer kind that it is, and where its parameters are.
