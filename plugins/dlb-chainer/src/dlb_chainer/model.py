@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import chainer
@@ -11,7 +12,7 @@ import numpy as np
 from chainer import Variable
 
 from dlb_chainer.framework import get_device, host_copy
-from dlb_chainer.modules import MaskedDropout, Part, TiedLinear, describe, parameters_of
+from dlb_chainer.modules import Part, TiedLinear, describe, masked_dropout, parameters_of
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 from dlb_chainer.registry import ELEMENTWISE, LAYERS, ROWWISE
 from dlb_worker.contract import BuildRequest, Gradients
@@ -37,7 +38,8 @@ class Network(chainer.ChainList):
         self.layers: dict[str, Callable[..., Variable]] = {}
         for node in model.nodes:
             if node.name in masks:
-                layer: Any = MaskedDropout(node.rate, masks[node.name])
+                mask = masks[node.name]
+                layer: Any = partial(masked_dropout, ratio=node.rate, mask=mask)
             elif node.tied_to:
                 layer = TiedLinear(node, self.layers[node.tied_to])
             else:

@@ -49,6 +49,13 @@ def gelu_by_tanh(inputs: Variable) -> Variable:
     return 0.5 * inputs * (1 + F.tanh(inside))
 
 
+def masked_dropout(inputs: Variable, ratio: float, mask: Any) -> Variable:
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
+    mask = mask.reshape(-1, *inputs.shape[1:])[: len(inputs)]
+    # Chainer takes the mask scaled.
+    return F.dropout(inputs, ratio, mask=mask / (1 - ratio))
+
+
 def lstm_sequence(
     inputs: Variable, upward: Variable, lateral: Variable, bias: Variable
 ) -> Variable:
@@ -71,30 +78,6 @@ class SequenceLSTM(L.StatelessLSTM):
         return lstm_sequence(
             chainer.as_variable(inputs), self.upward.W, self.lateral.W, self.upward.b
         )
-
-
-class PositionEmbedding(chainer.Link):
-    """A parameter that is added to every sequence."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        with self.init_scope():
-            self.W = chainer.Parameter(0, shape)
-
-    def forward(self, inputs: Variable) -> Variable:
-        return inputs + F.broadcast_to(self.W, inputs.shape)
-
-
-class MaskedDropout:
-    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
-
-    def __init__(self, ratio: float, mask: Any) -> None:
-        self.ratio, self.mask = ratio, mask
-
-    def __call__(self, inputs: Variable) -> Variable:
-        mask = self.mask.reshape(-1, *inputs.shape[1:])[: len(inputs)]
-        # Chainer takes the mask scaled.
-        return F.dropout(inputs, self.ratio, mask=mask / (1 - self.ratio))
 
 
 class TiedLinear(chainer.Link):

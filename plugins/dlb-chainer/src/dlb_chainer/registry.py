@@ -127,9 +127,9 @@ LAYERS = {
     ),
     "embedding": Layer("native", lambda node: L.EmbedID(node.entries, node.features), _WEIGHT),
     "position_embedding": Layer(
-        "native: a parameter that is added",
-        lambda node: modules.PositionEmbedding(node.input_shape),
-        _WEIGHT,
+        "native: a parameter that is added, by L.Bias",
+        lambda node: L.Bias(shape=node.input_shape),
+        {"weight": location("b")},
     ),
     "lstm": Layer(
         "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
