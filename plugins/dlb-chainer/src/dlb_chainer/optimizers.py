@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import chainer
 from chainer import optimizer_hooks, optimizers
@@ -113,9 +114,7 @@ def set_learning_rate(optimizer: GradientMethod, network: chainer.Link, rate: fl
     optimizer.hyperparam.lr = rate
 
 
-def state_of(
-    optimizer: GradientMethod, param: chainer.Parameter
-) -> dict[str, chainer.types.NdArray]:
+def state_of(optimizer: GradientMethod, param: chainer.Parameter) -> dict[str, Any]:
     """A parameter's ``m`` and ``v``, or its ``velocity``, less the learning rate in it."""
     state = param.update_rule.state or {}
     if "m" in state or not state:
