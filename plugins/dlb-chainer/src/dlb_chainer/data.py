@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import chainer
 import numpy as np
 from chainer.dataset import concat_examples
 from chainer.datasets import TupleDataset
 from chainer.iterators import SerialIterator
 
-from dlb.contract import Batches, LoadRequest
+from dlb_chainer.framework import get_device
+from dlb_worker.contract import Batches, DataRequest
 
 
-def load(request: LoadRequest) -> Batches:
+def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
-    device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
-    # Chainer's own indices and labels are int32.
+    device = get_device(request.device)
     inputs, labels = _narrow(request.inputs), _narrow(request.labels)
-    if request.via == "memory":
+    if request.input_mode == "memory":
         return _from_memory(device.send(inputs), device.send(labels), device.send(request.order))
     if request.crops is not None:
         steps = SerialIterator(range(len(request.order)), 1, repeat=False, shuffle=False)
-        return (_augmented(request, device, step) for (step,) in steps)
+        batches = (request.batch(step) for (step,) in steps)
+        return ((device.send(x), device.send(_narrow(y))) for x, y in batches)
     # One epoch of the iterator is the whole order, sample by sample.
     samples = request.order.ravel()
     iterator = SerialIterator(
@@ -35,13 +35,8 @@ def load(request: LoadRequest) -> Batches:
     return (concat_examples(batch, device) for batch in iterator)
 
 
-def _augmented(request: LoadRequest, device: Any, step: int) -> tuple[Any, Any]:
-    """A batch that the core gathers and augments."""
-    inputs, labels = request.batch(step)
-    return device.send(inputs), device.send(_narrow(labels))
-
-
 def _narrow(array: np.ndarray) -> np.ndarray:
+    """Chainer's own indices and labels are int32."""
     return array.astype(np.int32) if array.dtype.kind in "iu" else array
 
 

@@ -19,10 +19,10 @@ from onnx_chainer.functions.converter import FunctionConverterParams
 from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
-from dlb.contract import TrainableModel
-from dlb.graph.writing import write_model
-from dlb_chainer import layers
+from dlb_chainer import modules
 from dlb_chainer.model import ChainerModel
+from dlb_chainer.registry import one_after_another
+from dlb_worker.onnx_file import write_model
 
 #: The newest that onnx_chainer writes, and the IR version that came with it.
 OPSET, IR_VERSION = 11, 6
@@ -31,20 +31,23 @@ OPSET, IR_VERSION = 11, 6
 exporter = import_module("onnx_chainer.export")
 
 Nodes = tuple[onnx.NodeProto, ...]
+Weights = dict[str, Callable[[], np.ndarray]]
 
 
-def export(model: TrainableModel, path: Path) -> str:
+def export(model: ChainerModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis fixed."""
-    assert isinstance(model, ChainerModel)
     described = model.workload.model.input
-    kind = model.dtype if described.kind == "real" else np.int64
-    sample = model.device.send(np.zeros((model.batch_size, *described.shape), kind))
+    dtype = model.type if described.kind == "real" else np.int64
+    sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
+    weights: Weights = {}
+    # A sequence's LSTM is one function to the exporter, as F.n_step_gru is.
+    sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
     with (
         warnings.catch_warnings(),
-        _sequences_as_one(),
-        _without_values(),
+        _replaced(modules, "lstm_sequence", sequence),
+        _replaced(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
+        _replaced(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
-        _aside() as weights,
     ):
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
@@ -59,10 +62,21 @@ def export(model: TrainableModel, path: Path) -> str:
             external_converters=CONVERTERS,
             no_testcase=True,
         )
-    # It gives the IR version of whichever onnx is installed.
+    # It writes the IR version of whichever onnx is installed.
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """While it lasts, an attribute of a module or a class has another value."""
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
 
 
 class _Kept(chainer.LinkHook):
@@ -81,60 +95,36 @@ class _Kept(chainer.LinkHook):
         self.returned.append(args.out)
 
 
-@contextmanager
-def _sequences_as_one() -> Iterator[None]:
-    """While exporting, an LSTM over a sequence is one function, as F.n_step_gru is to the exporter."""
-    own = layers.lstm_sequence
-    layers.lstm_sequence = fake_as_funcnode(own, "lstm_sequence", experimental_warning=False)
-    try:
-        yield
-    finally:
-        layers.lstm_sequence = own
-
-
-@contextmanager
-def _without_values() -> Iterator[None]:
-    """While exporting, what functions return takes the memory of one number.
+def _valueless(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``FunctionNode.apply`` whose results take the memory of one number.
 
     The exporter follows a pass and keeps all of it, of which it reads shapes and types alone.
     """
-    own = chainer.FunctionNode.apply
 
-    def apply(function: chainer.FunctionNode, inputs: Any) -> Any:
-        returned = own(function, inputs)
-        for variable in returned:
-            one = variable.array[(slice(1),) * variable.ndim].copy()
-            variable.array = variable.xp.broadcast_to(one, variable.shape)
-        return returned
+    def apply_valueless(function: chainer.FunctionNode, inputs: Any) -> Any:
+        outputs = apply(function, inputs)
+        for variable in outputs:
+            number = variable.array[(slice(1),) * variable.ndim].copy()
+            variable.array = variable.xp.broadcast_to(number, variable.shape)
+        return outputs
 
-    chainer.FunctionNode.apply = apply
-    try:
-        yield
-    finally:
-        chainer.FunctionNode.apply = own
+    return apply_valueless
 
 
-@contextmanager
-def _aside() -> Iterator[dict[str, Callable[[], np.ndarray]]]:
-    """While exporting, weights are put aside by name; the exporter is shown how large they are.
+def _put_aside(weights: Weights) -> Callable[[Any, Any], onnx.TensorProto]:
+    """A ``convert_parameter`` that puts weights aside by name and shows only how large they are.
 
-    It copies them several times, even those that it then leaves out.
+    The exporter copies them several times, even those that it then leaves out.
     """
-    weights: dict[str, Callable[[], np.ndarray]] = {}
 
-    def put_aside(weight: Any, context: Any) -> onnx.TensorProto:
+    def convert_parameter(weight: Any, context: Any) -> onnx.TensorProto:
         array = weight.array if isinstance(weight, chainer.Variable) else weight
         name = context.get_name(weight)
         weights[name] = partial(cuda.to_cpu, array)
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return onnx.TensorProto(name=name, dims=array.shape, data_type=kind)
 
-    own = exporter.convert_parameter
-    exporter.convert_parameter = put_aside
-    try:
-        yield weights
-    finally:
-        exporter.convert_parameter = own
+    return convert_parameter
 
 
 def _linear(called: FunctionConverterParams) -> Nodes:
@@ -178,7 +168,7 @@ def _layer_norm(called: FunctionConverterParams) -> Nodes:
 
 
 def _pad(called: FunctionConverterParams) -> Nodes:
-    """The exporter's own gives a float32 value to pad float64 with."""
+    """The exporter's own pads float64 with a float32 value."""
     add = called.context.add_const
     pads = add(np.asarray(called.func.pad_bw, np.int64).T.ravel(), "pads")
     value = called.func.keywords.get("constant_values", (0,))[0]
@@ -190,7 +180,7 @@ def _pad(called: FunctionConverterParams) -> Nodes:
 def _lstm(called: FunctionConverterParams) -> Nodes:
     """The exporter has none: [N, T, features] to [T, N, features], ONNX LSTM, and back."""
     upward, lateral, bias = [
-        layers.one_after_another(cuda.to_cpu(each.array)) for each in called.func.arg_vars[1:]
+        one_after_another(cuda.to_cpu(weight.array)) for weight in called.func.arg_vars[1:]
     ]
     both = np.concatenate([bias, np.zeros_like(bias)])
     weights = [
@@ -205,7 +195,7 @@ def _lstm(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
-#: What is given to the exporter where its own converter is missing or says something else.
+#: What replaces the exporter's own converters that are missing or write something else.
 CONVERTERS = {
     "AveragePoolingND": _average_pooling,
     "Erf": _erf,

@@ -3,110 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import chainer
 import chainer.functions as F
 import numpy as np
 from chainer import Variable
-from chainer.backends import cuda
 
-from dlb import workload as W
-from dlb.contract import BuildRequest, Gradients, TrainableModel
-from dlb.workload.shapes import tied_to
-from dlb_chainer.layers import TABLE, MaskedDropout, Place, tied_linear, told
+from dlb_chainer.framework import get_device, host_copy
+from dlb_chainer.modules import Part, TiedLinear, describe, masked_dropout, parameters_of
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
+from dlb_chainer.registry import ELEMENTWISE, LAYERS, ROWWISE
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Loss, Model, Node
+from dlb_worker.native import BuiltModel, NativeModel
+
+Shape = tuple[int, ...]
 
 
 class Network(chainer.ChainList):
     """The workload's graph of links and functions, run in order.
 
-    Chainer's linear layers and layer normalisations are over rows [rows, features]. Of sequences
-    they are given the rows of all samples, and what works on numbers one by one leaves them so.
+    Chainer's linear layers and layer normalisations compute on rows [rows, features]. They receive
+    the rows of all samples of sequences, and elementwise layers leave them as rows.
 
     A value is let go of once its last reader has run, as it is in a chain written by hand: Chainer
     keeps what the backward pass needs, and the memory of the rest is used again at once.
     """
 
-    def __init__(self, model: W.Model, masks: Mapping[str, Any]) -> None:
-        shapes = W.infer_shapes(model)
-        nodes = model.wired()
-        self.layers: dict[str, Callable[..., Variable]] = {}
-        for node in nodes:
-            given = shapes[node.inputs[0]]
-            if node.name in masks:
-                layer: Any = MaskedDropout(node.layer.rate, masks[node.name])
-            elif tied_to(node):
-                layer = tied_linear(node.layer, given, self.layers[tied_to(node)])
-            else:
-                layer = TABLE[type(node.layer)].make(node.layer, given)
-            self.layers[node.name] = layer
-        super().__init__(*[each for each in self.layers.values() if isinstance(each, chainer.Link)])
+    def __init__(self, model: Model, masks: Mapping[str, Any]) -> None:
         self.source = model.input.name
-        last_reader = {source: node.name for node in nodes for source in node.inputs}
-        rows = in_rows(nodes, shapes)
+        self.layers: dict[str, Callable[..., Variable]] = {}
+        for node in model.nodes:
+            if node.name in masks:
+                mask = masks[node.name]
+                layer: Any = partial(masked_dropout, ratio=node.rate, mask=mask)
+            elif node.tied_to:
+                layer = TiedLinear(node, self.layers[node.tied_to])
+            else:
+                layer = LAYERS[node.kind].build(node)
+            self.layers[node.name] = layer
+        super().__init__(*[link for link in self.layers.values() if isinstance(link, chainer.Link)])
+        last_reader = {source: node.name for node in model.nodes for source in node.inputs}
+        rows = _in_rows(model.nodes)
         #: Of values in rows, the shape of their samples.
-        self.samples = {name: (-1, *shapes[name]) for name in rows}
+        self.samples = {node.name: (-1, *node.shape) for node in model.nodes if node.name in rows}
 
-        def shape(source: str, node: W.Node) -> tuple[int, ...] | None:
-            """What a layer takes a value in, where it is not in that."""
+        def read_as(node: Node, source: str, shape: Shape) -> Shape | None:
+            """What a layer reads a value as; None for as it is."""
             if (source in rows) == (node.name in rows):
                 return None
-            return (-1, shapes[source][-1]) if node.name in rows else self.samples[source]
+            return (-1, shape[-1]) if node.name in rows else (-1, *shape)
 
         self.wiring = [
             (
                 node.name,
-                [(source, shape(source, node)) for source in node.inputs],
+                [(s, read_as(node, s, shape)) for s, shape in zip(node.inputs, node.input_shapes)],
                 {source for source in node.inputs if last_reader[source] == node.name},
             )
-            for node in nodes
+            for node in model.nodes
         ]
 
     def forward(self, inputs: Any) -> Variable:
         return self.values(inputs)[self.wiring[-1][0]]
 
-    def values(self, inputs: Any, wanted: Collection[str] = ()) -> dict[str, Variable]:
-        """The output of the ``wanted`` layers and of the last, by name."""
+    def values(self, inputs: Any, requested: Collection[str] = ()) -> dict[str, Variable]:
+        """The outputs of the ``requested`` layers and of the last, by name."""
         values = {self.source: inputs}
         for name, sources, spent in self.wiring:
-            given = [_in_shape(values[source], shape) for source, shape in sources]
-            values[name] = self.layers[name](*given)
+            values[name] = self.layers[name](
+                *[_in_shape(values[source], shape) for source, shape in sources]
+            )
             for source in spent:
-                if source not in wanted:
+                if source not in requested:
                     del values[source]
         return {name: _in_shape(value, self.samples.get(name)) for name, value in values.items()}
 
 
-def in_rows(nodes: Sequence[W.Node], shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """The layers that take and make the rows of samples with more than one."""
-    found: set[str] = set()
+def _in_rows(nodes: Sequence[Node]) -> set[str]:
+    """The layers that read and make the rows of samples with more than one."""
+    rows: set[str] = set()
     for node in nodes:
-        over = TABLE[type(node.layer)].over
-        if len(shapes[node.name]) > 1 and (
-            over == "rows" or (over == "numbers" and not found.isdisjoint(node.inputs))
-        ):
-            found.add(node.name)
-    return found
+        follows = node.kind in ELEMENTWISE and not rows.isdisjoint(node.inputs)
+        if len(node.shape) > 1 and (node.kind in ROWWISE or follows):
+            rows.add(node.name)
+    return rows
 
 
-def _in_shape(value: Any, shape: tuple[int, ...] | None) -> Any:
+def _in_shape(value: Any, shape: Shape | None) -> Any:
     return value if shape is None else F.reshape(value, shape)
 
 
-class ChainerModel(TrainableModel):
+class ChainerArrays(NativeModel):
+    """A model whose natives are Chainer's parameters, parts of them, and the arrays of states."""
+
+    def __init__(self, dtype: str, device: str) -> None:
+        self.dtype = dtype
+        self.type = np.dtype(dtype)
+        self.device = get_device(device)
+
+    def read(self, native: Any) -> np.ndarray:
+        return host_copy(getattr(native, "array", native))
+
+    def write(self, native: Any, array: np.ndarray) -> None:
+        getattr(native, "array", native)[...] = self.device.send(array)
+
+    def _native(self, inputs: np.ndarray) -> Any:
+        dtype = self.type if inputs.dtype.kind == "f" else inputs.dtype
+        return self.device.send(np.ascontiguousarray(inputs, dtype))
+
+    def _source(self, inputs: np.ndarray) -> Any:
+        """Inputs whose gradient is taken, where they are real."""
+        native = self._native(inputs)
+        return Variable(native) if native.dtype.kind == "f" else native
+
+    def _gradients(
+        self, loss: Variable, inputs: Any, states: Mapping[str, np.ndarray]
+    ) -> Gradients:
+        """The gradients that a backward pass has left."""
+        return Gradients(
+            loss=host_copy(loss.array),
+            parameters=self.gather(_gradient),
+            inputs=_gradient(inputs) if isinstance(inputs, Variable) else None,
+            states=states,
+        )
+
+
+class ChainerModel(ChainerArrays, BuiltModel):
     """A :class:`Network` with its optimizer, on its device."""
 
     def __init__(self, request: BuildRequest) -> None:
+        super().__init__(request.dtype, request.device)
         self.workload = request.workload
         self.batch_size = request.batch_size
-        self.dtype = np.dtype(request.dtype)
-        self.device = chainer.get_device("@cupy:0" if request.device == "cuda" else "@numpy")
         masks = {name: self._native(mask) for name, mask in request.masks.items()}
-        with chainer.using_config("dtype", self.dtype):
+        with chainer.using_config("dtype", self.type):
             self.network = Network(request.workload.model, masks)
         self.network.to_device(self.device)
-        self.places = self._places()
+        self.parameters = native_parameters(
+            request.workload.model,
+            LAYERS,
+            lambda node: parameters_of(self.network.layers[node.name]),
+        )
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(request.workload.optimizer, self.network)
         if request.session is not None:
@@ -114,69 +154,35 @@ class ChainerModel(TrainableModel):
                 (self.network, self.optimizer)
             )
 
-    def _places(self) -> dict[str, tuple[chainer.Link, Place]]:
-        """Link and place of every parameter and state, by canonical name."""
-        layers = {node.name: node.layer for node in self.workload.model.nodes}
-        found = {}
-        for name in W.parameter_shapes(self.workload.model):
-            layer, parameter = name.split(".")
-            place = TABLE[type(layers[layer])].places[parameter]
-            found[name] = (self.network.layers[layer], place)
-        return found
-
-    def weights(self) -> dict[str, np.ndarray]:
-        return {
-            name: place.to_canonical(_host(place.part(_array(place.of(link)))))
-            for name, (link, place) in self.places.items()
-        }
-
-    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        for name, (link, place) in self.places.items():
-            place.part(_array(place.of(link)))[...] = self.device.send(
-                place.to_native(np.asarray(weights[name], self.dtype))
-            )
-
-    def optimizer_state(self) -> dict[str, np.ndarray]:
-        return {
-            f"{name}.{slot}": place.to_canonical(_host(place.part(value)))
-            for name, (param, place) in self._trained().items()
-            for slot, value in state_of(self.optimizer, param).items()
-        }
+    def slots(self, native: Any) -> dict[str, np.ndarray]:
+        whole, rows = (native.whole, native.rows) if isinstance(native, Part) else (native, ...)
+        state = state_of(self.optimizer, whole)
+        return {slot: host_copy(array[rows]) for slot, array in state.items()}
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        wanted = [*layers, self.workload.model.nodes[-1].name]
+        names = (*layers, self.workload.model.last)
         # Chainer's word for a pass that leaves the running statistics alone.
         with (
             chainer.no_backprop_mode(),
             chainer.using_config("train", training),
             chainer.using_config("in_recomputing", True),
         ):
-            values = self.network.values(self._native(inputs), wanted)
-        return {name: _host(values[name].array) for name in wanted}
+            values = self.network.values(self._native(inputs), names)
+        return {name: host_copy(values[name].array) for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
-        given = self._native(inputs)
-        real = given.dtype.kind == "f"
-        if real:
-            given = Variable(given)
+        native = self._source(inputs)
         with chainer.using_config("in_recomputing", True):
             loss = mean_loss(
-                self.network(given), self.device.send(labels.astype(np.int32)), self.workload.loss
+                self.network(native), self.device.send(labels.astype(np.int32)), self.workload.loss
             )
         self.network.cleargrads()
         loss.backward()
-        found = Gradients(
-            loss=_host(loss.array),
-            parameters={
-                name: place.to_canonical(_host(place.part(_gradient(param))))
-                for name, (param, place) in self._trained().items()
-            },
-            inputs=_host(given.grad) if real else None,
-        )
+        gradients = self._gradients(loss, native, {})
         self.network.cleargrads()
-        return found
+        return gradients
 
     def set_learning_rate(self, learning_rate: float) -> None:
         set_learning_rate(self.optimizer, self.network, learning_rate)
@@ -189,20 +195,11 @@ class ChainerModel(TrainableModel):
         # The array, for a variable would keep the whole graph alive through the next step.
         return loss.array
 
-    def native_layers(self) -> dict[str, str]:
-        return {name: told(layer) for name, layer in self.network.layers.items()}
-
-    def _native(self, inputs: np.ndarray) -> Any:
-        kind = self.dtype if inputs.dtype.kind == "f" else inputs.dtype
-        return self.device.send(np.ascontiguousarray(inputs, kind))
-
-    def _trained(self) -> dict[str, tuple[chainer.Parameter, Place]]:
-        """Native parameter and place of everything that is trained, by canonical name."""
-        native = {name: (place.of(link), place) for name, (link, place) in self.places.items()}
-        return {n: pair for n, pair in native.items() if isinstance(pair[0], chainer.Parameter)}
+    def describe_layers(self) -> dict[str, str]:
+        return {name: describe(layer) for name, layer in self.network.layers.items()}
 
 
-def mean_loss(logits: Variable, labels: Any, loss: W.Loss) -> Variable:
+def mean_loss(logits: Variable, labels: Any, loss: Loss) -> Variable:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     if logits.ndim > 2:
         logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
@@ -214,15 +211,8 @@ def mean_loss(logits: Variable, labels: Any, loss: W.Loss) -> Variable:
     return -((1 - smoothing) * hit + smoothing * F.mean(logarithm))
 
 
-def _array(native: Any) -> Any:
-    return native.array if isinstance(native, chainer.Parameter) else native
-
-
-def _gradient(param: chainer.Parameter) -> Any:
-    """A parameter's gradient, zero where the loss does not reach it."""
-    return param.xp.zeros_like(param.array) if param.grad is None else param.grad
-
-
-def _host(array: Any) -> np.ndarray:
-    """A copy in host memory."""
-    return np.array(cuda.to_cpu(array))
+def _gradient(native: Any) -> np.ndarray:
+    """A parameter's gradient, or that of the inputs; zero where the loss does not depend on it."""
+    if native.grad is None:
+        return np.zeros_like(host_copy(native.array))
+    return host_copy(native.grad)

@@ -1,16 +1,18 @@
-"""Chainer's optimizers, brought to the definitions of dlb.workload.training."""
+"""Chainer's optimizers, brought to the definitions of dlb.workload.SGD and dlb.workload.Adam."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import chainer
 from chainer import optimizer_hooks, optimizers
+from chainer.optimizer import GradientMethod
 from chainer.optimizers.adam import AdamRule
 from chainer.optimizers.momentum_sgd import MomentumSGDRule
 
-from dlb import workload as W
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Optimizer
 
 
 class NesterovRule(MomentumSGDRule):
@@ -59,25 +61,22 @@ class Clipping(optimizer_hooks.GradientClipping):
     embedding's gradient of a million numbers, 5e-5 off. Here rows come first.
     """
 
-    def __call__(self, optimizer: chainer.optimizer.GradientMethod) -> None:
-        every = (param.grad for param in optimizer.target.params(False))
-        gradients = [each for each in every if each is not None]
+    def __call__(self, optimizer: GradientMethod) -> None:
+        gradients = [p.grad for p in optimizer.target.params(False) if p.grad is not None]
         xp = optimizer.target.xp
-        rows = [each.reshape(len(each) if each.ndim > 1 else 1, -1) for each in gradients]
-        squares = xp.concatenate([xp.einsum("ij,ij->i", each, each) for each in rows])
+        matrices = [g.reshape(len(g) if g.ndim > 1 else 1, -1) for g in gradients]
+        squares = xp.concatenate([xp.einsum("ij,ij->i", rows, rows) for rows in matrices])
         norm = float(xp.sqrt(squares.sum(dtype="float64")))
         if norm > self.threshold:
             for gradient in gradients:
                 gradient *= self.threshold / norm
 
 
-def make_optimizer(
-    described: W.Optimizer, network: chainer.Link
-) -> chainer.optimizer.GradientMethod:
+def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMethod:
     """The optimizer, set up on every parameter of the network."""
     rate = described.learning_rate
-    optimizer: chainer.optimizer.GradientMethod
-    if isinstance(described, W.Adam):
+    optimizer: GradientMethod
+    if described.kind == "adam":
         optimizer = Adam(rate, described.beta1, described.beta2, described.epsilon)
     elif not described.momentum:
         optimizer = optimizers.SGD(rate)
@@ -92,9 +91,7 @@ def make_optimizer(
     return optimizer
 
 
-def set_learning_rate(
-    optimizer: chainer.optimizer.GradientMethod, network: chainer.Link, rate: float
-) -> None:
+def set_learning_rate(optimizer: GradientMethod, network: chainer.Link, rate: float) -> None:
     """The rate from the next update on.
 
     Chainer's momentum keeps the velocity times the learning rate; it is scaled to the new one.
@@ -110,16 +107,14 @@ def set_learning_rate(
     if velocities and rate == 0:
         raise UnsupportedError(
             "Chainer's momentum keeps velocities times the learning rate, which a rate of 0 would "
-            "lose; give a schedule whose rates are above 0"
+            "lose; use a schedule whose rates are above 0"
         )
     for velocity in velocities:
         velocity *= rate / optimizer.hyperparam.lr
     optimizer.hyperparam.lr = rate
 
 
-def state_of(
-    optimizer: chainer.optimizer.GradientMethod, param: chainer.Parameter
-) -> dict[str, chainer.types.NdArray]:
+def state_of(optimizer: GradientMethod, param: chainer.Parameter) -> dict[str, Any]:
     """A parameter's ``m`` and ``v``, or its ``velocity``, less the learning rate in it."""
     state = param.update_rule.state or {}
     if "m" in state or not state:

@@ -8,24 +8,24 @@ from typing import Any
 import chainermn
 from mpi4py import MPI
 
-from dlb.contract import StrategySession
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import StrategySession
 
 
 class ChainerMNSession(StrategySession):
-    """``distribute`` takes (chain, optimizer set up on it) and gives (chain, wrapped optimizer).
+    """``distribute`` takes (chain, optimizer set up on it) and returns (chain, wrapped optimizer).
 
-    The communicator averages gradients over workers; each has an equal share of the global batch,
+    The communicator averages gradients over workers; each worker has an equal share of the global batch,
     so the mean of their means is the global mean.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
         self.rank, self.workers = rank, workers
         self.communicator = chainermn.create_communicator("naive")
-        found = (self.communicator.rank, self.communicator.size)
-        if found != (rank, workers):
+        place = (self.communicator.rank, self.communicator.size)
+        if place != (rank, workers):
             raise UnsupportedError(
-                f"MPI says rank {found[0]} of {found[1]}, and this is rank {rank} of {workers}; "
+                f"MPI says rank {place[0]} of {place[1]}, and this is rank {rank} of {workers}; "
                 "start the workers together, through the launcher of the plan"
             )
 

@@ -1,0 +1,237 @@
+"""Links and functions that Chainer does not have as the registry needs them, built from nodes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+from chainer import Variable
+
+from dlb_worker.model import ATTENTION_MAPS, Node
+from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
+
+Function = Callable[..., Variable]
+Pads = tuple[int, int, int, int]
+
+
+def concat(*inputs: Variable, axis: int) -> Variable:
+    return F.concat(inputs, axis)
+
+
+def multiply(first: Variable, second: Variable) -> Variable:
+    return first * F.broadcast_to(second, first.shape)
+
+
+def scale(inputs: Variable, factor: np.ndarray) -> Variable:
+    return inputs * inputs.device.send(factor.astype(inputs.dtype))
+
+
+def hard_sigmoid(inputs: Variable) -> Variable:
+    return F.clipped_relu(inputs + 3, z=6.0) / 6
+
+
+def gelu(inputs: Variable) -> Variable:
+    return 0.5 * inputs * (1 + F.erf(inputs * math.sqrt(0.5)))
+
+
+def gelu_by_tanh(inputs: Variable) -> Variable:
+    # A cube would be numpy's general power, which takes tens of times as long as its square.
+    inside = math.sqrt(2 / math.pi) * inputs * (1 + 0.044715 * inputs**2)
+    return 0.5 * inputs * (1 + F.tanh(inside))
+
+
+def masked_dropout(inputs: Variable, ratio: float, mask: Any) -> Variable:
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
+    mask = mask.reshape(-1, *inputs.shape[1:])[: len(inputs)]
+    # Chainer takes the mask scaled.
+    return F.dropout(inputs, ratio, mask=mask / (1 - ratio))
+
+
+def lstm_sequence(
+    inputs: Variable, upward: Variable, lateral: Variable, bias: Variable
+) -> Variable:
+    """Chainer's LSTM cell over [N, T, features], the upward product taken for all steps at once."""
+    sources = F.separate(F.linear(inputs, upward, bias, n_batch_axes=2), axis=1)
+    cell = inputs.xp.zeros((len(inputs), lateral.shape[1]), inputs.dtype)
+    hidden: list[Variable] = []
+    for source in sources:
+        if hidden:
+            source += F.linear(hidden[-1], lateral)
+        cell, output = F.lstm(cell, source)
+        hidden.append(output)
+    return F.stack(hidden, axis=1)
+
+
+class SequenceLSTM(L.StatelessLSTM):
+    """Chainer's stateless LSTM, which takes a whole sequence and starts each from zero."""
+
+    def forward(self, inputs: Any) -> Variable:
+        return lstm_sequence(
+            chainer.as_variable(inputs), self.upward.W, self.lateral.W, self.upward.b
+        )
+
+
+class TiedLinear(chainer.Link):
+    """A linear layer whose weight is an embedding's."""
+
+    def __init__(self, node: Node, table: chainer.Link) -> None:
+        super().__init__()
+        # Out of the scope: an optimizer would update the weight once for each link that has it.
+        self.table = table
+        with self.init_scope():
+            self.b = chainer.Parameter(0, node.out_features) if node.bias else None
+
+    def forward(self, inputs: Variable) -> Variable:
+        return F.linear(inputs, self.table.W, self.b)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a Chainer parameter that make up a canonical parameter; reads like a parameter."""
+
+    whole: chainer.Parameter
+    rows: slice
+
+    @property
+    def array(self) -> Any:
+        return self.whole.array[self.rows]
+
+    @property
+    def grad(self) -> Any:
+        return None if self.whole.grad is None else self.whole.grad[self.rows]
+
+
+class SelfAttention(chainer.Chain):
+    """Composed of two linear links, matmul and softmax; over the rows of sequences.
+
+    One link makes queries, keys and values: one product for the three, and one update.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.steps, features = node.input_shape
+        self.heads, self.causal = node.heads, node.causal
+        with self.init_scope():
+            self.stacked = L.Linear(features, 3 * features, nobias=not node.bias)
+            self.output = L.Linear(features, features, nobias=not node.bias)
+        for place, name in enumerate(ATTENTION_MAPS[:3]):
+            rows = slice(place * features, (place + 1) * features)
+            parts = {"W": Part(self.stacked.W, rows), "b": Part(self.stacked.b, rows)}
+            setattr(self, name, SimpleNamespace(**parts))
+
+    def forward(self, rows: Variable) -> Variable:
+        size = rows.shape[1] // self.heads
+        queries, keys, values = [
+            F.transpose(F.reshape(heads, (-1, self.steps, self.heads, size)), (0, 2, 1, 3))
+            for heads in F.split_axis(self.stacked(rows), 3, axis=1)
+        ]
+        # Scaled queries, though fewer numbers, would be kept for the backward pass next to these.
+        scores = F.matmul(queries, keys, transb=True) * (1 / math.sqrt(size))
+        if self.causal:
+            above = self.xp.full((self.steps, self.steps), -1e30, scores.dtype)
+            scores = scores + self.xp.triu(above, 1)
+        mixed = F.matmul(F.softmax(scores, axis=3), values)
+        return self.output(F.reshape(F.transpose(mixed, (0, 2, 1, 3)), rows.shape))
+
+
+class BatchNormalization(L.BatchNormalization):
+    """Batch normalisation whose running variance is the biased one, as ONNX defines it.
+
+    Chainer keeps the unbiased one, n / (n - 1) times as large.
+    """
+
+    def forward(self, inputs: Variable) -> Variable:
+        if not chainer.config.train or chainer.config.in_recomputing:
+            return super().forward(inputs)
+        kept = self.avg_var * self.decay
+        outputs = super().forward(inputs)
+        count = inputs.size // inputs.shape[1]
+        self.avg_var -= kept
+        self.avg_var *= max(count - 1, 1) / count
+        self.avg_var += kept
+        return outputs
+
+
+def conv(node: Node) -> chainer.Link:
+    sizes = (node.input_shape[0], node.out_channels, node.kernel, node.stride)
+    options = {"nobias": not node.bias, "dilate": node.dilation, "groups": node.groups}
+    if _even(node.pads):
+        return L.Convolution2D(*sizes, node.pads[:2], **options)
+    return padded(node.pads, 0, L.Convolution2D(*sizes, **options))
+
+
+def max_pool(node: Node) -> Function:
+    pool = partial(F.max_pooling_2d, ksize=node.kernel, stride=node.stride)
+    up = rounds_up(node) if _even(node.pads) else None
+    if up is not None:
+        return partial(pool, pad=node.pads[:2], cover_all=up)
+    return padded(reaching_pads(node), -np.inf, partial(pool, cover_all=False))
+
+
+def average_pool(node: Node) -> Function:
+    sizes = {"ksize": node.kernel, "stride": node.stride}
+    pool = partial(F.average_pooling_2d, **sizes)
+    # Chainer's average poolings do not round up.
+    if _even(node.pads) and rounds_up(node) is False:
+        if node.count_include_pad or not any(node.pads):
+            return partial(pool, pad=node.pads[:2])
+        return partial(F.average_pooling_nd, **sizes, pad=node.pads[:2], pad_value=None)
+    factor = average_factors(node)
+    corrections = [] if (factor == 1).all() else [partial(scale, factor=factor)]
+    return padded(reaching_pads(node), 0, pool, *corrections)
+
+
+def padded(pads: Pads, value: float, *layers: Function) -> chainer.Link:
+    """Layers after a pad that Chainer's own (the same on both sides) cannot express."""
+    top, left, bottom, right = pads
+    pad = constant_pad([(0, 0), (top, bottom), (left, right)], value)
+    return chainer.Sequential(pad, *layers)
+
+
+def parameters_of(layer: Any) -> Any:
+    """The link that holds the parameters of a layer."""
+    return layer[-1] if isinstance(layer, chainer.Sequential) else layer
+
+
+def _even(pads: Pads) -> bool:
+    return pads[:2] == pads[2:]
+
+
+def pad(node: Node) -> Function:
+    rank = len(node.input_shape)
+    return constant_pad([node.pads[axis::rank] for axis in range(rank)], node.value)
+
+
+def constant_pad(widths: Sequence[tuple[int, int]], value: float) -> Function:
+    """A pad before and after each axis of a sample."""
+    width = ((0, 0), *widths)
+    return partial(F.pad, pad_width=width, mode="constant", constant_values=(value,))
+
+
+def describe(layer: Any) -> str:
+    """A link's type and attributes, or a function's name and the arguments that are set."""
+    if isinstance(layer, chainer.Sequential):
+        return ", then ".join(describe(part) for part in layer)
+    if inspect.isfunction(layer):
+        return str(layer.__name__)
+    if isinstance(layer, partial):
+        name, attributes = layer.func.__name__, layer.keywords
+    else:
+        name, attributes = type(layer).__name__, vars(layer)
+    shown = [
+        f"{key}={value}"
+        for key, value in attributes.items()
+        # The others belong to the link itself, not to what it computes.
+        if key[0] != "_" and key not in ("name", "cudnn_fast")
+        if isinstance(value, (bool, int, float, str, tuple))
+    ]
+    return f"{name}({', '.join(shown)})"

@@ -1,0 +1,158 @@
+"""The registry: for each layer kind the sentence, the link or function, and where its parameters are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.model import ATTENTION_MAPS
+from dlb_worker.parameters import ParameterMapping, location
+
+if TYPE_CHECKING:
+    import numpy as np
+
+F = LazyModule("chainer.functions")
+L = LazyModule("chainer.links")
+modules = LazyModule("dlb_chainer.modules")
+
+_WEIGHT = {"weight": location("W")}
+_WEIGHT_AND_BIAS = {"weight": location("W"), "bias": location("b")}
+_SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
+
+
+def _interleaved(array: np.ndarray) -> np.ndarray:
+    """ONNX's gates, one after another, as Chainer has them: the four of a unit side by side.
+
+    ONNX's order is input, output, forget, cell; Chainer's is cell, input, forget, output.
+    """
+    gates = array.reshape(4, -1, *array.shape[1:])[[3, 0, 2, 1]]
+    return gates.swapaxes(0, 1).reshape(array.shape)
+
+
+def one_after_another(array: np.ndarray) -> np.ndarray:
+    """Chainer's gates as ONNX has them; the inverse."""
+    gates = array.reshape(-1, 4, *array.shape[1:]).swapaxes(0, 1)
+    return gates[[1, 3, 2, 0]].reshape(array.shape)
+
+
+def _gates(attribute: str) -> ParameterMapping:
+    return location(attribute, _interleaved, one_after_another)
+
+
+def _whole(axes: int) -> tuple[slice, ...]:
+    """All of so many axes."""
+    return (slice(None),) * axes
+
+
+#: By layer kind; each builds a ``chainer.Link`` or a function from a node.
+LAYERS = {
+    "conv": Layer(
+        "native; uneven pads by F.pad before it", lambda node: modules.conv(node), _WEIGHT_AND_BIAS
+    ),
+    "linear": Layer(
+        "native, of rows where there is a time axis; tied, F.linear on the embedding's parameter",
+        lambda node: L.Linear(node.input_shape[-1], node.out_features, nobias=not node.bias),
+        _WEIGHT_AND_BIAS,
+    ),
+    "batch_norm": Layer(
+        "native; the running variance is changed to ONNX's biased one after each step",
+        lambda node: modules.BatchNormalization(
+            node.input_shape[0], decay=node.momentum, eps=node.epsilon
+        ),
+        {**_SCALE_AND_BIAS, "mean": location("avg_mean"), "variance": location("avg_var")},
+    ),
+    "layer_norm": Layer(
+        "native, of rows where there is a time axis",
+        lambda node: L.LayerNormalization(node.input_shape[-1], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
+    "lrn": Layer(
+        "native; alpha is divided by the size first",
+        lambda node: partial(
+            F.local_response_normalization,
+            n=node.size,
+            k=node.attributes["bias"],
+            alpha=node.alpha / node.size,
+            beta=node.beta,
+        ),
+    ),
+    "max_pool": Layer(
+        "native; uneven pads, and windows past the end, by F.pad before it",
+        lambda node: modules.max_pool(node),
+    ),
+    "average_pool": Layer(
+        "native; with uneven pads or sizes rounded up F.pad, average_pooling_2d and a constant "
+        "that corrects the count",
+        lambda node: modules.average_pool(node),
+    ),
+    "global_average_pool": Layer(
+        "native: average_pooling_2d over the whole map",
+        lambda node: partial(F.average_pooling_2d, ksize=node.input_shape[1:], stride=1),
+    ),
+    "relu": Layer("native", lambda node: F.relu),
+    "relu6": Layer("native", lambda node: partial(F.clipped_relu, z=6.0)),
+    "tanh": Layer("native", lambda node: F.tanh),
+    "sigmoid": Layer("native", lambda node: F.sigmoid),
+    "hard_sigmoid": Layer(
+        "composed of F.clipped_relu, since F.hard_sigmoid has a slope of 0.2",
+        lambda node: modules.hard_sigmoid,
+    ),
+    "gelu": Layer(
+        "composed of F.erf or F.tanh, since Chainer has none",
+        lambda node: modules.gelu_by_tanh if node.approximate == "tanh" else modules.gelu,
+    ),
+    "dropout": Layer("native", lambda node: partial(F.dropout, ratio=node.rate)),
+    "add": Layer("native", lambda node: F.add),
+    "mul": Layer(
+        "native; a number for each channel is broadcast first", lambda node: modules.multiply
+    ),
+    "concat": Layer("native", lambda node: partial(modules.concat, axis=node.axis)),
+    "flatten": Layer("native: F.reshape", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
+    "reshape": Layer("native", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
+    "transpose": Layer("native", lambda node: partial(F.transpose, axes=(0, *node.axes))),
+    "reduce_mean": Layer("native", lambda node: partial(F.mean, axis=node.axis)),
+    "select": Layer(
+        "native: F.get_item",
+        lambda node: partial(F.get_item, slices=(*_whole(node.axis), node.index)),
+    ),
+    "pad": Layer("native", lambda node: modules.pad(node)),
+    "slice": Layer(
+        "native: F.get_item",
+        lambda node: partial(F.get_item, slices=(*_whole(1), *[slice(*r) for r in node.ranges])),
+    ),
+    "gather": Layer(
+        "native: F.get_item",
+        lambda node: partial(F.get_item, slices=(*_whole(node.axis), list(node.indices))),
+    ),
+    "embedding": Layer("native", lambda node: L.EmbedID(node.entries, node.features), _WEIGHT),
+    "position_embedding": Layer(
+        "native: a parameter that is added, by L.Bias",
+        lambda node: L.Bias(shape=node.input_shape),
+        {"weight": location("b")},
+    ),
+    "lstm": Layer(
+        "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
+        lambda node: modules.SequenceLSTM(node.input_shape[-1], node.hidden),
+        {
+            "input_weight": _gates("upward.W"),
+            "recurrent_weight": _gates("lateral.W"),
+            "bias": _gates("upward.b"),
+        },
+    ),
+    "attention": Layer(
+        "composed of two linear links, one of them for queries, keys and values, matmul and "
+        "softmax",
+        lambda node: modules.SelfAttention(node),
+        {
+            f"{name}_{role}": location(f"{name}.{mapping.attribute}")
+            for name in ATTENTION_MAPS
+            for role, mapping in _WEIGHT_AND_BIAS.items()
+        },
+    ),
+}
+
+#: Kinds that compute on rows [rows, features], of which a sample may have many; others on samples.
+ROWWISE = {"linear", "layer_norm", "attention"}
+#: Kinds that compute on numbers one by one, in samples or in rows.
+ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "dropout", "add", "mul"}

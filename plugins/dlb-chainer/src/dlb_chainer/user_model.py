@@ -1,0 +1,279 @@
+"""A link that a user wrote: its parameters, its links' values, its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from operator import attrgetter
+from typing import Any
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+from chainer import Variable
+
+from dlb_chainer.framework import host_copy
+from dlb_chainer.model import ChainerArrays
+from dlb_chainer.registry import LAYERS
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import UserModel, tensors, text_attributes
+from dlb_worker.parameters import NativeParameter, ParameterMapping, stacked, user_parameter
+
+Mappings = Mapping[str, ParameterMapping]
+
+
+def _registered(kind: str) -> Callable[[chainer.Link], Mappings]:
+    """The parameters of a layer kind, as the registry has them."""
+    return lambda link: LAYERS[kind].parameters
+
+
+def _n_step_lstm(link: chainer.Link) -> Mappings:
+    """For every layer, a matrix and two biases, which are added, for each gate.
+
+    The gates are input, forget, cell, output: first those of the input, then of the last step.
+    """
+    mappings: dict[str, ParameterMapping] = {}
+    for layer in range(link.n_layers):
+        start = f"layer {layer} " * (layer > 0)
+        upward, lateral = (0, 3, 1, 2), (4, 7, 5, 6)
+        mappings[f"{start}input_weight"] = stacked([f"{layer}.w{gate}" for gate in upward])
+        mappings[f"{start}recurrent_weight"] = stacked([f"{layer}.w{gate}" for gate in lateral])
+        mappings[f"{start}bias"] = _added([f"{layer}.b{gate}" for gate in (*upward, *lateral)])
+    return mappings
+
+
+def _added(attributes: Sequence[str]) -> ParameterMapping:
+    """Biases of four gates, and four more that are added to them."""
+    return ParameterMapping(
+        tuple(attributes),
+        lambda arrays: np.concatenate(arrays[:4]) + np.concatenate(arrays[4:]),
+        lambda array: [*np.split(array, 4), *np.split(np.zeros_like(array), 4)],
+        lambda arrays: np.concatenate(arrays[:4]),
+    )
+
+
+#: By the type of a link: the layer kind that it is, and where its parameters are.
+KINDS: dict[type[chainer.Link], tuple[str, Callable[[chainer.Link], Mappings]]] = {
+    L.Linear: ("linear", _registered("linear")),
+    L.Convolution2D: ("conv", _registered("conv")),
+    L.ConvolutionND: ("conv", _registered("conv")),
+    L.BatchNormalization: ("batch_norm", _registered("batch_norm")),
+    L.LayerNormalization: ("layer_norm", _registered("layer_norm")),
+    L.EmbedID: ("embedding", _registered("embedding")),
+    L.LSTM: ("lstm", _registered("lstm")),
+    L.StatelessLSTM: ("lstm", _registered("lstm")),
+    L.NStepLSTM: ("lstm", _n_step_lstm),
+}
+
+
+def kind_of(link: chainer.Link) -> tuple[str, Mappings]:
+    """The layer kind that a link is, and where its parameters are; "" and none if not known."""
+    for kind, (name, mappings) in KINDS.items():
+        if isinstance(link, kind):
+            return name, mappings(link)
+    return "", {}
+
+
+class UserLink(ChainerArrays, UserModel):
+    """A ``chainer.Link``, in float64."""
+
+    def __init__(self, request: UserModelRequest) -> None:
+        super().__init__(request.dtype, request.device)
+        # For good, since a forward pass may make arrays of its own.
+        chainer.global_config.dtype = self.type
+        model = request.make()
+        if not isinstance(model, chainer.Link):
+            raise UnsupportedError(
+                f"the factory returned a {type(model).__name__}; it must return a chainer.Link"
+            )
+        self.model = model
+        model.to_device(self.device)
+        self._shape(request.inputs)
+        self.names = {link: path.strip("/").replace("/", ".") for path, link in _named(model)}
+        self.parameters = list(self._parameters())
+
+    def _shape(self, inputs: np.ndarray | None) -> None:
+        """Let links without a shape see an input."""
+        empty = [path for path, param in self.model.namedparams() if param.array is None]
+        if not empty:
+            return
+        if inputs is None:
+            raise UnsupportedError(
+                f"'{empty[0]}' has no shape before the model has seen an input; give --input or "
+                "--input-shape"
+            )
+        with self._pass(training=False), chainer.no_backprop_mode():
+            self.model(self._native(inputs))
+
+    def _parameters(self) -> Iterator[NativeParameter]:
+        seen: set[int] = set()
+        for link, name in self.names.items():
+            for role, mapping in kind_of(link)[1].items():
+                natives = {attribute: _get(link, attribute) for attribute in mapping.attributes}
+                if any(native is None or id(native) in seen for native in natives.values()):
+                    continue  # a link without a bias, or a parameter of another as well
+                seen |= {id(native) for native in natives.values()}
+                trained = isinstance(natives[mapping.attribute], chainer.Parameter)
+                yield user_parameter(name, role, trained, natives, mapping)
+            for attribute in sorted({*link._params, *link._persistent}):
+                native = getattr(link, attribute)
+                # Other states are counts.
+                if _is_array(native) and native.dtype.kind == "f" and id(native) not in seen:
+                    seen.add(id(native))
+                    trained = isinstance(native, chainer.Parameter)
+                    yield user_parameter(name, "", trained, {attribute: native})
+
+    def layers(self) -> list[UserLayer]:
+        return [
+            UserLayer(
+                name,
+                type(link).__name__,
+                _attributes(link),
+                kind_of(link)[0],
+                link.decay if isinstance(link, L.BatchNormalization) else None,
+            )
+            for link, name in self.names.items()
+        ]
+
+    def forward(
+        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> ForwardPass:
+        watch = _Watch(self.names, set(layers))
+        functions = _Functions(watch)
+        with self._pass(training), chainer.no_backprop_mode(), watch, functions:
+            outputs = list(tensors(self.model(self._native(inputs)), _is_array))
+        return ForwardPass(tuple(self.read(output) for output in outputs), tuple(watch.calls))
+
+    def vjp(
+        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+    ) -> Gradients:
+        states = [
+            (link, name, copy(getattr(link, name)))
+            for link in self.model.links()
+            for name in link._persistent  # arrays, and counts
+        ]
+        native = self._source(inputs)
+        self.model.cleargrads()
+        with self._pass(training, moving=True):
+            outputs = tensors(self.model(native), _is_array)
+            total = sum(
+                F.sum(output * self.device.send(cotangent))
+                for output, cotangent in zip(outputs, cotangents)
+            )
+        total.backward()
+        gradients = self._gradients(total, native, self.states())
+        self.model.cleargrads()
+        for link, name, value in states:
+            if _is_array(value):
+                getattr(link, name)[...] = value
+            else:
+                setattr(link, name, value)
+        return gradients
+
+    @contextmanager
+    def _pass(self, training: bool, moving: bool = False) -> Iterator[None]:
+        """One pass from a fresh state. Chainer's word for one that leaves statistics alone."""
+        for link in self.model.links():
+            if hasattr(link, "reset_state"):
+                link.reset_state()
+        recomputing = chainer.using_config("in_recomputing", not moving)
+        with chainer.using_config("train", training), recomputing:
+            yield
+
+
+class _Watch(chainer.LinkHook):
+    """While it lasts, notes every call of the links."""
+
+    name = "dlb"
+
+    def __init__(self, names: Mapping[chainer.Link, str], requested: set[str]) -> None:
+        self.names, self.requested = names, requested
+        self.calls: list[LayerCall] = []
+        self.active: list[chainer.Link] = []
+        self._kept: dict[int, tuple[Any, np.ndarray]] = {}
+
+    def forward_preprocess(self, args: Any) -> None:
+        self.active.append(args.link)
+
+    def forward_postprocess(self, args: Any) -> None:
+        self.active.pop()
+        name = self.names.get(args.link)
+        if name is None:
+            return
+        values = _values(args.link, [*args.args, *args.kwargs.values()], args.out)
+        self.calls.append(
+            LayerCall(name, *[self._array(v) if name in self.requested else None for v in values])
+        )
+
+    def _array(self, value: Any) -> np.ndarray | None:
+        if isinstance(value, (list, tuple)):  # sequences of a batch, one by one
+            arrays = [self._array(sequence) for sequence in value]
+            shapes = {None if array is None else array.shape for array in arrays}
+            return np.stack(arrays) if len(shapes) == 1 and None not in shapes else None  # type: ignore[arg-type]
+        if not _is_array(value):
+            return None
+        array = value.array if isinstance(value, Variable) else value
+        if id(array) not in self._kept:  # the array is kept, so that its id stays its own
+            self._kept[id(array)] = array, host_copy(array)
+        return self._kept[id(array)][1]
+
+
+class _Functions(chainer.FunctionHook):
+    """While it lasts, notes functions in the code of links that hold others: ``ReLU()`` in a
+    ``forward`` that somebody wrote. Chainer does not say what they return."""
+
+    name = "dlb functions"
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        inner = self.watch.active[-1] if self.watch.active else None
+        name = self.watch.names.get(inner)
+        if name is not None and next(inner.children(), None) is not None and not kind_of(inner)[0]:
+            called = f"{name}.{function.label}()".lstrip(".")
+            self.watch.calls.append(LayerCall(called, None, None))
+
+
+def _values(link: chainer.Link, inputs: Sequence[Any], output: Any) -> tuple[Any, Any]:
+    """What is taken for a link's input and output: of a recurrent one not its states."""
+    if isinstance(link, L.NStepLSTM):
+        return inputs[2], output[2]
+    if isinstance(link, L.StatelessLSTM):
+        return inputs[2], output[1]
+    while isinstance(output, (list, tuple)) and output:
+        output = output[0]
+    return inputs[0] if inputs else None, output
+
+
+def _named(model: chainer.Link) -> Iterator[tuple[str, chainer.Link]]:
+    """Every link with its path; what is inside a recurrent one is the link itself."""
+    whole: list[str] = []
+    for path, link in model.namedlinks():
+        if not any(path.startswith(start) for start in whole):
+            yield path, link
+            if kind_of(link)[0] == "lstm":
+                whole.append(f"{path.rstrip('/')}/")
+
+
+def _get(link: chainer.Link, attribute: str) -> Any:
+    """``upward.W`` of a chain, ``0.w1`` of a list of links."""
+    first, _, rest = attribute.partition(".")
+    if first.isdigit():
+        return getattr(link[int(first)], rest)
+    return attrgetter(attribute)(link)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Variable, *chainer.get_array_types()))
+
+
+def _attributes(link: chainer.Link) -> dict[str, str]:
+    """What a link was made with, as it shows it or keeps it."""
+    own = vars(link).items()
+    return text_attributes(dict(link.printable_specs)) or text_attributes(
+        {name: value for name, value in own if name[0] != "_" and name != "name"}
+    )
