@@ -1,4 +1,4 @@
-"""Measures every divergence in ``divergences/`` in the frameworks, and writes ``docs/atlas.md``.
+"""Measures every divergence in ``divergences/`` in the frameworks, and writes ``docs/reference/atlas.md``.
 
     python tests/atlas/make.py            writes the page
     python tests/atlas/make.py --check    measures again, and holds the page against it
@@ -33,7 +33,7 @@ from dlb import environments
 from dlb.errors import DlbError, EnvironmentMissing
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parents[1] / "docs" / "atlas.md"
+PAGE = FOLDER.parents[1] / "docs" / "reference" / "atlas.md"
 #: Column, and distributions whose versions are told, by adapter.
 FRAMEWORKS = {
     "torch": ("PyTorch", ("torch", "numpy", "onnx", "onnxscript")),
@@ -162,7 +162,7 @@ itself where that is zero). *agrees* is no further away than rounding. A cell is
 nothing of the kind, or only what another entry has. Some scripts print shapes or counts, where the divergence
 is in those.
 
-`python tests/atlas/make.py` runs every script in its framework's environment ([dlb env](environments.md)) and
+`python tests/atlas/make.py` runs every script in its framework's environment ([dlb env](../how-to/environments.md)) and
 writes this page; with `--check` it holds the page against what is measured. The scripts are in
 `tests/atlas/divergences`.
 

@@ -42,7 +42,7 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "docs" / "i
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [
-        *DOCS.glob("*.md"),
+        *DOCS.rglob("*.md"),
         *ROOT.glob("core/*.md"),
         *ROOT.glob("*.md"),
         *ROOT.glob("plugins/*/README.md"),
@@ -53,7 +53,9 @@ HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith
 
 
 def page(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
+    """A page by its file's name, in whichever folder of docs it is."""
+    (path,) = DOCS.rglob(name)
+    return path.read_text(encoding="utf-8")
 
 
 def headings(text: str) -> list[tuple[int, str, int]]:
@@ -478,7 +480,7 @@ def test_every_environment_variable_is_told() -> None:
         for path in SOURCES
         for name in re.findall(r"\bDLB_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
     }
-    told = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    told = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     assert len(used) >= 10
     assert {name for name in used if f"`{name}`" not in told} == set()
 
@@ -527,8 +529,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_the_map_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)", page("index.md")))
-    assert linked == {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    assert linked == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"index.md"}
 
 
 def test_the_changelog_has_this_version() -> None:
