@@ -528,9 +528,51 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert fragment in known, target
 
 
-def test_the_map_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(([\w/-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8")))
-    assert linked == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"index.md"}
+CATALOGUE = DOCS / "reference" / "framework-differences"
+
+
+def linked_pages(path: Path) -> set[Path]:
+    targets = re.findall(r"\]\(([\w/-]+\.md)", path.read_text(encoding="utf-8"))
+    return {(path.parent / target).resolve() for target in targets}
+
+
+def test_the_index_leads_to_every_page() -> None:
+    pages = {path for path in DOCS.rglob("*.md") if path.parent != CATALOGUE}
+    pages |= {CATALOGUE / "index.md"}
+    assert linked_pages(DOCS / "index.md") == pages - {DOCS / "index.md"}
+
+
+# --- the catalogue of framework differences --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Iterator[types.ModuleType]:
+    """``tests/framework_differences/catalogue.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tests" / "framework_differences"))
+        import catalogue
+
+        yield catalogue
+        del sys.modules["catalogue"]
+
+
+def test_the_pages_of_the_catalogue_are_made_of_its_data(catalogue: types.ModuleType) -> None:
+    made = catalogue.pages(catalogue.read_entries(), catalogue.read_measured())
+    written = {path.name: path.read_text(encoding="utf-8") for path in CATALOGUE.glob("*.md")}
+    assert written == made, "run: python tests/framework_differences/catalogue.py"
+
+
+def test_every_entry_of_the_catalogue_is_measured(catalogue: types.ModuleType) -> None:
+    measured = catalogue.read_measured()
+    scripts = {name: set(entry.frameworks) for name, entry in catalogue.read_entries().items()}
+    assert {name: set(distances) for name, distances in measured.distances.items()} == scripts
+    assert list(catalogue.without_difference(measured)) == []
+
+
+def test_an_entry_without_a_difference_is_reported(catalogue: types.ModuleType) -> None:
+    measured = catalogue.read_measured()
+    agreed = {name: dict.fromkeys(each) for name, each in measured.distances.items()}
+    assert len(list(catalogue.without_difference(catalogue.Measured({}, agreed)))) == len(agreed)
 
 
 def test_the_changelog_has_this_version() -> None:
