@@ -48,7 +48,6 @@ PAGES = sorted(
         *ROOT.glob("plugins/*/README.md"),
     ]
 )
-SOURCES = sorted([*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("dlb_")}
 
 
@@ -441,48 +440,47 @@ def test_the_gates_are_told() -> None:
 # --- the command line and the environment ----------------------------------------------------
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(cli.dlb)
-    for name in cli.COMMANDS:
-        command = cli.dlb.get_command(context, name)
-        assert command is not None
-        yield f"dlb {name}", command
-        if isinstance(command, click.Group):
-            for inner, one in command.commands.items():
-                yield f"dlb {name} {inner}", one
+@pytest.fixture(scope="module")
+def generate() -> Iterator[types.ModuleType]:
+    """``docs/generate.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        import generate
+
+        yield generate
+        del sys.modules["generate"]
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
-def test_a_command_is_told_with_its_options(name: str, command: click.Command) -> None:
-    text = page("command-line.md")
-    assert f"`{name}" in text or any(words == name for _, words, _ in headings(text))
-    told = section(text, " ".join(name.split()[:2]))
-    for parameter in command.params:
-        for option in parameter.opts:
-            if option.startswith("--"):
-                assert re.search(rf"`{option}[` ]", told), option
+def test_generated_parts_are_what_the_code_makes(generate: types.ModuleType) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    stale = [path for path, text in texts.items() if generate.generated(text) != text]
+    assert stale == [], "run: python docs/generate.py"
 
 
-def test_defaults_of_run_are_told() -> None:
-    told = rows(section(page("command-line.md"), "dlb run"))
-    command = dict(commands())["dlb run"]
-    stated = {name.split()[0]: cells[1] for name, cells in told.items() if name.startswith("--")}
-    for parameter in command.params:
-        default = parameter.default
-        if isinstance(default, (int, float, str, Path)) and default is not False and default != "":
-            shown = f"{default:g}" if isinstance(default, float) else str(default)
-            assert stated[parameter.opts[0]].strip("`") == shown, parameter.opts[0]
+def test_every_command_has_a_generated_part(generate: types.ModuleType) -> None:
+    parts = [found[2] for found in generate.PART.finditer(page("command-line.md"))]
+    assert sorted(parts) == sorted(f"command {name}" for name, _ in generate.commands(cli.dlb))
 
 
-def test_every_environment_variable_is_told() -> None:
-    used = {
-        name
-        for path in SOURCES
-        for name in re.findall(r"\bDLB_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
-    }
-    told = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
-    assert len(used) >= 10
-    assert {name for name in used if f"`{name}`" not in told} == set()
+def test_every_option_and_its_default_is_shown(generate: types.ModuleType) -> None:
+    for name, command in generate.commands(cli.dlb):
+        shown = rows(section(page("command-line.md"), name))
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                (cells,) = {
+                    tuple(cells)
+                    for words, cells in shown.items()
+                    if set(parameter.opts) <= set(re.split(r"[ ,]+", words))
+                }
+                default = parameter.default
+                if isinstance(default, str) and default:
+                    assert cells[1] == f"`{default}`"
+
+
+def test_every_environment_variable_is_described(generate: types.ModuleType) -> None:
+    described = rows(page("environment-variables.md"))
+    assert generate.used_variables() == set(described)
+    assert len(described) >= 10
 
 
 def test_every_setting_of_pip_that_is_honoured_is_told() -> None:
