@@ -72,7 +72,9 @@ def command_part(name: str) -> str:
     parts = [f"{'#' * len(name.split())} {name}\n", f"```text\n{usage}\n```\n"]
     for paragraph in (command.help or "").split("\n\n"):
         parts.append(" ".join(paragraph.replace("\b", "").split()) + "\n")
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [
+        each for each in command.params if isinstance(each, click.Option) and not each.hidden
+    ]
     if options:
         parts.append("| option | default | meaning |\n|---|---|---|\n")
         parts[-1] += "".join(f"{option_row(each)}\n" for each in options)

@@ -466,7 +466,7 @@ def test_every_option_and_its_default_is_shown(generate: types.ModuleType) -> No
     for name, command in generate.commands(cli.dlb):
         shown = rows(section(page("command-line.md"), name))
         for parameter in command.params:
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 (cells,) = {
                     tuple(cells)
                     for words, cells in shown.items()
