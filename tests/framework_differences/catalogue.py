@@ -256,9 +256,7 @@ def shown(distances: Mapping[str, Distance | None], framework: str) -> str:
 
 
 def entry_page(name: str, entry: Entry, measured: Measured) -> str:
-    parts = [
-        f"# {entry.title}\n\n{filled(entry.says)}\n\n{filled('**What dlb does:** ' + entry.dlb)}\n\n"
-    ]
+    parts = [f"# {entry.title}\n\n{filled(entry.says)}\n\n{filled('**In dlb.** ' + entry.dlb)}\n\n"]
     parts.append("| framework | relative L2 distance | largest difference |\n|---|---|---|\n")
     distances = measured.distances[name]
     for framework, (title, _) in FRAMEWORKS.items():
