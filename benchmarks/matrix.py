@@ -1,4 +1,4 @@
-"""Every workload on every adapter, and how it did on every rung: the table of docs/matrix.md.
+"""Every workload on every adapter, and how it did on every rung: docs/explanation/benchmarks/matrix.csv.
 
     python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--on ADAPTER ...] [--steps N]
                                 [--batch-size N] [--threads N] [--time-out SECONDS]
@@ -7,7 +7,7 @@
 finds, or those of --on; the first shows what rounding may do as well, and takes longest. Its
 certificate is kept in FOLDER, with the most memory that a worker of each adapter held; a workload
 whose certificate is there is not run again, so that a long series can be taken up where it was left.
-The table is printed. Data are made up: what is proven of a model holds for any.
+The table is printed as CSV. Data are made up: what is proven of a model holds for any.
 
 Ends with 1 when a workload is not proven on an adapter.
 """
@@ -15,7 +15,9 @@ Ends with 1 when a workload is not proven on an adapter.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,7 +41,6 @@ COLUMNS = {
     "float32 update": ("update float32",),
     "float32 gradients": ("gradients float32",),
     "export": ("export",),
-    "structure": ("structure",),
 }
 
 
@@ -69,13 +70,14 @@ def main() -> int:
     asked = parser.parse_intermixed_args()
     homes = {str(home.python): home.adapter for home in find_adapters(asked.on)}
     asked.folder.mkdir(parents=True, exist_ok=True)
-    print(f"| workload | adapter | {' | '.join(COLUMNS)} | trajectories | memory | proof |")
-    print("|---|---|" + "---|" * (len(COLUMNS) + 3))
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    last = ["steps_compared", "steps_asked", "memory_gb", "structure", "proof"]
+    table.writerow(["workload", "adapter", *(name.replace(" ", "_") for name in COLUMNS), *last])
     proven = True
     for name in asked.workloads:
         path = asked.folder / f"{name}.json"
         if not path.exists() and not _verify(name, path, homes, asked):
-            print(f"| `{name}` | | {' | '.join([''] * len(COLUMNS))} | | | not run |", flush=True)
+            table.writerow([name, *[""] * (len(COLUMNS) + len(last)), "not run"])
             proven = False
             continue
         found = certificate.read(path)
@@ -85,10 +87,14 @@ def main() -> int:
             cells = [_cell(rungs, names) for names in COLUMNS.values()]
             # Of one adapter alone there are only its own.
             details = {rung.name: rung.detail.partition(":")[0] for rung in rungs}
-            cells.append(details.get("trajectories") or details.get("trajectory", ""))
-            cells += [f"{memory.get(adapter, 0) / 1e9:.1f} GB", word]
+            steps = details.get("trajectories") or details.get("trajectory", "")
+            counted = re.findall(r"\d+", steps)
+            cells += [counted[0], counted[-1]] if counted else ["", ""]
+            cells.append(f"{memory.get(adapter, 0) / 1e9:.1f}")
+            cells += [_cell(rungs, ("structure",)), word]
             proven &= word == "proven"
-            print(f"| `{name}` | {adapter} | {' | '.join(cells)} |", flush=True)
+            table.writerow([name, adapter, *cells])
+            sys.stdout.flush()
     return 0 if proven else 1
 
 

@@ -1,6 +1,6 @@
 """What a training step costs through an adapter, against the same step written by hand.
 
-One command measures every adapter that dlb finds, each in its own environment, and prints a table::
+One command measures every adapter that dlb finds, each in its own environment, and prints a table as CSV::
 
     python benchmarks/step_overhead.py [WORKLOAD ...]
 
@@ -76,6 +76,20 @@ BATCHES = 8
 #: bring the samples to the framework is no part of a step, and the caches are cold after it.
 AHEAD = 2000
 SEED = 0
+#: Of docs/explanation/benchmarks/step-overhead.csv.
+COLUMNS = (
+    "workload",
+    "batch_size",
+    "adapter",
+    "steps",
+    "adapter_ms",
+    "by_hand_ms",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "fit_ms",
+    "fit_ratio",
+)
 
 
 def main() -> int:
@@ -87,11 +101,8 @@ def main() -> int:
 def _each(asked: argparse.Namespace) -> int:
     """Every adapter in its own environment, one after another; a table that grows as they end."""
     machine, statuses, homes = machine_facts(), [], find_adapters(asked.on)
-    print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}\n")
-    print(
-        "| workload | batch | adapter | steps | by the adapter | by hand | ratio | 95% interval | fit |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}", file=sys.stderr)
+    print(",".join(COLUMNS), flush=True)
     for name in asked.workloads or ["lenet5"]:
         for home in homes:
             with tempfile.TemporaryDirectory() as folder:
@@ -106,11 +117,11 @@ def _each(asked: argparse.Namespace) -> int:
 
 
 def _row(name: str, found: dict[str, Any]) -> str:
-    fit = f"{found['fit']:.2f} ms, {found['fit_ratio']:.3f}" if "fit" in found else ""
+    fit = f"{found['fit']:.2f},{found['fit_ratio']:.3f}" if "fit" in found else ","
     return (
-        f"| `{name}` | {found['batch']} | {found['framework']} | {found['steps']} "
-        f"| {found['adapter']:.2f} ms | {found['native']:.2f} ms | {found['ratio']:.3f} "
-        f"| {found['low']:.3f} to {found['high']:.3f} | {fit} |"
+        f"{name},{found['batch']},{found['framework'].split()[0]},{found['steps']},"
+        f"{found['adapter']:.2f},{found['native']:.2f},{found['ratio']:.3f},"
+        f"{found['low']:.3f},{found['high']:.3f},{fit}"
     )
 
 

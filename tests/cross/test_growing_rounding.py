@@ -7,7 +7,7 @@ import re
 
 from conftest import ADAPTERS, ROOT, Dlb
 
-DEEP = ROOT / "tests" / "planted" / "workloads" / "deep.toml"
+DEEP = ROOT / "tests" / "seeded_faults" / "workloads" / "deep.toml"
 
 
 def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:

@@ -42,18 +42,19 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "docs" / "i
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [
-        *DOCS.glob("*.md"),
+        *DOCS.rglob("*.md"),
         *ROOT.glob("core/*.md"),
         *ROOT.glob("*.md"),
         *ROOT.glob("plugins/*/README.md"),
     ]
 )
-SOURCES = sorted([*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")])
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("dlb_")}
 
 
 def page(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
+    """A page by its file's name, in whichever folder of docs it is."""
+    (path,) = DOCS.rglob(name)
+    return path.read_text(encoding="utf-8")
 
 
 def headings(text: str) -> list[tuple[int, str, int]]:
@@ -439,48 +440,47 @@ def test_the_gates_are_told() -> None:
 # --- the command line and the environment ----------------------------------------------------
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(cli.dlb)
-    for name in cli.COMMANDS:
-        command = cli.dlb.get_command(context, name)
-        assert command is not None
-        yield f"dlb {name}", command
-        if isinstance(command, click.Group):
-            for inner, one in command.commands.items():
-                yield f"dlb {name} {inner}", one
+@pytest.fixture(scope="module")
+def generate() -> Iterator[types.ModuleType]:
+    """``docs/generate.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        import generate
+
+        yield generate
+        del sys.modules["generate"]
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
-def test_a_command_is_told_with_its_options(name: str, command: click.Command) -> None:
-    text = page("command-line.md")
-    assert f"`{name}" in text or any(words == name for _, words, _ in headings(text))
-    told = section(text, " ".join(name.split()[:2]))
-    for parameter in command.params:
-        for option in parameter.opts:
-            if option.startswith("--"):
-                assert re.search(rf"`{option}[` ]", told), option
+def test_generated_parts_are_what_the_code_makes(generate: types.ModuleType) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    stale = [path for path, text in texts.items() if generate.generated(text) != text]
+    assert stale == [], "run: python docs/generate.py"
 
 
-def test_defaults_of_run_are_told() -> None:
-    told = rows(section(page("command-line.md"), "dlb run"))
-    command = dict(commands())["dlb run"]
-    stated = {name.split()[0]: cells[1] for name, cells in told.items() if name.startswith("--")}
-    for parameter in command.params:
-        default = parameter.default
-        if isinstance(default, (int, float, str, Path)) and default is not False and default != "":
-            shown = f"{default:g}" if isinstance(default, float) else str(default)
-            assert stated[parameter.opts[0]].strip("`") == shown, parameter.opts[0]
+def test_every_command_has_a_generated_part(generate: types.ModuleType) -> None:
+    parts = [found[2] for found in generate.PART.finditer(page("command-line.md"))]
+    assert sorted(parts) == sorted(f"command {name}" for name, _ in generate.commands(cli.dlb))
 
 
-def test_every_environment_variable_is_told() -> None:
-    used = {
-        name
-        for path in SOURCES
-        for name in re.findall(r"\bDLB_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
-    }
-    told = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
-    assert len(used) >= 10
-    assert {name for name in used if f"`{name}`" not in told} == set()
+def test_every_option_and_its_default_is_shown(generate: types.ModuleType) -> None:
+    for name, command in generate.commands(cli.dlb):
+        shown = rows(section(page("command-line.md"), name))
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                (cells,) = {
+                    tuple(cells)
+                    for words, cells in shown.items()
+                    if set(parameter.opts) <= set(re.split(r"[ ,]+", words))
+                }
+                default = parameter.default
+                if isinstance(default, str) and default:
+                    assert cells[1] == f"`{default}`"
+
+
+def test_every_environment_variable_is_described(generate: types.ModuleType) -> None:
+    described = rows(page("environment-variables.md"))
+    assert generate.used_variables() == set(described)
+    assert len(described) >= 10
 
 
 def test_every_setting_of_pip_that_is_honoured_is_told() -> None:
@@ -526,9 +526,51 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert fragment in known, target
 
 
-def test_the_map_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)", page("index.md")))
-    assert linked == {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+CATALOGUE = DOCS / "reference" / "framework-differences"
+
+
+def linked_pages(path: Path) -> set[Path]:
+    targets = re.findall(r"\]\(([\w/-]+\.md)", path.read_text(encoding="utf-8"))
+    return {(path.parent / target).resolve() for target in targets}
+
+
+def test_the_index_leads_to_every_page() -> None:
+    pages = {path for path in DOCS.rglob("*.md") if path.parent != CATALOGUE}
+    pages |= {CATALOGUE / "index.md"}
+    assert linked_pages(DOCS / "index.md") == pages - {DOCS / "index.md"}
+
+
+# --- the catalogue of framework differences --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Iterator[types.ModuleType]:
+    """``tests/framework_differences/catalogue.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tests" / "framework_differences"))
+        import catalogue
+
+        yield catalogue
+        del sys.modules["catalogue"]
+
+
+def test_the_pages_of_the_catalogue_are_made_of_its_data(catalogue: types.ModuleType) -> None:
+    made = catalogue.pages(catalogue.read_entries(), catalogue.read_measured())
+    written = {path.name: path.read_text(encoding="utf-8") for path in CATALOGUE.glob("*.md")}
+    assert written == made, "run: python tests/framework_differences/catalogue.py"
+
+
+def test_every_entry_of_the_catalogue_is_measured(catalogue: types.ModuleType) -> None:
+    measured = catalogue.read_measured()
+    scripts = {name: set(entry.frameworks) for name, entry in catalogue.read_entries().items()}
+    assert {name: set(distances) for name, distances in measured.distances.items()} == scripts
+    assert list(catalogue.without_difference(measured)) == []
+
+
+def test_an_entry_without_a_difference_is_reported(catalogue: types.ModuleType) -> None:
+    measured = catalogue.read_measured()
+    agreed = {name: dict.fromkeys(each) for name, each in measured.distances.items()}
+    assert len(list(catalogue.without_difference(catalogue.Measured({}, agreed)))) == len(agreed)
 
 
 def test_the_changelog_has_this_version() -> None:

@@ -1,0 +1,79 @@
+"""Seed every fault, one at a time, and print a table of what dlb finds::
+
+    python -m dlb_seeded_faults tests/seeded_faults/workloads > docs/explanation/seeded-faults.csv
+
+Ends with status 1 when a fault was not found, or was found elsewhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import sys
+from pathlib import Path
+
+from dlb import verify
+from dlb.proof.certificate import LEVELS, Level
+from dlb.proof.explain import Explanation, explain
+from dlb_seeded_faults.faults import FAULTS, Fault
+
+#: What is climbed to find a difference on a rung: all that must not fail before it.
+CLIMBED: dict[str, tuple[Level, ...]] = {
+    "weights": ("weights",),
+    "layers": ("forward", "layers"),
+    "dropout": ("forward", "layers"),
+    "gradients": ("forward", "layers", "gradients"),
+    "update": ("forward", "layers", "gradients", "update"),
+    "update float32": LEVELS,
+    "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
+}
+
+
+def find(fault: Fault, workloads: Path) -> Explanation | None:
+    """What the ladder says of it: the first difference, or None where nothing differs."""
+    os.environ["DLB_SEEDED_FAULT"] = fault.name
+    try:
+        path = workloads / f"{fault.workload}.toml"
+        rung = fault.rung if fault.rung in CLIMBED else fault.rung.split()[0]
+        levels = CLIMBED.get(rung, LEVELS)
+        certificate = verify(path, ["seeded-faults"], levels=levels, steps=8, threads=1)
+    finally:
+        del os.environ["DLB_SEEDED_FAULT"]
+    found = explain(certificate)
+    if not found and certificate.failures:
+        raise AssertionError(f"{fault.name}: {certificate.failures}")
+    return found[0] if found else None
+
+
+def is_right(fault: Fault, found: Explanation | None) -> bool:
+    """Whether it was found on its rung, at its layer or tensor."""
+    return found is not None and found.rung == fault.rung and fault.where in found.where
+
+
+def main() -> int:
+    """Print the table as CSV; what is wrong goes to standard error."""
+    workloads = Path(sys.argv[1])
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(["fault", "check", "where", "relative_l2"])
+    missed = 0
+    for fault in FAULTS.values():
+        found = find(fault, workloads)
+        if not is_right(fault, found):
+            missed += 1
+            print(
+                f"{fault.name}: expected {fault.rung} {fault.where}, found {found}", file=sys.stderr
+            )
+        if found is None:
+            table.writerow([fault.name, "", "", ""])
+        else:
+            size = "" if found.size is None else f"{found.size:.1e}"
+            where = re.split("[(:]", found.where)[0].rstrip(", ")
+            table.writerow([fault.name, found.rung, where, size])
+        sys.stdout.flush()
+    print(f"{len(FAULTS) - missed} of {len(FAULTS)} found where they were seeded.", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Write requirements/ci-*.txt: every package that the checks run with, pinned, for all their Pythons.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lock() {
+    uv pip compile --universal --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
+        --python-version "$1" "${@:3}" --output-file "requirements/ci-$2.txt"
+    # A framework would pin it for everyone, and on Linux torch brings CUDA libraries.
+    if grep -qiE '^(torch|tensorflow|mxnet|chainer|nvidia-[a-z-]+)==' "requirements/ci-$2.txt"; then
+        echo "requirements/ci-$2.txt has a framework" >&2
+        exit 1
+    fi
+}
+lock 3.10 core requirements/core.in core/pyproject.toml --extra imagenet --extra conformance
+lock 3.11 lint requirements/lint.in
+lock 3.11 types requirements/types.in core/pyproject.toml --extra conformance
+lock 3.11 docs requirements/docs.in core/pyproject.toml
