@@ -1,4 +1,4 @@
-"""Every planted difference is found, on its rung and at its layer; without one, nothing is."""
+"""Every planted difference is found, by its check and at its layer; without one, nothing is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dlb_planted.__main__ import find, is_right
 from dlb_planted.plants import PLANTS
 
 import dlb
+from dlb.report.explanations import place_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
 
@@ -22,11 +23,14 @@ def test_a_planted_difference_is_found(name: str) -> None:
 @pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep"])
 def test_without_a_difference_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["planted"])
-    assert certificate.word("planted") == "proven"
+    assert certificate.status("planted") == "proven"
 
 
 def test_the_culprit_is_named_as_described_and_as_built() -> None:
     found = find(PLANTS["batch norm's epsilon 1e-3 for 1e-5"], WORKLOADS)
     assert found is not None
-    assert found.where == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
-    assert found.built.startswith("BatchNorm2d(8, eps=0.001, momentum=")
+    assert place_text(found) == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
+    assert found.finding is not None and found.finding.layer is not None
+    layer = found.finding.layer
+    assert layer.attributes == {"epsilon": 1e-05, "momentum": 0.9}
+    assert layer.built.startswith("BatchNorm2d(8, eps=0.001, momentum=")

@@ -13,30 +13,31 @@ import sys
 from pathlib import Path
 
 from dlb import verify
-from dlb.proof.certificate import LEVELS, Level
+from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.explain import Explanation, explain
+from dlb.report.explanations import place_text
 from dlb_planted.plants import PLANTS, Plant
 
-#: What is climbed to find a difference on a rung: all that must not fail before it.
-CLIMBED: dict[str, tuple[Level, ...]] = {
+#: What is run to find a difference by a check: all that must not fail before it.
+RUN: dict[str, tuple[CheckGroup, ...]] = {
     "weights": ("weights",),
-    "layers": ("forward", "layers"),
+    "isolated": ("forward", "layers"),
     "dropout": ("forward", "layers"),
     "gradients": ("forward", "layers", "gradients"),
     "update": ("forward", "layers", "gradients", "update"),
-    "update float32": LEVELS,
+    "update float32": CHECK_GROUPS,
     "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
 }
 
 
 def find(plant: Plant, workloads: Path) -> Explanation | None:
-    """What the ladder says of it: the first difference, or None where nothing differs."""
+    """What the checks say of it: the first difference, or None where nothing differs."""
     os.environ["DLB_PLANT"] = plant.name
     try:
         path = workloads / f"{plant.workload}.toml"
-        rung = plant.rung if plant.rung in CLIMBED else plant.rung.split()[0]
-        levels = CLIMBED.get(rung, LEVELS)
-        certificate = verify(path, ["planted"], levels=levels, steps=8, threads=1)
+        check = plant.check if plant.check in RUN else plant.check.split()[0]
+        groups = RUN.get(check, CHECK_GROUPS)
+        certificate = verify(path, ["planted"], groups=groups, steps=8, threads=1)
     finally:
         del os.environ["DLB_PLANT"]
     found = explain(certificate)
@@ -46,8 +47,13 @@ def find(plant: Plant, workloads: Path) -> Explanation | None:
 
 
 def is_right(plant: Plant, found: Explanation | None) -> bool:
-    """Whether it was found on its rung, at its layer or tensor."""
-    return found is not None and found.rung == plant.rung and plant.where in found.where
+    """Whether it was found by its check, at its layer or tensor."""
+    return found is not None and found.check == plant.check and plant.where in place_text(found)
+
+
+def size_of(found: Explanation) -> float | None:
+    """The distance where it was found."""
+    return found.figure.relative_l2 if found.figure else None
 
 
 def main() -> int:
@@ -62,10 +68,10 @@ def main() -> int:
         if found is None:
             print(f"| {plant.name} | **nothing** | | |", flush=True)
             continue
-        size = "" if found.size is None else f"{found.size:.1e}"
-        where = re.split("[(:]", found.where)[0].rstrip(", ")
+        size = "" if size_of(found) is None else f"{size_of(found):.1e}"
+        where = re.split("[(:]", place_text(found))[0].rstrip(", ")
         mark = "" if is_right(plant, found) else " (**elsewhere**)"
-        print(f"| {plant.name} | {found.rung}{mark} | {where} | {size} |", flush=True)
+        print(f"| {plant.name} | {found.check}{mark} | {where} | {size} |", flush=True)
     print(f"\n{len(PLANTS) - missed} of {len(PLANTS)} found where they were planted.")
     return 1 if missed else 0
 
