@@ -12,10 +12,14 @@ from typing import Any
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import Workload, type_name
 from dlb.workload.shapes import tied_to
-from dlb_worker.contract import FEATURES
 
-__all__ = ["Capabilities", "capabilities_of", "check_capabilities", "check_feature"]
-
+__all__ = [
+    "Capabilities",
+    "capabilities_of",
+    "check_capabilities",
+    "check_export",
+    "check_user_models",
+]
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -76,16 +80,6 @@ def capabilities_of(described: Mapping[str, Any], adapter: str) -> Capabilities:
     )
 
 
-def check_feature(adapter: Capabilities, feature: str) -> None:
-    """Raises UnsupportedError unless the adapter has a feature."""
-    if feature not in adapter.features:
-        raise UnsupportedError(
-            f"the adapter does not have the feature '{feature}': it does not say that it "
-            f"{FEATURES[feature]}",
-            adapter=adapter.name,
-        )
-
-
 def check_capabilities(
     adapter: Capabilities,
     workload: Workload,
@@ -141,3 +135,30 @@ def check_capabilities(
                 f"{key}={'|'.join(values)}" for key, values in sorted(adapter.variants.items())
             )
             raise refuse(f"no variant {name}={value}; it offers {offered or 'none'}")
+
+
+def check_user_models(adapter: Capabilities) -> None:
+    """See that an adapter can load a model that a user wrote.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    if "user_models" not in adapter.features:
+        raise UnsupportedError(
+            "the adapter does not have the feature 'user_models': it cannot load a model that was "
+            "written by hand",
+            adapter=adapter.name,
+        )
+
+
+def check_export(adapter: Capabilities) -> None:
+    """See that an adapter can export a model.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    if "export" not in adapter.features:
+        raise UnsupportedError(
+            "the adapter does not have the feature 'export'; leave out --from for the canonical graph",
+            adapter=adapter.name,
+        )

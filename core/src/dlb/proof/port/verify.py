@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home, find_adapters
-from dlb.capabilities import capabilities_of, check_feature
+from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.certificate import Certificate
 from dlb.proof.port.comparison import compare_models
@@ -260,10 +260,9 @@ class _Proof:
             place.mkdir()
             one = replace(launch, adapter=home.adapter, python=home.python, scratch=place)
             group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
-            adapter = capabilities_of(group.call("describe")[0], home.adapter)
-            check_feature(adapter, "user_models")
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
+            check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
 
     def taken_in(self, name: str, inputs: Array | None) -> RemoteUserModel:
         """A model, made by its factory.
