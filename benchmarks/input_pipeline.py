@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 from commands import started, told
+from dlb.contract import BuildRequest, Clock, LoadRequest, StartRequest, TrainableModel
 from rich.console import Console
 from rich.progress import track
 from step_overhead import SEED, hooks, ratio_of_medians
 
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
-from dlb.contract import BuildRequest, Clock, LoadRequest, StartRequest, TrainableModel
 from dlb.data.batches import draw_visits
 from dlb.data.npz import read_or_map
 from dlb.provenance import machine_facts

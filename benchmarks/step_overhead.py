@@ -46,12 +46,12 @@ import msgspec
 import numpy as np
 import pluggy
 from commands import ran, told
+from dlb.contract import BuildRequest, LoadRequest, StartRequest
+from dlb.plugins import check_hooks, load_plugins
 
 from dlb import hookspecs
 from dlb.adapters import find_adapters
-from dlb.contract import BuildRequest, LoadRequest, StartRequest
 from dlb.data.batches import sample_order
-from dlb.plugins import check_hooks, load_plugins
 from dlb.provenance import machine_facts
 from dlb.samples import noise, random_labels
 from dlb.workload import Dropout, Model, Workload

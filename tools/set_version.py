@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 STATED = re.compile(r'^__version__ = "([^"]+)"$', re.M)
-RANGE = re.compile(r'"(dlb-[\w-]+(?:\[[\w,]+\])?)>=[\d.]+,<[\d.]+"')
+RANGE = re.compile(r"(dlb-[\w-]+(?:\[[\w,]+\])?)>=[\d.]+,<[\d.]+")
 CITED = re.compile(r"^version: (\S+)$", re.M)
 
 
@@ -41,10 +41,13 @@ def set_version(version: str) -> None:
     for path in stating_files():
         text = path.read_text(encoding="utf-8")
         path.write_text(STATED.sub(f'__version__ = "{version}"', text), encoding="utf-8")
-        metadata = path.parents[2] / "pyproject.toml"
-        text = metadata.read_text(encoding="utf-8")
-        text = RANGE.sub(rf'"\1>={major}.{minor},<{major}.{minor + 1}"', text)
-        metadata.write_text(text, encoding="utf-8")
+        # Packages for old Pythons have their metadata in setup.cfg.
+        for name in ("pyproject.toml", "setup.cfg"):
+            metadata = path.parents[2] / name
+            if metadata.is_file():
+                text = metadata.read_text(encoding="utf-8")
+                text = RANGE.sub(rf"\1>={major}.{minor},<{major}.{minor + 1}", text)
+                metadata.write_text(text, encoding="utf-8")
     citation = ROOT / "CITATION.cff"
     text = citation.read_text(encoding="utf-8")
     citation.write_text(CITED.sub(f"version: {version}", text), encoding="utf-8")

@@ -45,7 +45,7 @@ class Softmax(BuiltModel):
         return {name: values[name] for name in [*layers, self.nodes[-1].name]}
 
     def gradients(self, inputs, labels):
-        flat, logits = inputs.reshape(len(inputs), -1), list(self.forward(inputs).values())[0]
+        flat, (logits,) = inputs.reshape(len(inputs), -1), self.forward(inputs).values()
         shifted = logits - logits.max(axis=1, keepdims=True)
         logarithm = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         rows = np.arange(len(labels))

@@ -21,6 +21,7 @@ __all__ = [
     "check_user_models",
 ]
 
+
 @dataclass(frozen=True)
 class Capabilities:
     """What an adapter says of itself.

@@ -78,7 +78,8 @@ class Timing(_Part, frozen=True, kw_only=True):
         median, lower_quartile, upper_quartile: of step_seconds after the warm-up.
         samples_per_second: samples after the warm-up over the time of those steps and their data.
         cpu_seconds: user and system time of the process over the loop.
-        busy_threads: threads that worked for at least 5% of the loop.
+        busy_threads: threads that worked for at least 5% of the loop; null where the system does not
+            say.
         memory_bytes: resident size at the end of the loop.
         other_cores: cores that other processes kept busy meanwhile, of those that dlb may use; None
             of records from before it was looked at.
@@ -94,8 +95,8 @@ class Timing(_Part, frozen=True, kw_only=True):
     upper_quartile: float
     samples_per_second: float
     cpu_seconds: float
-    busy_threads: int
-    memory_bytes: int
+    busy_threads: int | None
+    memory_bytes: int | None
     other_cores: float | None = None
 
 

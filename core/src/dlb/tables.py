@@ -116,7 +116,8 @@ def _row(one: Record) -> list[str]:
             "not a number" if last is None else loss_text(last),
             f"{quality.test_accuracy:.1%}",
         ]
-    cells.append(f"{timing.busy_threads}" if timing else "-")
+    threads = timing.busy_threads if timing else None
+    cells.append("-" if threads is None else str(threads))
     return [*cells, one.proof if not one.failure else f"failed, {one.proof}"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import importlib
 import inspect
 import json
 import math
@@ -16,22 +18,26 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
-from dlb.contract import PlanRequest
-from dlb.plugins import check_hooks
-from dlb.proof.files.rungs import RUNGS
-from dlb.worker.calls import Calls
 
 import dlb
-from dlb import cli, contract, hookspecs, protocol, record
+from dlb import cli, record
 from dlb import workload as W
+from dlb.failure import Failure
 from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
-from dlb.proof import certificate, rungs
+from dlb.proof import certificate
+from dlb.proof.checks import tolerances
+from dlb.proof.files.checks import CHECKS
+from dlb.proof.findings import Finding, LayerFacts
 from dlb.supervision import group
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
 from dlb.workload.shapes import trained_names
 from dlb.workload.training import Loss, Optimizer, Schedule
+from dlb_worker import contract, hookspecs, protocol
+from dlb_worker.calls import Calls
+from dlb_worker.contract import PlanRequest
+from dlb_worker.plugins import check_hooks
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -94,76 +100,40 @@ def blocks(text: str, language: str) -> list[str]:
 # --- the contract ----------------------------------------------------------------------------
 
 
-def definitions(source: str) -> Iterator[Any]:
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            yield node
+#: Modules whose docstrings the contract's page shows, whole or some of their members.
+SHOWN = ("contract", "hookspecs", "native", "model", "layers", "parameters", "batches", "updates")
 
 
-def signature(node: ast.FunctionDef) -> str:
-    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"{node.name}({ast.unparse(node.args)}){returned}"
+@pytest.mark.parametrize("module", SHOWN)
+def test_the_contract_is_shown_from_its_code(module: str) -> None:
+    assert f"::: dlb_worker.{module}\n" in page("contract.md")
 
 
-def form(node: ast.ClassDef) -> list[str]:
-    """Fields and public methods of a class, as they are written."""
-    found = []
-    for member in node.body:
-        if isinstance(member, ast.AnnAssign):
-            found.append(ast.unparse(member))
-        elif isinstance(member, ast.FunctionDef):
-            found.append(signature(member))
-    return [ast.unparse(base) for base in node.bases] + found
-
-
-TOLD = {
-    node.name: node
-    for block in blocks(page("contract.md"), "python")
-    if not block.startswith("#")
-    for node in definitions(block)
-}
-WRITTEN = {
-    node.name: node
-    for module in (contract, hookspecs)
-    for node in definitions(inspect.getsource(module))
-}
-
-
-@pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_is_told_as_it_is(name: str) -> None:
-    section(page("contract.md"), name)
-    assert signature(TOLD[name]) == signature(WRITTEN[name])
-
-
-def test_no_hook_is_told_that_there_is_not() -> None:
-    assert {name for name in TOLD if name.startswith("dlb_")} == set(HOOKS)
+@pytest.mark.parametrize("module", (*SHOWN, "adapter"))
+def test_everything_public_of_the_contract_has_a_docstring(module: str) -> None:
+    loaded = importlib.import_module(f"dlb_worker.{module}")
+    for name in loaded.__all__:
+        value = getattr(loaded, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), name
+        if dataclasses.is_dataclass(value):
+            text = inspect.getdoc(value) or ""
+            for field in dataclasses.fields(value):
+                assert re.search(rf"\b{field.name}\b", text), f"{name}.{field.name}"
 
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_which_answers_of_a_hook_are_used_is_told(name: str) -> None:
-    if name == "dlb_describe":  # called on each plugin by itself
-        return
-    used = "first" if HOOKS[name].dlb_spec["firstresult"] else "all"
-    assert rows(section(page("contract.md"), "What a plugin is"))[name][1] == used
+    told = rows(section(page("contract.md"), "The hooks"))
+    if name != "dlb_describe":  # called on each plugin by itself
+        assert told[name][1] == ("first" if HOOKS[name].dlb_spec["firstresult"] else "all")
+    assert set(told) == set(HOOKS)
 
 
-@pytest.mark.parametrize("name", contract.__all__)
-def test_what_passes_through_the_contract_is_told(name: str) -> None:
-    if name in WRITTEN:
-        assert form(TOLD[name]) == form(WRITTEN[name])
-    elif name == "CONTRACT":
-        assert f"CONTRACT = {contract.CONTRACT}" in page("contract.md")
-    else:
-        assert f"`{name}`" in page("contract.md")
-
-
-def test_every_field_of_the_contract_is_explained() -> None:
+def test_features_and_the_contract_s_version_are_told() -> None:
     text = page("contract.md")
-    for name, node in TOLD.items():
-        for member in node.body:
-            if isinstance(member, ast.AnnAssign):
-                field = ast.unparse(member.target)
-                assert f"`{field}`" in text, f"{name}.{field}"
+    assert set(contract.FEATURES) <= set(rows(section(text, "The description")))
+    assert "**contract " + ".".join(map(str, contract.CONTRACT)) + "**" in text
 
 
 @pytest.mark.parametrize(
@@ -184,9 +154,10 @@ def test_an_example_of_a_plugin_is_one(source: str) -> None:
 
 
 def test_the_walk_through_names_every_file_of_the_adapter() -> None:
-    told = rows(section(page("contract.md"), "dlb-torch, file by file"))
+    (table,) = (line for line in page("contract.md").splitlines() if "`plugin.py`" in line)
+    text = section(page("contract.md"), "An adapter")
     found = {path.name for path in (ROOT / "plugins/dlb-torch/src/dlb_torch").glob("*.py")}
-    assert {name for name in told if name.endswith(".py")} == found - {"__init__.py"}
+    assert table and set(re.findall(r"`(\w+\.py)`", text)) == found - {"__init__.py"}
 
 
 def test_every_python_block_is_python() -> None:
@@ -311,67 +282,91 @@ def test_no_call_is_told_that_there_is_not() -> None:
 
 def test_the_numbers_of_the_protocol_are_told() -> None:
     text = page("protocol.md")
-    assert f'"hello": {protocol.PROTOCOL}' in text and f"version {protocol.PROTOCOL}." in text
+    assert f'"hello": {protocol.PROTOCOL}' in text and f"protocol **{protocol.PROTOCOL}**" in text
     assert f"at most {protocol.LONGEST >> 20} MiB" in text
     times = section(text, "Times")
     silence = f"{group.SILENCE_SECONDS:.0f} s ({group.IMPORT_SILENCE_SECONDS:.0f} s in `start`)"
     assert silence in times and f"| {group.ARRIVAL_SECONDS:.0f} s | has not said hello" in times
     assert f"{1 / group.LOOK_SECONDS:.0f} times a second" in times
     called = group.Launch.__dataclass_fields__["call_seconds"].default
-    assert f"| {called:.0f} s (`--time-out`)" in times
+    assert f"| {called:.0f} s (`--timeout`)" in times
     told = section(page("distributed.md"), "What ends a run")
     for seconds in (group.SILENCE_SECONDS, group.IMPORT_SILENCE_SECONDS, group.ARRIVAL_SECONDS,
                     group.BLAME_SECONDS, called):  # fmt: skip
         assert f"{seconds:.0f} s" in told
 
 
-WORKER = DOCS / "examples" / "numpy_worker.py"
+ADAPTER = DOCS / "examples" / "numpy_adapter.py"
 
 
-def test_the_worker_without_the_core_is_old_python_and_short() -> None:
-    text = WORKER.read_text(encoding="utf-8")
+def test_the_adapter_on_one_page_is_old_python_and_short() -> None:
+    text = ADAPTER.read_text(encoding="utf-8")
     ast.parse(text, feature_version=(3, 6))
-    assert len(text.splitlines()) <= 200
-    assert "import dlb" not in text and "from dlb" not in text
+    assert len(text.splitlines()) <= 120
+    assert "import dlb\n" not in text and "from dlb " not in text
 
 
-def test_the_worker_without_the_core_climbs_the_ladder(
+@pytest.fixture
+def numpy_adapter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From the documentation alone: a worker, its registration, a workload, a run."""
-    package = tmp_path / "site" / "dlb"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "worker.py").write_bytes(WORKER.read_bytes())
+) -> Path:
+    """From the documentation alone: the adapter's interpreter, its registration, a workload."""
+    site = tmp_path / "site"
+    info = site / "dlb_numpy-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "numpy_adapter.py").write_bytes(ADAPTER.read_bytes())
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dlb-numpy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[dlb]\nnumpy = numpy_adapter:adapter\n")
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{package.parent}" exec "{sys.executable}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     (whole,) = (block for block in blocks(page("workloads.md"), "toml") if "[model]" in block)
     workload = tmp_path / "softmax.toml"
     workload.write_text(whole)
     monkeypatch.setenv("DLB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DLB_DATA_DIR", raising=False)
-
     assert cli.call(["env", "add", "numpy", str(python)]) == 0
     capsys.readouterr()
-    out = tmp_path / "out"
-    words = ["run", str(workload), "--on", "numpy", "--steps", "20", "--out", str(out), "--json"]
+    return workload
+
+
+def test_the_adapter_on_one_page_is_proven(
+    numpy_adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", str(numpy_adapter), "--on", "numpy", "--steps", "20", "--json"]
     # NumPy has no exporter, so there is something that was not run.
-    assert cli.call(words) == 1
+    assert cli.call([*words, "--out", str(tmp_path / "out")]) == 1
     document = json.loads(capsys.readouterr().out)
     (one,) = document["records"]
     assert not one["failure"], one["failure"]
     assert one["framework"] == "NumPy" and one["proof"] == "unproven"
-    verdicts = {rung["name"]: rung["verdict"] for rung in document["certificate"]["rungs"]}
+    verdicts = {one["check"]: one["verdict"] for one in document["certificate"]["checks"]}
     not_run = {name for name, verdict in verdicts.items() if verdict == "not run"}
     assert not_run == {"structure", "export"}
     assert {verdict for name, verdict in verdicts.items() if name not in not_run} == {"passed"}
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("optimizer.clip_norm=1", "does not have the feature 'clip_norm'"),
+        ("loss.label_smoothing=0.1", "does not have the feature 'label_smoothing'"),
+    ],
+)
+def test_what_the_adapter_lacks_is_refused_with_the_reason(
+    numpy_adapter: Path, capsys: pytest.CaptureFixture[str], change: str, reason: str
+) -> None:
+    words = ["verify", str(numpy_adapter), "--on", "numpy", "--set", change]
+    assert cli.call(words) != 0
+    ended = capsys.readouterr()
+    assert reason in ended.out + ended.err
+
+
 # --- records and proof -----------------------------------------------------------------------
 
 PARTS = (record.Record, record.Options, record.Timing, record.Quality, record.Exported)
-PARTS += (certificate.Certificate, certificate.Rung, certificate.Figure, certificate.Divergence)
+PARTS += (certificate.Certificate, certificate.CheckResult, certificate.Figure)
+PARTS += (certificate.Divergence, certificate.Baseline, Finding, LayerFacts, Failure)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
@@ -386,37 +381,41 @@ def test_the_format_of_records_is_told() -> None:
 
 def test_the_words_of_the_proof_are_told() -> None:
     words = section(page("proof.md"), "Words")
-    for word in (*get_args(certificate.Word), *get_args(certificate.Verdict)):
+    for word in (*get_args(certificate.ProofStatus), *get_args(certificate.Verdict)):
         assert f"**{word}**" in words or f"`{word}`" in words
 
 
-def test_every_rung_is_told() -> None:
-    told = rows(section(page("proof.md"), "The rungs"))
-    sources = "".join(
-        (ROOT / "core" / "src" / "dlb" / place).read_text(encoding="utf-8")
-        for place in ("proof/rungs.py", "proof/dropout.py", "proof/ladder.py", "run.py")
-    )
+def test_every_check_is_told() -> None:
+    told = rows(section(page("proof.md"), "The checks"))
+    folder = ROOT / "core" / "src" / "dlb"
+    places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py"), folder / "run.py"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in places)
     for name in told:
         plain = name.removesuffix(", training")
         stem = plain.removesuffix(" float64").removesuffix(" float32")
         forms = (f'"{name}"', f'"{plain}{{mode}}"', f'"{stem} {{dtype}}"')
         assert any(form in sources for form in forms), name
-    named = set(re.findall(r'name="([a-z0-9 ]+)"', sources))
-    named |= set(re.findall(r'(?:agreement_rungs|_change_rung)\("([^"]+)"', sources))
-    named |= set(re.findall(r'"(forward float[^"{]*)"', sources))
+    named = set(re.findall(r'check="([a-z0-9 ]+)"', sources))
+    named |= set(re.findall(r'(?:check_agreement|_check_changes)\("([^"]+)"', sources))
+    named |= set(re.findall(r'"((?:forward float|isolated )[^"{]*)"', sources))
     assert named and named <= set(told)
 
 
-def test_every_level_is_told_with_its_rungs() -> None:
-    told = rows(section(page("proof.md"), "Levels"))
-    assert set(told) == set(get_args(certificate.Level))
-    rungs_told = set(rows(section(page("proof.md"), "The rungs")))
-    levels = section(page("proof.md"), "Levels")
-    assert all(f"`{name}`" in levels for name in rungs_told)
+def test_every_group_is_told_with_its_checks() -> None:
+    told = rows(section(page("proof.md"), "Groups"))
+    assert set(told) == set(get_args(certificate.CheckGroup))
+    checks_told = set(rows(section(page("proof.md"), "The checks")))
+    groups = section(page("proof.md"), "Groups")
+    assert all(f"`{name}`" in groups for name in checks_told)
 
 
-def test_the_rungs_of_two_files_are_told() -> None:
-    assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
+def test_the_checks_of_two_files_are_told() -> None:
+    assert list(rows(section(page("proof.md"), "Two files"))) == list(CHECKS)
+
+
+def test_every_field_that_a_finding_is_shown_with_is_one() -> None:
+    (shown,) = blocks(section(page("records.md"), "Finding"), "json")
+    msgspec.json.decode(shown, type=Finding)
 
 
 def test_every_operator_that_is_read_is_told() -> None:
@@ -426,15 +425,20 @@ def test_every_operator_that_is_read_is_told() -> None:
     assert all(f"`{name}`" in told for name in LAYOUT)
 
 
-def test_the_gates_are_told() -> None:
-    told = section(page("proof.md"), "The rungs")
-    for gate in (rungs.FLOAT64_GATE, rungs.SLOPE_GATE, *rungs.EXPORT_GATES.values()):
-        assert f"{gate:.0e}".replace("e-0", "e-") in told
-    assert f"{rungs.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
-    assert f"{rungs.FLOAT32_SMALL} in `gradients float32`" in section(page("proof.md"), "Figures")
-    for share in (rungs.NOISE, rungs.SMALL):
-        assert f"{share:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
-    assert f"{rungs.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
+def test_the_tolerances_are_told() -> None:
+    told = section(page("proof.md"), "The checks")
+    for tolerance in (
+        tolerances.FLOAT64_TOLERANCE,
+        tolerances.SLOPE_TOLERANCE,
+        *tolerances.EXPORT_TOLERANCES.values(),
+    ):
+        assert f"{tolerance:.0e}".replace("e-0", "e-") in told
+    assert f"{tolerances.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
+    figures = section(page("proof.md"), "Figures")
+    assert f"{tolerances.FLOAT32_SMALL} in `gradients float32`" in figures
+    for share in (tolerances.NOISE, tolerances.SMALL):
+        assert f"{share:.0e}".replace("e-0", "e-") in figures
+    assert f"{tolerances.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
 
 
 # --- the command line and the environment ----------------------------------------------------

@@ -101,7 +101,12 @@ class Node(_Attributes):
 
 @dataclass(frozen=True)
 class Model:
-    """A directed acyclic graph of layers; each follows its inputs. The last gives the logits."""
+    """A directed acyclic graph of layers.
+
+    Attributes:
+        input: what it reads.
+        nodes: the layers; each follows its inputs, and the last one gives the logits.
+    """
 
     input: Input
     nodes: Tuple[Node, ...]
@@ -123,7 +128,12 @@ class Model:
 
 @dataclass(frozen=True)
 class Loss(_Attributes):
-    """The loss: ``softmax_cross_entropy`` with its ``label_smoothing``."""
+    """The loss.
+
+    Attributes:
+        kind: ``softmax_cross_entropy``.
+        attributes: its ``label_smoothing``.
+    """
 
     kind: str
     attributes: Mapping[str, Any]
@@ -131,7 +141,12 @@ class Loss(_Attributes):
 
 @dataclass(frozen=True)
 class Optimizer(_Attributes):
-    """The optimizer: ``sgd`` or ``adam``, with every number of it."""
+    """The optimizer.
+
+    Attributes:
+        kind: ``sgd`` or ``adam``.
+        attributes: every number of it, such as ``learning_rate`` and ``clip_norm``.
+    """
 
     kind: str
     attributes: Mapping[str, Any]
@@ -139,7 +154,12 @@ class Optimizer(_Attributes):
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained: a model, its loss and its optimizer. The core sends each step's rate."""
+    """What is trained. The core sends the learning rate of each step.
+
+    Attributes:
+        name: the workload's.
+        model, loss, optimizer: what is built.
+    """
 
     name: str
     model: Model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,13 @@ def summary(
         upper_quartile=float(upper),
         samples_per_second=float(samples / (steady.sum() + waiting.sum())),
         cpu_seconds=sum(one["cpu_seconds"] for one in trained.facts),
-        busy_threads=max(one["busy_threads"] for one in trained.facts),
-        memory_bytes=max(one["memory_bytes"] for one in trained.facts),
+        busy_threads=_most(one["busy_threads"] for one in trained.facts),
+        memory_bytes=_most(one["memory_bytes"] for one in trained.facts),
         other_cores=other_cores,
     )
+
+
+def _most(numbers: Iterable[int | None]) -> int | None:
+    """The largest of what workers measured; None where one could not measure."""
+    measured = list(numbers)
+    return None if None in measured else max(number for number in measured if number is not None)

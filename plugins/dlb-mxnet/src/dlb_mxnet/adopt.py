@@ -9,12 +9,12 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
+from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from mxnet import autograd
 from mxnet.gluon import Block, Parameter, nn, rnn
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, gru_ways, held, plain, summed, tensors, words
-from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_mxnet.framework import context
 from dlb_mxnet.layers import TABLE, Place

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import mxnet as mx
 import numpy as np
+from dlb.contract import Batches, LoadRequest
 from mxnet.gluon.data import DataLoader, SimpleDataset
 
-from dlb.contract import Batches, LoadRequest
 from dlb_mxnet.framework import context
 
 Batch = tuple[mx.nd.NDArray, mx.nd.NDArray]

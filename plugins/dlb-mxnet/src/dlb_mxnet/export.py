@@ -10,6 +10,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import onnx
+from dlb.contract import TrainableModel
+from dlb.graph.writing import write_model
 from mxnet import onnx as mx2onnx
 from mxnet.gluon import Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
@@ -18,8 +20,6 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
     get_inputs,
 )
 
-from dlb.contract import TrainableModel
-from dlb.graph.writing import write_model
 from dlb_mxnet.model import MXNetModel
 
 #: The opset that the operators are of which MXNet 1.9, and the converters here, write.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlb.contract import Clock, FrameworkFacts, StartRequest
+
 from dlb.errors import UnsupportedError
 
 

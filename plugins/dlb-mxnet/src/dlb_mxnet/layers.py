@@ -10,10 +10,10 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from dlb.workload.poolings import average_factors, reaching_pads, rounds_up
 from mxnet.gluon import HybridBlock, nn, rnn
 
 from dlb import workload as W
-from dlb.workload.poolings import average_factors, reaching_pads, rounds_up
 from dlb.workload.shapes import places_along
 
 Shape = tuple[int, ...]

@@ -9,11 +9,11 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from dlb.contract import BuildRequest, Gradients, TrainableModel
 from mxnet import autograd, gluon
 from mxnet.gluon import HybridBlock, Parameter
 
 from dlb import workload as W
-from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.workload.shapes import tied_to
 from dlb_mxnet.framework import context
 from dlb_mxnet.layers import (

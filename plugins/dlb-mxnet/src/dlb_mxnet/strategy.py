@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import mxnet as mx
-from mxnet import gluon
-
 from dlb.contract import StrategySession
+from mxnet import gluon
 
 
 class ModelStore(mx.kvstore.KVStoreBase):

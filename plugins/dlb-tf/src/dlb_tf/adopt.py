@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from dlb.adoption import Held, NativeModel, Way, held, plain, stacked, tensors, words
+from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from keras import layers as K
 
 from dlb import workload as W
-from dlb.adoption import Held, NativeModel, Way, held, plain, stacked, tensors, words
-from dlb.contract import AdoptedLayer, AdoptRequest, Gradients, LayerCall, Trace
 from dlb.errors import UnsupportedError
 from dlb_tf.layers import TABLE, Given, Place
 from dlb_tf.layout import Layout

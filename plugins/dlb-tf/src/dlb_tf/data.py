@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-
 from dlb.contract import Batches, LoadRequest
+
 from dlb_tf.layout import Layout
 
 

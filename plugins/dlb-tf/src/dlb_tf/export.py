@@ -10,9 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
-
 from dlb.contract import TrainableModel
 from dlb.graph.writing import write_model
+
 from dlb_tf.layers import exportable
 from dlb_tf.model import TFModel
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dlb.contract import Clock, FrameworkFacts, StartRequest
+
 from dlb.errors import UnsupportedError
 
 

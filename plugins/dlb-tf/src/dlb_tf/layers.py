@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from dlb.workload.poolings import average_factors
 from keras import layers as K
 
 from dlb import workload as W
-from dlb.workload.poolings import average_factors
 from dlb.workload.shapes import places_along, window_sizes
 from dlb_tf.layout import Layout, canonical_axis, same_order
 

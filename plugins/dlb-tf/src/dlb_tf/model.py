@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from dlb.contract import BuildRequest, Gradients, TrainableModel
 
 from dlb import workload as W
-from dlb.contract import BuildRequest, Gradients, TrainableModel
 from dlb.errors import UnsupportedError
 from dlb.workload.shapes import tied_to
 from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, tied_linear, told

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlb import hookimpl
 from dlb.contract import (
     AdapterDescription,
     AdoptedModel,
@@ -22,6 +21,8 @@ from dlb.contract import (
     StrategySession,
     TrainableModel,
 )
+
+from dlb import hookimpl
 
 NAME = "tf"
 STRATEGY = "multi_worker_mirrored"

@@ -63,7 +63,8 @@ def main() -> int:
         if not is_right(fault, found):
             missed += 1
             print(
-                f"{fault.name}: expected {fault.check} {fault.where}, found {found}", file=sys.stderr
+                f"{fault.name}: expected {fault.check} {fault.where}, found {found}",
+                file=sys.stderr,
             )
         if found is None:
             table.writerow([fault.name, "", "", ""])
