@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 from commands import started, told
-from dlb.contract import BuildRequest, Clock, LoadRequest, StartRequest, TrainableModel
 from rich.console import Console
 from rich.progress import track
 from step_overhead import SEED, hooks, ratio_of_medians
@@ -36,12 +35,15 @@ from step_overhead import SEED, hooks, ratio_of_medians
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
 from dlb.data.batches import draw_visits
-from dlb.data.npz import read_or_map
 from dlb.provenance import machine_facts
 from dlb.samples import open_split, write_samples
 from dlb.workload import Workload
 from dlb.workload.changes import with_changes
 from dlb.workload.initial import initial_weights
+from dlb.workload.lower import lower
+from dlb_worker.arrays import read_or_map
+from dlb_worker.contract import BuildRequest, Clock, DataRequest, StartRequest
+from dlb_worker.native import BuiltModel
 
 #: Steps of a block before those that count.
 WARM_UP = 4
@@ -92,7 +94,8 @@ def _one(asked: argparse.Namespace) -> int:
     facts = hook.dlb_start(framework=name, request=StartRequest(threads=asked.threads))
     workload = with_changes(load_workload(asked.workload), asked.changes)
     size = asked.batch_size or workload.batch_size
-    request = BuildRequest(workload, initial_weights(workload.model, SEED), "float32", "cpu", size)
+    weights = initial_weights(workload.model, SEED)
+    request = BuildRequest(lower(workload), weights, "float32", "cpu", size)
     model = hook.dlb_build_model(framework=name, request=request)
     model.set_learning_rate(workload.optimizer.learning_rate)
     clock = hook.dlb_clock(framework=name, device="cpu")
@@ -117,17 +120,17 @@ def _one(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> LoadRequest:
+def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> DataRequest:
     """The first steps of a run, their samples in a file where a run would map them."""
     source, path = open_split(workload, "train"), folder / "train.npz"
     visits = draw_visits(workload.data.augmentation, source.count, size, steps, SEED)
     write_samples(workload, source, visits.samples, "float32", path, visits.parts)
     arrays = read_or_map(path)
     given = (arrays["inputs"], arrays["labels"], visits.order, "pipeline", "cpu", "float32")
-    return LoadRequest(*given, crops=visits.crops)  # type: ignore[arg-type]
+    return DataRequest(*given, crops=visits.crops)  # type: ignore[arg-type]
 
 
-def _part(request: LoadRequest, first: int, count: int) -> LoadRequest:
+def _part(request: DataRequest, first: int, count: int) -> DataRequest:
     steps = slice(first, first + count)
     crops = None if request.crops is None else request.crops[steps]
     return replace(request, order=request.order[steps], crops=crops)
@@ -140,12 +143,12 @@ def _draw(batches: Iterator[Any], steps: int, clock: Clock) -> float:
         if step == WARM_UP:
             began = time.perf_counter()
         next(batches)
-        clock.synchronise()
+        clock.wait(None)
     return time.perf_counter() - began
 
 
 def _train(
-    batches: Iterator[Any], steps: int, model: TrainableModel, clock: Clock
+    batches: Iterator[Any], steps: int, model: BuiltModel, clock: Clock
 ) -> tuple[float, float]:
     """Seconds of a block's steps, and of them those that a batch was waited for."""
     began = waited = 0.0

@@ -6,6 +6,9 @@ One command measures every adapter that dlb finds, each in its own environment, 
 
 Without a name it is LeNet-5. ``--adapter NAME`` measures that one in the environment it is called in.
 
+Each adapter's environment needs dlb-core as well, which dlb does not put there:
+``uv pip install --python ENVIRONMENT/bin/python ./core``.
+
 The network is built twice in the adapter's process, from the same weights: through the adapter's
 hooks, and as ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Which of them was built
 first can make several percent, for the memory that it got: so both are built anew ``--builds``
@@ -44,12 +47,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pluggy
 from commands import ran, told
-from dlb.contract import BuildRequest, LoadRequest, StartRequest
-from dlb.plugins import check_hooks, load_plugins
 
-from dlb import hookspecs
 from dlb.adapters import find_adapters
 from dlb.data.batches import sample_order
 from dlb.provenance import machine_facts
@@ -57,6 +56,9 @@ from dlb.samples import noise, random_labels
 from dlb.workload import Dropout, Model, Workload
 from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
+from dlb.workload.lower import lower
+from dlb_worker.contract import BuildRequest, DataRequest, StartRequest
+from dlb_worker.plugins import load_plugin, load_plugins
 
 #: A block has so many steps at most, and takes about so many seconds; but one step at least.
 BLOCK, BLOCK_SECONDS = 10, 0.5
@@ -307,13 +309,13 @@ def _contestants(
     native = _trained(by_hand.Native, workload, drop=drop) if native_first else None
     built = hook.dlb_build_model(
         framework=name,
-        request=BuildRequest(workload, weights, "float32", "cpu", workload.batch_size),
+        request=BuildRequest(lower(workload), weights, "float32", "cpu", workload.batch_size),
     )
     built.set_learning_rate(workload.optimizer.learning_rate)
 
     def batches() -> Iterator[Any]:
         for order in _orders(workload):
-            request = LoadRequest(inputs, labels, order, "memory", "cpu", "float32")
+            request = DataRequest(inputs, labels, order, "memory", "cpu", "float32")
             yield from hook.dlb_load_data(framework=name, request=request)
 
     native = native or _trained(by_hand.Native, workload, drop=drop)
@@ -339,15 +341,8 @@ def _by_hand(name: str) -> ModuleType:
 
 
 def hooks(module: str) -> Any:
-    """The hooks of the installed plugins, or of one plugin module."""
-    if not module:
-        return load_plugins().hook
-    loaded = importlib.import_module(module)
-    check_hooks(loaded)
-    manager = pluggy.PluginManager("dlb")
-    manager.add_hookspecs(hookspecs)
-    manager.register(loaded)
-    return manager.hook
+    """The hooks of the installed plugins, or of one plugin."""
+    return (load_plugin(module) if module else load_plugins()).hook
 
 
 def _arguments() -> argparse.Namespace:
