@@ -87,7 +87,7 @@ class MeanLoss:
 
 
 class BlockParameters(NativeModel):
-    """What any gluon block needs: parameters out and in, and states that stay as they are."""
+    """A model that is a gluon block: its parameters are read and written, its states can be kept."""
 
     context: mx.Context
 
@@ -106,8 +106,8 @@ class BlockParameters(NativeModel):
     def unmoved_states(self) -> Iterator[None]:
         """Give states their values back, which a pass in training mode moves.
 
-        A backward pass compiled with static_shape moves them behind the engine's back: only what
-        waits for everything is sure to come before or after it.
+        A backward pass compiled with static_shape moves them without the engine's knowledge. Only
+        after a wait for everything is it sure to be over.
         """
         mx.nd.waitall()
         arrays = [
@@ -157,25 +157,25 @@ class MXNetModel(BlockParameters, BuiltModel):
             self.trainer = request.session.distribute((trained, self.optimizer))
         elif trained:
             self.trainer = gluon.Trainer(trained, self.optimizer)
-        # Views: what a step writes into the gradients is seen through them.
+        # Views, which show the gradients of every step.
         self.flat_gradients = [parameter.grad().reshape(-1) for parameter in trained]
         self.pieces = [
             gradient[start : start + CHUNK]
             for gradient in self.flat_gradients
             for start in range(0, gradient.size, CHUNK)
         ]
-        # They are sums over samples and workers. A step changes the optimizer's factor.
+        # Gradients are sums over samples and workers. A step changes the optimizer's factor.
         self.share = self.optimizer.rescale_grad / self.batch_size
 
     def _trained(self) -> list[Parameter]:
         """The native parameters that are trained, as the optimizer numbers them.
 
-        MXNet's SGD updates so many neighbours at once, four unless told, in a time that grows with
-        the largest's size times how many they are: those of like size belong together, and the few
-        that are left over may be the largest or the smallest. Its Adam updates one at a time, and
-        takes 1.4 times as long in order of size as in the network's.
+        MXNet's SGD updates several neighbours at once, four by default. That takes a time that
+        grows with their number times the size of the largest, so parameters of like size are put
+        together. The last group is smaller: it may have the largest or the smallest. MXNet's Adam
+        updates one at a time. In order of size it takes 1.4 times as long as in the network's.
         """
-        # Once each, though one may hold several of the description's.
+        # Attention keeps several parameters in one.
         natives = [each.natives[0] for each in self.parameters if each.trained]
         trained = list(dict.fromkeys(_part(native).parameter for native in natives))
         at_once = self.optimizer.aggregate_num
@@ -254,6 +254,6 @@ def _size(parameter: Parameter) -> int:
 
 
 def _visited(sizes: Sequence[int], at_once: int) -> int:
-    """How many places updates of so many neighbours at once look at."""
+    """How many elements SGD visits when it updates so many neighbours at once."""
     groups = [sizes[start : start + at_once] for start in range(0, len(sizes), at_once)]
     return sum(max(group) * len(group) for group in groups)

@@ -46,7 +46,7 @@ class ReLU6(Operator):
 
 
 class HardSigmoid(Operator):
-    """MXNet's own. Composed in float64, for the operator keeps its slope in float32."""
+    """MXNet's own. Composed in float64, since the operator keeps its slope in float32."""
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         if self.dtype == "float64":
@@ -55,10 +55,9 @@ class HardSigmoid(Operator):
 
 
 class GELUInDouble(Operator):
-    """Composed, for the operator keeps its constants in float32, and so does the gradient of erf.
+    """Composed, since the operator keeps its constants in float32, and so does the gradient of erf.
 
-    So the distribution function goes without a gradient. A zero is added whose gradient is the
-    density.
+    The distribution function has no gradient here. A zero is added whose gradient is the density.
     """
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
@@ -68,7 +67,7 @@ class GELUInDouble(Operator):
 
 
 class GELUByTanh(Operator):
-    """Composed, for MXNet has the other alone."""
+    """Composed, since MXNet has GELU by the error function only."""
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         scale = math.sqrt(2 / math.pi)
@@ -81,22 +80,23 @@ BLOCK = 16
 
 
 def plain(F: Any, maps: Any) -> Any:
-    """Maps in MXNet's own layout, forwards and backwards, whichever of oneDNN's they come in.
+    """Maps and their gradients in MXNet's own layout. They may come in one of oneDNN's.
 
-    Some of oneDNN's operators, as MXNet has them, cannot read those. Neither of these two is
-    oneDNN's, and what they read is put in MXNet's layout before.
+    Some of MXNet's operators cannot read oneDNN's layouts. These two are not computed by oneDNN,
+    so MXNet changes the layout before them.
     """
     return F.squeeze(F.expand_dims(maps, axis=1), axis=1)
 
 
 class Concat(Operator):
-    """Concatenation, in MXNet's own layout where oneDNN's would not do.
+    """Concatenation, in MXNet's own layout where oneDNN's fails.
 
-    Of features, a single one first, oneDNN answers in one of its layouts, of which a batch
-    normalisation after it cannot train ("Check failed: !is_view"): a reshape, to the same shape,
-    goes back. A map's gradient may come with its channels in blocks of 8 or 16, which is not taken
-    apart at a place within one: the process dies, or it is refused ("could not construct a
-    sub-memory").
+    Where the first input has a single feature, oneDNN returns one of its own layouts. A batch
+    normalisation after it cannot train then ("Check failed: !is_view"). A reshape to the same shape
+    changes the layout.
+
+    A map's gradient may have its channels in blocks of 8 or 16. It cannot be split within a block:
+    the process dies, or oneDNN refuses ("could not construct a sub-memory").
     """
 
     def __init__(self, axis: int, input_shapes: tuple[Shape, ...]) -> None:
@@ -116,8 +116,8 @@ class Concat(Operator):
 class Reshape(Operator):
     """A reshape; to a map, in MXNet's own layout.
 
-    The gradient of a map comes from a convolution in one of oneDNN's, which a transpose before the
-    reshape cannot read ("could not create a primitive descriptor for a reorder primitive").
+    A convolution returns a map's gradient in one of oneDNN's layouts. A transpose before the
+    reshape cannot read it ("could not create a primitive descriptor for a reorder primitive").
     """
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
@@ -134,7 +134,7 @@ class Select(Operator):
 class Pad(Operator):
     """The operator pads [N, C, H, W] and [N, C, D, H, W], but neither N nor C.
 
-    So where that is not enough, axes of size 1 are put after the batch, and taken away again.
+    Where that is not enough, axes of size 1 are inserted after the batch, and removed again.
     """
 
     def __init__(self, pads: Shape, value: float) -> None:
@@ -155,8 +155,8 @@ class Pad(Operator):
 class Slice(Operator):
     """A slice; of maps, in MXNet's own layout.
 
-    In oneDNN's a slice of a convolution's channels divides by zero, or is refused ("could not
-    construct a sub-memory").
+    In oneDNN's layouts, a slice of a convolution's channels divides by zero, or oneDNN refuses
+    ("could not construct a sub-memory").
     """
 
     def __init__(self, ranges: tuple[tuple[int, int, int], ...]) -> None:
@@ -190,9 +190,10 @@ class PositionEmbedding(Operator):
 
 
 class LRN(Operator):
-    """Composed. The operator refuses float64. In float32 its backward pass (MXNet 1.9.1 with oneDNN)
-    reads a gradient in oneDNN's blocked layout, as a convolution or a pooling gives of 8 channels or
-    16, as if it were plain.
+    """Composed, since the operator refuses float64, and its float32 gradient is wrong.
+
+    A convolution or a pooling of 8 or 16 channels returns its gradient in oneDNN's blocked layout.
+    The operator's backward pass (MXNet 1.9.1 with oneDNN) reads it as if it were plain.
 
     The mean over neighbouring channels is an average pooling of [N, 1, C, H, W].
     """
@@ -205,13 +206,13 @@ class LRN(Operator):
 
 
 class Part:
-    """A part of a parameter: of ``count`` equal ones on its first axis, the one at ``index``."""
+    """A part of a parameter, which has ``count`` equal parts on its first axis."""
 
     def __init__(self, parameter: Parameter, index: int = 0, count: int = 1) -> None:
         self.parameter, self.index, self.count = parameter, index, count
 
     def view(self, array: mx.nd.NDArray) -> mx.nd.NDArray:
-        """The part's own of an array of the parameter's shape, in the same memory."""
+        """The part's section of an array of the parameter's shape, in the same memory."""
         size = len(array) // self.count
         return array[self.index * size : (self.index + 1) * size]
 
@@ -225,8 +226,9 @@ class Part:
 class SelfAttention(Operator):
     """Composed of two dense blocks, gemm2 and softmax.
 
-    One block makes queries, keys and values: one product for the three, and one update. They are
-    split once all heads lie one after another: along the last axis MXNet takes three times as long.
+    One block computes queries, keys and values: one product for all three, and one update. They
+    are split when all heads lie one after another. Along the last axis, MXNet's split takes three
+    times as long.
     """
 
     def __init__(self, node: Node, dtype: str) -> None:
@@ -256,7 +258,7 @@ class SelfAttention(Operator):
 
 
 class LayerNormInDouble(nn.LayerNorm):
-    """Composed, for the operator keeps its epsilon in float32."""
+    """Composed, since the operator keeps its epsilon in float32."""
 
     def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
         centred = F.broadcast_sub(inputs, F.mean(inputs, axis=-1, keepdims=True))
@@ -266,9 +268,9 @@ class LayerNormInDouble(nn.LayerNorm):
 
 
 class DropoutInDouble(nn.Dropout):
-    """Drops by the operator's mask, but scales again: the operator's 1 / (1 - rate) is in float32.
+    """Takes the operator's mask, and scales by itself: the operator's 1 / (1 - rate) is in float32.
 
-    In evaluation the operator is the identity, so the mask is 1 and nothing is above it.
+    In evaluation the operator is the identity, so its mask is 1 everywhere.
     """
 
     def __init__(self, rate: float) -> None:
@@ -282,10 +284,10 @@ class DropoutInDouble(nn.Dropout):
 
 
 class MaskedDropout(nn.Dropout):
-    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows.
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows.
 
-    A compiled block does not know the mode, but its operators do: one that drops half of a one
-    gives 0 or 2 in training, and 1 in evaluation.
+    A compiled block does not know the mode, but its operators do: a dropout of ones by half
+    returns 0 or 2 in training, and 1 in evaluation.
     """
 
     def __init__(self, rate: float, mask: np.ndarray, dtype: str) -> None:
@@ -318,7 +320,7 @@ def exact_statistics(momentums: Mapping[nn.BatchNorm, float]) -> Iterator[None]:
     momentum of 0 it leaves the batch's own statistics.
 
     Args:
-        momentums: the true momentum of each block. One that is compiled has 0 for its own.
+        momentums: the true momentum of each block. The operator of a compiled block has 0 already.
     """
     if not momentums:  # Waiting would take a step's time.
         yield
@@ -411,7 +413,7 @@ def max_pool(node: Node) -> HybridBlock:
 
 def average_pool(node: Node, dtype: str) -> HybridBlock:
     up = _rounds_up(node)
-    # MXNet has such windows too, but of an exported one ONNX Runtime before 1.31 counts all its kernel.
+    # MXNet can round up here too, but ONNX Runtime before 1.31 then counts all of an exported kernel.
     counted = node.count_include_pad and any(node.pads)
     if up is not None and not (up and counted):
         return nn.AvgPool2D(

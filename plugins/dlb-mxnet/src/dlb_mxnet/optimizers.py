@@ -52,7 +52,7 @@ class SGD(ScaledVelocity, mx.optimizer.SGD):
 
 
 class Nesterov(ScaledVelocity, mx.optimizer.NAG):
-    """Decays before the operator, which would decay its velocity by the weight already updated."""
+    """Decays before the operator, which would decay by the weight that it has already updated."""
 
     def _update_impl(
         self,
@@ -87,9 +87,9 @@ class Moments(KeptStates):
 class Adam(Moments, mx.optimizer.Adam):
     """MXNet's operator, with the bias correction folded into the rate and into epsilon.
 
-    MXNet folds it into the rate alone. The operator has its betas in float32, where 1 - 0.999 is
-    1.3e-5 wrong, and with it the scale of a moment: the correction takes the same betas, and
-    :meth:`slots` the scale out.
+    MXNet folds it into the rate only. The operator has its betas in float32, where 1 - 0.999 is
+    1.3e-5 wrong, and so is the scale of a moment. The correction uses the same betas, and
+    :meth:`slots` corrects the scale.
     """
 
     def slots(self, index: int) -> dict[str, NDArray]:
@@ -135,7 +135,7 @@ class SGDInDouble(KeptStates, mx.optimizer.Optimizer):
 
     def update(self, index: int, weight: NDArray, grad: NDArray, state: NDArray) -> None:
         self._update_count(index)
-        # In place where it can be: what is made of a weight takes as much memory as that has.
+        # In place where possible: every temporary takes as much memory as the weight.
         grad = grad * self.rescale_grad
         grad += self._get_wd(index) * weight
         state *= self.momentum

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from dlb_mxnet.strategy import KVStoreSession
     from dlb_mxnet.user_model import UserBlock
 
-#: MXNet 1.9's server never initialises its ``multi_precision_``: made in memory that held anything but
-#: zero there, it sums float64 gradients in float32, or looks for them where they are not. glibc can be
-#: told to fill new memory: with 255 perturbed, with zeros, but only past the thread cache.
+#: MXNet 1.9's server never initialises its ``multi_precision_``. Where its memory held anything but
+#: zero, it sums float64 gradients in float32, or looks for them in a wrong place. glibc can fill new
+#: memory: with zeros, if perturb is 255, but only without the thread cache.
 ZEROED_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.perturb=255:glibc.malloc.tcache_count=0"}
 
 

@@ -10,10 +10,9 @@ from mxnet import gluon
 
 
 class ModelStore(mx.kvstore.KVStoreBase):
-    """Hands on to the one distributed KVStore of a process, at keys of its own.
+    """A model's share of the process's distributed KVStore, with keys of its own.
 
-    gluon's Trainer numbers parameters from 0, so the second model of a process would meet the
-    first one's keys.
+    gluon's Trainer numbers parameters from 0, so a second model would use the keys of the first.
     """
 
     def __init__(self, store: mx.kvstore.KVStore, first: int) -> None:
