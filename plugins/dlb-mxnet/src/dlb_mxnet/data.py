@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import mxnet as mx
 import numpy as np
-from dlb.contract import Batches, LoadRequest
+from dlb_worker.contract import Batches, DataRequest
 from mxnet.gluon.data import DataLoader, SimpleDataset
 
 from dlb_mxnet.framework import context
@@ -14,10 +14,10 @@ from dlb_mxnet.framework import context
 Batch = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
-def load(request: LoadRequest) -> Batches:
+def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = context(request.device)
-    if request.via == "memory":
+    if request.input_mode == "memory":
         inputs = mx.nd.array(request.inputs, ctx=device, dtype=request.inputs.dtype)
         labels = mx.nd.array(request.labels, ctx=device, dtype="int64")
         return _from_memory(inputs, labels, mx.nd.array(request.order, ctx=device, dtype="int64"))
@@ -25,10 +25,7 @@ def load(request: LoadRequest) -> Batches:
     def gather(steps: list[int]) -> Batch:
         """A batch at once, not sample by sample."""
         inputs, labels = request.batch(*steps)
-        return (
-            mx.nd.array(inputs, dtype=inputs.dtype),
-            mx.nd.array(labels, dtype=labels.dtype),
-        )
+        return mx.nd.array(inputs, dtype=inputs.dtype), mx.nd.array(labels, dtype=labels.dtype)
 
     loader = DataLoader(
         SimpleDataset(np.arange(len(request.order))),

@@ -10,8 +10,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import onnx
-from dlb.contract import TrainableModel
-from dlb.graph.writing import write_model
+from dlb_worker.onnx_file import write_model
 from mxnet import onnx as mx2onnx
 from mxnet.gluon import Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
@@ -19,6 +18,8 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
     get_input_dtypes,
     get_inputs,
 )
+from onnx import NodeProto, numpy_helper
+from onnx.helper import make_node
 
 from dlb_mxnet.model import MXNetModel
 
@@ -28,94 +29,89 @@ OPSET = 17
 #: The format of the file that came with that opset, in which weights need not be inputs.
 IR_VERSION = 8
 
+#: How MXNet writes an attribute that is true.
+TRUE = ("True", "1")
 
-def export(model: TrainableModel, path: Path) -> str:
+
+def export(model: MXNetModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis fixed.
 
     The exporter labels the file with the newest opset that the installed onnx knows, whatever
-    operators it wrote (those of opset 13, which are the same in 17): the label is set right here,
+    operators it wrote (those of opset 13, which are the same in 17): the label is corrected here,
     and the model checked against it.
     """
-    assert isinstance(model, MXNetModel)
     described = model.workload.model.input
     symbol = model.network(mx.sym.var("input"))
-    held = model.network.collect_params()
-    kind = np.dtype(model.dtype if described.kind == "real" else np.int64)
-    # The exporter copies weights ten times over; inputs it does not.
-    given = {
-        name: (held[name].shape, np.dtype(held[name].dtype))
-        if name in held
-        else ((model.batch_size, *described.shape), kind)
-        for name in symbol.list_inputs()
-    }
+    names, parameters = symbol.list_inputs(), model.network.collect_params()
+    weights = {name: partial(_array, parameters[name]) for name in names if name in parameters}
+    shapes = {name: parameters[name].shape for name in weights}
+    types = {name: np.dtype(parameters[name].dtype) for name in weights}
+    shapes["input"] = model.batch_size, *described.shape
+    types["input"] = np.dtype(model.dtype if described.kind == "real" else np.int64)
+    # The exporter copies weights ten times over, but no inputs: it sees the weights as inputs.
     mx2onnx.export_model(
         symbol,
         {},
-        in_shapes=[shape for shape, _ in given.values()],
-        in_types=[dtype for _, dtype in given.values()],
+        in_shapes=[shapes[name] for name in names],
+        in_types=[types[name] for name in names],
         onnx_file_path=str(path),
     )
-    weights = {name: partial(_array, held[name]) for name in given if name in held}
-    write_model(path, _set_right(onnx.load(path), set(weights)), weights)
+    write_model(path, _corrected(onnx.load(path), set(weights)), weights)
     return f"mxnet.onnx.export_model {mx.__version__}"
 
 
 @MXNetGraph.register("erf")
-def _erf(node: Any, **given: Any) -> list[onnx.NodeProto]:
+def _erf(node: Any, **context: Any) -> list[NodeProto]:
     """MXNet's exporter has none."""
-    name, inputs, _ = get_inputs(node, given)
-    return [onnx.helper.make_node("Erf", inputs, [name], name=name)]
+    name, inputs, _ = get_inputs(node, context)
+    return [make_node("Erf", inputs, [name], name=name)]
 
 
 @MXNetGraph.register("LayerNorm", OPSET)
-def _layer_norm(node: Any, **given: Any) -> list[onnx.NodeProto]:
+def _layer_norm(node: Any, **context: Any) -> list[NodeProto]:
     """The exporter's own writes a ReduceMean that the newest onnx refuses."""
-    name, inputs, told = get_inputs(node, given)
-    epsilon = float(told["eps"])
-    return [
-        onnx.helper.make_node(
-            "LayerNormalization", inputs, [name], name=name, axis=-1, epsilon=epsilon
-        )
-    ]
+    name, inputs, attributes = get_inputs(node, context)
+    epsilon = float(attributes["eps"])
+    return [make_node("LayerNormalization", inputs, [name], name=name, axis=-1, epsilon=epsilon)]
 
 
 @MXNetGraph.register("_linalg_gemm2", OPSET)
-def _gemm2(node: Any, **given: Any) -> list[onnx.NodeProto]:
+def _gemm2(node: Any, **context: Any) -> list[NodeProto]:
     """Of arrays with three axes, the first not transposed, as attention has them.
 
     The exporter's own goes by way of eight axes, where ONNX Runtime's optimizer fails.
     """
-    name, (left, right), told = get_inputs(node, given)
-    (dtype, _), alpha = get_input_dtypes(node, given), float(told.get("alpha", 1))
-    made = []
-    if told.get("transpose_b") in ("True", "1"):
-        turned = f"{name}_turned"
-        made.append(onnx.helper.make_node("Transpose", [right], [turned], perm=(0, 2, 1)))
-        right = turned
+    name, (left, right), attributes = get_inputs(node, context)
+    (dtype, _), alpha = get_input_dtypes(node, context), float(attributes.get("alpha", 1))
+    nodes = []
+    if attributes.get("transpose_b") in TRUE:
+        nodes.append(make_node("Transpose", [right], [f"{name}_turned"], perm=(0, 2, 1)))
+        right = f"{name}_turned"
     if alpha == 1:
-        return [*made, onnx.helper.make_node("MatMul", [left, right], [name], name=name)]
+        return [*nodes, make_node("MatMul", [left, right], [name], name=name)]
     scale, product = f"{name}_alpha", f"{name}_product"
-    given["initializer"].append(onnx.numpy_helper.from_array(np.array([alpha], dtype), scale))
+    context["initializer"].append(numpy_helper.from_array(np.array([alpha], dtype), scale))
     return [
-        *made,
-        onnx.helper.make_node("MatMul", [left, right], [product], name=product),
-        onnx.helper.make_node("Mul", [product, scale], [name], name=name),
+        *nodes,
+        make_node("MatMul", [left, right], [product], name=product),
+        make_node("Mul", [product, scale], [name], name=name),
     ]
 
 
 @MXNetGraph.register("mean", OPSET)
-def _mean(node: Any, **given: Any) -> list[onnx.NodeProto]:
-    """As the newest onnx has it, which the exporter asks; :func:`_set_right` makes an attribute of
+def _mean(node: Any, **context: Any) -> list[NodeProto]:
+    """As the newest onnx has it, which the exporter asks; :func:`_corrected` makes an attribute of
     the axes."""
-    name, inputs, told = get_inputs(node, given)
-    axes = np.atleast_1d(ast.literal_eval(told["axis"]))
-    given["initializer"].append(onnx.numpy_helper.from_array(axes, f"{name}_axes"))
-    keepdims = int(told.get("keepdims", "False") in ("True", "1"))
-    reads = [*inputs, f"{name}_axes"]
-    return [onnx.helper.make_node("ReduceMean", reads, [name], name=name, keepdims=keepdims)]
+    name, inputs, attributes = get_inputs(node, context)
+    axes = np.atleast_1d(ast.literal_eval(attributes["axis"]))
+    context["initializer"].append(numpy_helper.from_array(axes, f"{name}_axes"))
+    keepdims = int(attributes.get("keepdims") in TRUE)
+    return [
+        make_node("ReduceMean", [*inputs, f"{name}_axes"], [name], name=name, keepdims=keepdims)
+    ]
 
 
-def _set_right(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
+def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
     """The model under its true opset, with no more biases than it has.
 
     MXNet gives a layer without bias a zero for one.
@@ -123,14 +119,13 @@ def _set_right(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
     del model.opset_import[:]
     model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
     model.ir_version = IR_VERSION
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Gemm" and node.input[2] not in weights:
             node.input.pop()
         if node.op_type == "ReduceMean" and len(node.input) == 2:
-            axes = node.input.pop()
-            (tensor,) = (each for each in model.graph.initializer if each.name == axes)
-            listed = onnx.numpy_helper.to_array(tensor).tolist()
-            node.attribute.append(onnx.helper.make_attribute("axes", listed))
+            axes = numpy_helper.to_array(constants[node.input.pop()]).tolist()
+            node.attribute.append(onnx.helper.make_attribute("axes", axes))
     return model
 
 

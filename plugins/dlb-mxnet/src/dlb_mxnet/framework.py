@@ -6,16 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dlb.contract import Clock, FrameworkFacts, StartRequest
-
-from dlb.errors import UnsupportedError
+from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.errors import UnsupportedError
 
 
 def start(request: StartRequest) -> FrameworkFacts:
-    """Set threads and seed; tell version, device and the libraries MXNet was built with.
+    """Set threads and seed; report version, device and the libraries MXNet was built with.
 
     MXNet reads its threads from the environment as it is imported: operators run one after
-    another in one engine thread, each on as many OpenMP threads as were asked for.
+    another in one engine thread, each on as many OpenMP threads as the request has.
     """
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
@@ -42,7 +41,7 @@ def start(request: StartRequest) -> FrameworkFacts:
 
 
 def _threads(library: str) -> tuple[int, dict[str, str]]:
-    """OpenMP's number of threads, which MXNet has no call to tell, and its BLAS."""
+    """OpenMP's number of threads, which MXNet has no call for, and its BLAS."""
     from threadpoolctl import threadpool_info
 
     pools = threadpool_info()
@@ -58,7 +57,7 @@ def _threads(library: str) -> tuple[int, dict[str, str]]:
 
 
 def context(device: str) -> Any:
-    """MXNet's name of the device; of several GPUs, the one that this rank has been given."""
+    """MXNet's name of the device; of several GPUs, the one of this rank."""
     import mxnet as mx
 
     if device == "cpu":
@@ -66,8 +65,8 @@ def context(device: str) -> Any:
     return mx.gpu(int(os.environ.get("DLB_MXNET_GPU", "0")) % mx.context.num_gpus())
 
 
-def clock(device: str) -> Clock:
+def clock() -> Clock:
     """Operators run behind the caller's back on every device; a step ends at a wait for all."""
     import mxnet as mx
 
-    return Clock(mx.nd.waitall)
+    return Clock(lambda result: mx.nd.waitall())

@@ -1,4 +1,4 @@
-"""MXNet's optimizers, mapped to the updates that dlb.workload.training defines.
+"""MXNet's optimizers, mapped to the updates that workloads define.
 
 In float32 they are MXNet's fused operators. Those keep the learning rate, momentum, betas and
 epsilon in float32 whatever the weights are, so in float64 the same updates are composed of
@@ -12,38 +12,39 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-
-from dlb import workload as W
-from dlb.errors import UnsupportedError
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Optimizer
 
 NDArray = mx.nd.NDArray
 
 
-class ScaledVelocity:
-    """MXNet's velocity is -lr times the workload's, so it is scaled when the rate changes."""
+class KeptStates:
+    """Keeps the state that the optimizer creates for each parameter, by the parameter's index."""
 
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
-        self.velocities: dict[int, NDArray] = {}
+        self.states: dict[int, Any] = {}
 
-    def create_state(self, index: int, weight: NDArray) -> NDArray | None:
-        state = super().create_state(index, weight)  # type: ignore[misc]
-        if state is not None:
-            self.velocities[index] = state
-        return state
+    def create_state(self, index: int, weight: NDArray) -> Any:
+        self.states[index] = super().create_state(index, weight)  # type: ignore[misc]
+        return self.states[index]
+
+
+class ScaledVelocity(KeptStates):
+    """MXNet's velocity is -lr times the workload's, so it is scaled when the rate changes."""
 
     def set_learning_rate(self, lr: float) -> None:
         if not lr > 0:
             raise UnsupportedError(f"MXNet's SGD with momentum needs a rate above 0, not {lr}")
         if lr != self.lr:  # type: ignore[has-type]
-            for velocity in self.velocities.values():
-                velocity *= lr / self.lr  # type: ignore[has-type]
+            for velocity in self.states.values():
+                if velocity is not None:
+                    velocity *= lr / self.lr  # type: ignore[has-type]
         self.lr = lr
 
     def slots(self, index: int) -> dict[str, NDArray]:
-        if index not in self.velocities:
-            return {}
-        return {"velocity": self.velocities[index] / -self.lr}
+        velocity = self.states.get(index)
+        return {} if velocity is None else {"velocity": velocity / -self.lr}
 
 
 class SGD(ScaledVelocity, mx.optimizer.SGD):
@@ -51,7 +52,7 @@ class SGD(ScaledVelocity, mx.optimizer.SGD):
 
 
 class Nesterov(ScaledVelocity, mx.optimizer.NAG):
-    """Decays before the operator, which would decay its velocity by the weight already updated."""
+    """Decays before the operator, which would decay by the weight that it has already updated."""
 
     def _update_impl(
         self,
@@ -76,27 +77,19 @@ class Nesterov(ScaledVelocity, mx.optimizer.NAG):
         )
 
 
-class Moments:
-    """Keeps the two moments that Adam makes."""
-
-    def __init__(self, **hyperparameters: Any) -> None:
-        super().__init__(**hyperparameters)
-        self.moments: dict[int, tuple[NDArray, NDArray]] = {}
-
-    def create_state(self, index: int, weight: NDArray) -> tuple[NDArray, NDArray]:
-        self.moments[index] = super().create_state(index, weight)  # type: ignore[misc]
-        return self.moments[index]
+class Moments(KeptStates):
+    """The state is the two moments of Adam."""
 
     def slots(self, index: int) -> dict[str, NDArray]:
-        return dict(zip(("m", "v"), self.moments.get(index, ())))
+        return dict(zip(("m", "v"), self.states.get(index, ())))
 
 
 class Adam(Moments, mx.optimizer.Adam):
     """MXNet's operator, with the bias correction folded into the rate and into epsilon.
 
-    MXNet folds it into the rate alone. The operator has its betas in float32, where 1 - 0.999 is
-    1.3e-5 wrong, and with it the scale of a moment: the correction takes the same betas, and
-    :meth:`slots` the scale out.
+    MXNet folds it into the rate only. The operator has its betas in float32, where 1 - 0.999 is
+    1.3e-5 wrong, and so is the scale of a moment. The correction uses the same betas, and
+    :meth:`slots` corrects the scale.
     """
 
     def slots(self, index: int) -> dict[str, NDArray]:
@@ -131,19 +124,18 @@ def _rounded(number: float) -> float:
     return float(np.float32(number))
 
 
-class SGDInDouble(mx.optimizer.Optimizer):
+class SGDInDouble(KeptStates, mx.optimizer.Optimizer):
     def __init__(self, momentum: float, nesterov: bool, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
         self.momentum, self.nesterov = momentum, nesterov
-        self.velocities: dict[int, NDArray] = {}
 
     def create_state(self, index: int, weight: NDArray) -> NDArray:
-        self.velocities[index] = mx.nd.zeros_like(weight)
-        return self.velocities[index]
+        self.states[index] = mx.nd.zeros_like(weight)
+        return self.states[index]
 
     def update(self, index: int, weight: NDArray, grad: NDArray, state: NDArray) -> None:
         self._update_count(index)
-        # In place where it can be: what is made of a weight takes as much memory as that has.
+        # In place where possible: every temporary takes as much memory as the weight.
         grad = grad * self.rescale_grad
         grad += self._get_wd(index) * weight
         state *= self.momentum
@@ -151,9 +143,7 @@ class SGDInDouble(mx.optimizer.Optimizer):
         weight -= self._get_lr(index) * (grad + self.momentum * state if self.nesterov else state)
 
     def slots(self, index: int) -> dict[str, NDArray]:
-        if not self.momentum or index not in self.velocities:
-            return {}
-        return {"velocity": self.velocities[index]}
+        return {"velocity": self.states[index]} if self.momentum and index in self.states else {}
 
 
 class AdamInDouble(Moments, mx.optimizer.Adam):
@@ -170,10 +160,10 @@ class AdamInDouble(Moments, mx.optimizer.Adam):
         weight -= self._get_lr(index) * (m / (1 - self.beta1**step)) / deviation
 
 
-def make_optimizer(optimizer: W.Optimizer, dtype: str) -> mx.optimizer.Optimizer:
+def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:
     """The optimizer for gluon's Trainer, of fused operators in float32, composed in float64."""
     shared = {"learning_rate": optimizer.learning_rate, "wd": optimizer.weight_decay}
-    if isinstance(optimizer, W.Adam):
+    if optimizer.kind == "adam":
         kind = AdamInDouble if dtype == "float64" else Adam
         return kind(
             beta1=optimizer.beta1, beta2=optimizer.beta2, epsilon=optimizer.epsilon, **shared

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import mxnet as mx
-from dlb.contract import StrategySession
+from dlb_worker.native import StrategySession
 from mxnet import gluon
 
 
 class ModelStore(mx.kvstore.KVStoreBase):
-    """Hands on to the one distributed KVStore of a process, at keys of its own.
+    """A model's share of the process's distributed KVStore, with keys of its own.
 
-    gluon's Trainer numbers parameters from 0, so the second model of a process would meet the
-    first one's keys.
+    gluon's Trainer numbers parameters from 0, so a second model would use the keys of the first.
     """
 
     def __init__(self, store: mx.kvstore.KVStore, first: int) -> None:
@@ -21,7 +20,7 @@ class ModelStore(mx.kvstore.KVStoreBase):
         self.first = first
 
     def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        # Every worker has loaded the same weights, so that only the server need be told, and from
+        # Every worker has loaded the same weights, so only the server needs them, and from
         # a plain copy: an array that oneDNN keeps in a layout of its own (as it does a weight that
         # a forward pass has used) is not always sent, and the server ends at the first question.
         plain = mx.nd.array(value.asnumpy(), dtype=value.dtype)
@@ -44,7 +43,7 @@ class KVStoreSession(StrategySession):
     """``distribute`` takes (parameters, optimizer) and gives a gluon Trainer.
 
     The server sums the gradients, and every worker updates its own copy of the parameters: an
-    optimizer on the server, MXNet's other way, could not be told a new learning rate. Each worker
+    optimizer on the server, MXNet's other way, could not take a new learning rate. Each worker
     has an equal share of the global batch, so the mean of their means is the global mean.
     """
 

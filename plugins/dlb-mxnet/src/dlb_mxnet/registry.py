@@ -1,0 +1,143 @@
+"""The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
+
+from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.model import ATTENTION_MAPS
+from dlb_worker.parameters import location, reordered
+
+nn = LazyModule("mxnet.gluon.nn")
+modules = LazyModule("dlb_mxnet.modules")
+
+_WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
+_SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
+
+
+def _gates(attribute: str):
+    """ONNX keeps gates as input, output, forget, cell; MXNet as input, forget, cell, output."""
+    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
+
+
+#: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
+LAYERS = {
+    "conv": Layer(
+        "native; uneven pads by a pad operator before it",
+        lambda node, dtype: modules.conv(node),
+        _WEIGHT_AND_BIAS,
+    ),
+    "linear": Layer(
+        "native; tied, with the embedding's parameter",
+        lambda node, dtype: modules.linear(node),
+        _WEIGHT_AND_BIAS,
+    ),
+    "batch_norm": Layer(
+        "native; in float64 the running statistics are moved by array operators, for the operator "
+        "keeps its momentum in float32",
+        lambda node, dtype: modules.batch_norm(node, dtype),
+        {
+            **_SCALE_AND_BIAS,
+            "mean": location("running_mean"),
+            "variance": location("running_var"),
+        },
+    ),
+    "layer_norm": Layer(
+        "native in float32; composed in float64, for the operator keeps its epsilon in float32",
+        lambda node, dtype: modules.layer_norm(node, dtype),
+        _SCALE_AND_BIAS,
+    ),
+    "lrn": Layer(
+        "composed of square, average pooling and power, for the operator refuses float64, and its "
+        "float32 gradient is wrong before a convolution of 8 channels",
+        lambda node, dtype: modules.LRN(
+            nsize=node.size, alpha=node.alpha, beta=node.beta, knorm=node.attributes["bias"]
+        ),
+    ),
+    "max_pool": Layer(
+        "native; uneven pads, and windows that begin in the padding left out, by a pad operator "
+        "before it",
+        lambda node, dtype: modules.max_pool(node),
+    ),
+    "average_pool": Layer(
+        "native; uneven pads, windows left out, and padding that counts with ceil_mode by a pad "
+        "operator before it, and a multiplication after it where padding is not counted",
+        lambda node, dtype: modules.average_pool(node, dtype),
+    ),
+    "global_average_pool": Layer("native", lambda node, dtype: nn.GlobalAvgPool2D()),
+    "relu": Layer("native", lambda node, dtype: nn.Activation("relu")),
+    "relu6": Layer(
+        "composed of relu and minimum, for the gradient of clip at a bound is 1",
+        lambda node, dtype: modules.ReLU6(),
+    ),
+    "tanh": Layer("native", lambda node, dtype: nn.Activation("tanh")),
+    "sigmoid": Layer("native", lambda node, dtype: nn.Activation("sigmoid")),
+    "hard_sigmoid": Layer(
+        "native in float32; composed in float64, for the operator keeps its slope in float32",
+        lambda node, dtype: modules.HardSigmoid(dtype=dtype),
+    ),
+    "gelu": Layer(
+        "native in float32; composed in float64, for the operator keeps its constants in float32; "
+        "by tanh composed, which MXNet has not",
+        lambda node, dtype: modules.gelu(node, dtype),
+    ),
+    "dropout": Layer(
+        "native; in float64 the operator's mask, scaled by array operators, for the operator "
+        "scales in float32",
+        lambda node, dtype: modules.dropout(node, dtype),
+    ),
+    "add": Layer("native", lambda node, dtype: modules.Operator("elemwise_add")),
+    "mul": Layer("native", lambda node, dtype: modules.Operator("broadcast_mul")),
+    "concat": Layer(
+        "native; of maps, in MXNet's own layout where channels are not in sixteens",
+        lambda node, dtype: modules.Concat(node.axis, node.input_shapes),
+    ),
+    "flatten": Layer("native", lambda node, dtype: nn.Flatten()),
+    "reshape": Layer(
+        "native; to a map, in MXNet's own layout",
+        lambda node, dtype: modules.Reshape(shape=node.attributes["shape"]),
+    ),
+    "transpose": Layer(
+        "native", lambda node, dtype: modules.Operator("transpose", axes=(0, *node.axes))
+    ),
+    "reduce_mean": Layer("native", lambda node, dtype: modules.Operator("mean", axis=node.axis)),
+    "select": Layer(
+        "native: slice_axis and squeeze",
+        lambda node, dtype: modules.Select(axis=node.axis, index=node.index),
+    ),
+    "pad": Layer(
+        "native; with axes of size 1 before those to pad where they are none of the operator's, "
+        "which pads from the third axis on",
+        lambda node, dtype: modules.Pad(node.pads, node.value),
+    ),
+    "slice": Layer(
+        "native; of maps, in MXNet's own layout", lambda node, dtype: modules.Slice(node.ranges)
+    ),
+    "gather": Layer(
+        "native: take", lambda node, dtype: modules.Gather(node.axis, node.indices, dtype)
+    ),
+    "embedding": Layer(
+        "native",
+        lambda node, dtype: nn.Embedding(node.entries, node.features, dtype=dtype),
+        {"weight": location("weight")},
+    ),
+    "position_embedding": Layer(
+        "native: a parameter that is added",
+        lambda node, dtype: modules.PositionEmbedding(node.input_shape),
+        {"weight": location("weight", lambda array: array[None], lambda array: array[0])},
+    ),
+    "lstm": Layer(
+        "native; the second of its two biases stays zero",
+        lambda node, dtype: modules.lstm(node),
+        {
+            "input_weight": _gates("l0_i2h_weight"),
+            "recurrent_weight": _gates("l0_h2h_weight"),
+            "bias": _gates("l0_i2h_bias"),
+        },
+    ),
+    "attention": Layer(
+        "composed of dense blocks, gemm2 and softmax",
+        lambda node, dtype: modules.SelfAttention(node, dtype),
+        {
+            f"{name}_{kind}": location(f"{name}.{kind}")
+            for name in ATTENTION_MAPS
+            for kind in ("weight", "bias")
+        },
+    ),
+}
