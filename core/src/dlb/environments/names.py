@@ -32,6 +32,7 @@ KNOWN: dict[str, Framework] = {
     "chainer": Framework("Chainer", "https://chainer.org", ">=3.10,<3.12"),
     "mxnet": Framework("Apache MXNet", "https://mxnet.apache.org", ">=3.10,<3.12"),
     "tf": Framework("TensorFlow", "https://www.tensorflow.org", ">=3.10,<3.14"),
+    "theano": Framework("Theano", "https://github.com/Theano/Theano", ">=3.8,<3.9"),
     "torch": Framework("PyTorch", "https://pytorch.org", ">=3.10"),
 }
 
