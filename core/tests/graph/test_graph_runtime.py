@@ -35,6 +35,18 @@ def test_a_path_and_its_bytes_give_what_the_evaluator_does(name, tmp_path):
     np.testing.assert_allclose(by_path, truth, rtol=1e-4, atol=1e-5)
 
 
+def test_a_batch_is_run_in_parts_where_the_model_fixes_fewer_samples():
+    one = onnx.ModelProto()
+    one.CopyFrom(LENET)
+    one.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    x = np.concatenate([X, X[::-1]])
+    (free,) = run_model(LENET.SerializeToString(), {"input": x}, threads=1)
+    (parts,) = run_model(one.SerializeToString(), {"input": x}, threads=1)
+    np.testing.assert_allclose(parts, free, rtol=1e-5, atol=1e-6)
+    one.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    refused(RequestError, "invalid dimensions", one.SerializeToString(), {"input": x})
+
+
 def refused(error: type[DlbError], message: str, *given) -> None:
     with pytest.raises(error, match=message) as caught:
         run_model(*given)

@@ -99,7 +99,8 @@ def dlb_export_onnx(framework: str, model: "BuiltModel", path: Path) -> Optional
     """Write the model in evaluation mode with the framework's real exporter.
 
     One file, weights inside. One input [batch, ...] in canonical layout (int64 where the model reads
-    integers), one output, the logits. The batch axis may be fixed at ``BuildRequest.batch_size``.
+    integers), one output, the logits. The batch axis may be fixed, at ``BuildRequest.batch_size`` or a
+    number that divides it.
 
     Returns:
         the exporter and its version.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Union
 
@@ -13,7 +13,7 @@ import onnx
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
 
-__all__ = ["load_model", "open_session", "run_model"]
+__all__ = ["in_parts", "load_model", "open_session", "run_model"]
 
 Model = Union[str, Path, bytes]
 
@@ -25,6 +25,8 @@ def run_model(
     model: Model, inputs: Mapping[str, npt.NDArray[Any]], *, threads: int = 0
 ) -> list[npt.NDArray[Any]]:
     """The outputs of a model, in its order, for one batch.
+
+    A batch is run in parts where the model fixes its size at fewer samples, as CNTK's exporter does.
 
     Args:
         model: path of a .onnx file, or its content.
@@ -43,11 +45,39 @@ def run_model(
             f"the model reads {', '.join(known) or 'nothing'}, "
             f"and was given {', '.join(inputs) or 'nothing'}"
         )
-    try:
-        found = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
-    except Exception as error:  # ONNX Runtime's exceptions share no base but this
-        raise _as_error(error, model) from error
-    return [np.asarray(value) for value in found]
+
+    def run(given: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        try:
+            found = session.run(None, {name: np.asarray(value) for name, value in given.items()})
+        except Exception as error:  # ONNX Runtime's exceptions share no base but this
+            raise _as_error(error, model) from error
+        return [np.asarray(value) for value in found]
+
+    return in_parts(run, inputs, [each.shape[0] for each in session.get_inputs() if each.shape])
+
+
+def in_parts(
+    run: Callable[[Mapping[str, npt.NDArray[Any]]], list[npt.NDArray[Any]]],
+    inputs: Mapping[str, npt.NDArray[Any]],
+    fixed: Sequence[Any],
+) -> list[npt.NDArray[Any]]:
+    """What a model gives for a batch that may be a multiple of the one it is fixed at.
+
+    Args:
+        run: the model's outputs for a batch of its size.
+        inputs: arrays [batch, ...] by name.
+        fixed: the first axis of each input as the model declares it: a number, or anything else
+            where it is free.
+    """
+    sizes = {len(value) for value in inputs.values() if np.ndim(value)}
+    part = fixed[0] if len(set(fixed)) == 1 and isinstance(fixed[0], int) else 0
+    if len(sizes) != 1 or not 0 < part < min(sizes) or min(sizes) % part:
+        return run(inputs)
+    found = [
+        run({name: value[start : start + part] for name, value in inputs.items()})
+        for start in range(0, min(sizes), part)
+    ]
+    return [np.concatenate(outputs) for outputs in zip(*found)]
 
 
 def open_session(model: Model, *, threads: int = 0) -> Any:

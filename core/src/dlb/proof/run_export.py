@@ -85,13 +85,14 @@ def run_exported(exported: Path, inputs: Array) -> Array:
     import onnx
 
     from dlb.graph.evaluate import evaluate
-    from dlb.graph.runtime import run_model
+    from dlb.graph.runtime import in_parts, run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
     held = {tensor.name for tensor in loaded.graph.initializer}
-    name = next(value.name for value in loaded.graph.input if value.name not in held)
-    given = {name: inputs}
-    if inputs.dtype == np.float64:
-        return next(iter(evaluate(loaded, given).values()))
-    logits: Array = run_model(exported, given)[0]
-    return logits
+    source = next(value for value in loaded.graph.input if value.name not in held)
+    if inputs.dtype != np.float64:
+        return run_model(exported, {source.name: inputs})[0]
+    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
+    return in_parts(
+        lambda batch: list(evaluate(loaded, batch).values()), {source.name: inputs}, fixed
+    )[0]

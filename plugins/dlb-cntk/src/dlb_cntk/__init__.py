@@ -1,0 +1,3 @@
+"""CNTK for dlb."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,187 @@
+"""A workload's model as CNTK functions, with its loss, its learner and its trainer."""
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import cntk as C
+import numpy as np
+
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Loss, Node
+from dlb_worker.native import BuiltModel
+
+from dlb_cntk.data import value
+from dlb_cntk.operators import Parameters, describe
+from dlb_cntk.optimizers import make_learner
+from dlb_cntk.registry import LAYERS
+
+__all__ = ["CntkModel"]
+
+Array = np.ndarray
+
+
+class CntkModel(BuiltModel):
+    """One graph for both modes: a pass of CNTK is one of training where it keeps values for a
+    backward pass.
+
+    Attributes:
+        source, labels: the graph's inputs, of real numbers both: CNTK has no others.
+        values: the variable of each layer, by name.
+        own: the parameters of each layer, by name.
+    """
+
+    def __init__(self, request: BuildRequest) -> None:
+        model = request.workload.model
+        self.workload, self.dtype = request.workload, request.dtype
+        self.type = np.dtype(request.dtype).type
+        self.masks = dict(request.masks)
+        self.factors = {}  # type: Dict[str, Any]
+        self.source = C.input_variable(model.input.shape, dtype=self.type, name=model.input.name)
+        self.values = {model.input.name: self.source}
+        self.own = {}  # type: Dict[str, Parameters]
+        for node in model.nodes:
+            self.own[node.name] = Parameters(self.type)
+            self.values[node.name] = self._build(node).output
+        self.norms = [node for node in model.nodes if node.kind == "batch_norm"]
+        self.parameters = native_parameters(model, LAYERS, lambda node: self.own[node.name])
+        self.load_weights(request.weights)
+        self.logits = self.values[model.last]
+        self.labels = C.input_variable(self.logits.shape[:-1], dtype=self.type, name="labels")
+        self.loss = sample_losses(self.logits, self.labels, request.workload.loss).output
+        self.trained = [each.natives[0] for each in self.parameters if each.trained]
+        self.learner = make_learner(request.workload.optimizer, self.trained, self.type)
+        self.trainer = C.Trainer(
+            C.combine([self.logits]), (C.combine([self.loss]), None), [self.learner.native]
+        )
+        self._differentiable = None  # type: Any
+        self._functions = {}  # type: Dict[Tuple[str, ...], Any]
+
+    def _build(self, node: Node) -> Any:
+        inputs = [self.values[name] for name in node.inputs]
+        if node.name in self.masks:
+            self.factors[node.name] = C.input_variable(node.shape, dtype=self.type)
+            return inputs[0] * self.factors[node.name]
+        if node.tied_to:
+            inputs.append(self.own[node.tied_to].weight)  # type: ignore[attr-defined]
+        return LAYERS[node.kind].build(node, self.own[node.name], *inputs)
+
+    def read(self, native: Any) -> Array:
+        return np.array(native.value)
+
+    def write(self, native: Any, array: Array) -> None:
+        native.value = array
+
+    def slots(self, native: Any) -> Mapping[str, Array]:
+        return self.learner.slots(native)
+
+    def forward(
+        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+    ) -> Dict[str, Array]:
+        names = tuple(dict.fromkeys(list(layers) + [self.workload.model.last]))
+        states = self._states()
+        arguments = {self.source: self._value(inputs)}
+        arguments.update(self._factors(len(inputs), training))
+        outputs = [self.values[name] for name in names]
+        # Kept, since each is compiled, and draws for dropout from the start of its own sequence.
+        function = self._functions.setdefault(names, C.combine(outputs))
+        _, found = function.forward(arguments, outputs, [self.logits] if training else None)
+        self._restore(states)
+        return {name: np.array(found[self.values[name]]) for name in names}
+
+    def gradients(self, inputs: Array, labels: Array) -> Gradients:
+        function, source = self._with_input_gradient()
+        states = self._states()
+        arguments = {source: self._value(inputs), self.labels: self._value(labels)}
+        arguments.update(self._factors(len(inputs), training=True))
+        wrt = self.trained + ([source] if source.needs_gradient else [])
+        sums, losses = function.grad(arguments, wrt=wrt, outputs=[function.output])
+        self._restore(states)
+        if len(wrt) == 1:  # CNTK then returns no dictionary
+            sums = {wrt[0]: sums}
+        # Those of a sum over the batch.
+        means = {variable.uid: array / len(inputs) for variable, array in sums.items()}
+        return Gradients(
+            loss=np.mean(losses),
+            parameters=self.gather(lambda native: means[native.uid]),
+            inputs=means.get(source.uid),
+        )
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self.learner.set_rate(learning_rate)
+
+    def train_step(self, inputs: Any, labels: Any) -> float:
+        samples = inputs.shape[0]
+        self.learner.set_samples(samples)
+        states = self._states()
+        arguments = {self.source: inputs, self.labels: labels}
+        arguments.update(self._factors(samples, training=True))
+        self.trainer.train_minibatch(arguments)
+        self._average(states, samples)
+        return self.trainer.previous_minibatch_loss_average
+
+    def describe_layers(self) -> Dict[str, str]:
+        return {
+            node.name: describe(self.values[node.name], [self.values[name] for name in node.inputs])
+            for node in self.workload.model.nodes
+        }
+
+    def _value(self, array: Array) -> Any:
+        return value(np.asarray(array, self.type))
+
+    def _factors(self, samples: int, training: bool) -> Dict[Any, Any]:
+        """What dropout layers with masks multiply by."""
+        found = {}
+        for name, variable in self.factors.items():
+            mask = self.masks[name][:samples].astype(self.type)
+            rate = next(node.rate for node in self.workload.model.nodes if node.name == name)
+            found[variable] = value(mask / (1 - rate) if training else np.ones_like(mask))
+        return found
+
+    def _with_input_gradient(self) -> Tuple[Any, Any]:
+        """The loss as a function of an input that has a gradient, which costs time, and that input."""
+        if self.workload.model.input.kind == "index":
+            return C.combine([self.loss]), self.source
+        if self._differentiable is None:
+            source = C.input_variable(self.source.shape, dtype=self.type, needs_gradient=True)
+            kept = {each: each for each in [self.labels] + list(self.factors.values())}
+            kept[self.source] = source
+            loss = C.combine([self.loss]).clone(C.CloneMethod.share, kept)
+            self._differentiable = (loss, source)
+        return self._differentiable  # type: ignore[no-any-return]
+
+    def _states(self) -> List[Tuple[Any, Array]]:
+        """What a pass in training mode moves, with its values."""
+        return [
+            (native, np.array(native.value))
+            for node in self.norms
+            for own in [self.own[node.name]]
+            for native in (own.mean, own.variance, own.count)  # type: ignore[attr-defined]
+        ]
+
+    @staticmethod
+    def _restore(states: List[Tuple[Any, Array]]) -> None:
+        for native, kept in states:
+            native.value = kept
+
+    def _average(self, states: List[Tuple[Any, Array]], samples: int) -> None:
+        """Running values from those that they had and those of the last batch: see the registry."""
+        before = {native.uid: kept for native, kept in states}
+        for node in self.norms:
+            own = self.own[node.name]
+            count = samples * int(np.prod(node.input_shape[1:]))
+            for native, factor in ((own.mean, 1.0), (own.variance, (count - 1) / count)):  # type: ignore[attr-defined]
+                batch = native.value * factor
+                moved = node.momentum * before[native.uid] + (1 - node.momentum) * batch
+                native.value = moved.astype(self.type)
+
+
+def sample_losses(logits: Any, labels: Any, loss: Loss) -> Any:
+    """Softmax cross-entropy of each sample, averaged over its time steps: logits [C] or [T, C]."""
+    axis = len(logits.shape) - 1
+    target = C.one_hot(labels, logits.shape[-1])
+    losses = C.cross_entropy_with_softmax(logits, target, axis=axis)
+    if loss.label_smoothing:
+        # -mean(log_softmax) is the logarithm of the sum less the mean of the logits.
+        even = C.reduce_log_sum_exp(logits, axis=axis) - C.reduce_mean(logits, axis=axis)
+        losses = losses * (1 - loss.label_smoothing) + even * loss.label_smoothing
+    return C.reduce_mean(losses, axis=0) if axis else losses

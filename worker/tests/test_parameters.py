@@ -1,0 +1,57 @@
+"""Layouts: each map and its inverse, and gradients as the canonical parameter has them."""
+
+import numpy as np
+import pytest
+
+from dlb_worker.parameters import (
+    AS_IS,
+    gru_mappings,
+    location,
+    renamed,
+    reordered,
+    stacked,
+    summed,
+    user_parameter,
+)
+
+RANDOM = np.random.RandomState(0)
+TRANSPOSED = location("kernel", lambda array: array.T, lambda array: array.T)
+
+
+@pytest.mark.parametrize(
+    "mapping, shape",
+    [
+        (AS_IS, (3, 4)),
+        (TRANSPOSED, (3, 4)),
+        (renamed("weight", TRANSPOSED), (3, 4)),
+        (location("gates", reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2))), (8, 3)),
+        (summed("bias_ih", "bias_hh", AS_IS), (8,)),
+        (stacked(("query", "key", "value")), (6, 2)),
+        (stacked(("query", "key", "value"), TRANSPOSED), (6, 2)),
+        (gru_mappings(("w", "r"), ("b", "c"), (1, 0, 2))["input_weight"], (6, 4)),
+        (gru_mappings(("w", "r"), ("b", "c"), (1, 2, 0))["recurrent_weight"], (6, 2)),
+        (gru_mappings(("w", "r"), ("b", "c"), (2, 0, 1))["bias"], (2, 6)),
+    ],
+)
+def test_what_goes_in_comes_out(mapping, shape):
+    array = RANDOM.standard_normal(shape)
+    natives = list(mapping.to_native(array))
+    assert len(natives) == len(mapping.attributes)
+    assert np.array_equal(mapping.to_canonical(natives), array)
+
+
+def test_the_gradient_of_a_sum_is_that_of_each():
+    mapping = summed("first", "second", AS_IS)
+    gradient = RANDOM.standard_normal(4)
+    assert np.array_equal(mapping.to_gradient([gradient, gradient]), gradient)
+
+
+def test_reordered_moves_whole_parts():
+    assert reordered(3, (2, 0, 1))(np.arange(6)).tolist() == [4, 5, 0, 1, 2, 3]
+
+
+def test_a_users_parameter_is_named_for_its_layer_and_attributes():
+    both = summed("bias_ih", "bias_hh", AS_IS)
+    held = user_parameter("rnn", "bias", True, {"bias_ih": 1, "bias_hh": 2}, both)
+    assert held.name == "rnn.bias_ih + rnn.bias_hh" and held.natives == (1, 2)
+    assert user_parameter("", "", False, {"scale": 1}).name == "scale"

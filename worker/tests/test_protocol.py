@@ -1,0 +1,122 @@
+"""Messages as lines, and a worker process that answers a supervisor."""
+
+import io
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from dlb_worker import protocol
+
+MESSAGES = [
+    {"hello": 2, "token": "t", "role": "worker", "rank": 0, "pid": 1},
+    {"id": 1, "result": {"text": "é\n\u2028", "numbers": [1.5, -0.0, 1e300]}},
+    {"event": "progress", "loss": float("inf")},
+    {},
+]
+
+
+class Trickle(io.RawIOBase):
+    """A stream that gives a few bytes at a time."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        part, self.content = self.content[:3], self.content[3:]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def test_messages_arrive_as_they_were_sent():
+    content = b"".join(protocol.pack(each) for each in MESSAGES)
+    assert content.count(b"\n") == len(MESSAGES)
+    assert list(protocol.messages(io.BytesIO(content))) == MESSAGES
+    assert list(protocol.messages(io.BufferedReader(Trickle(content)))) == MESSAGES
+
+
+def test_a_message_that_was_cut_off_is_none():
+    content = protocol.pack(MESSAGES[0]) + protocol.pack(MESSAGES[1])[:-1]
+    assert list(protocol.messages(io.BytesIO(content))) == MESSAGES[:1]
+
+
+@pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b"nothing\n", b"\xff\n", b"\n", b"[" * 99999 + b"\n"])
+def test_what_is_no_object_is_refused(line):
+    with pytest.raises(ValueError):
+        list(protocol.messages(io.BytesIO(line)))
+
+
+def test_the_supervisors_address(monkeypatch):
+    monkeypatch.setenv("DLB_SUPERVISOR", "::1:80")
+    assert protocol.supervisor_address() == ("::1", 80)
+
+
+@pytest.fixture()
+def worker():
+    """A worker process and the stream of its messages; it has said hello."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        environment = dict(
+            os.environ,
+            DLB_SUPERVISOR="127.0.0.1:{}".format(listener.getsockname()[1]),
+            DLB_TOKEN="secret",
+            DLB_RANK_VARIABLES="NO_SUCH_RANK,LAUNCHED_RANK",
+            LAUNCHED_RANK="3",
+        )
+        process = subprocess.Popen([sys.executable, "-m", "dlb_worker"], env=environment)
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+        with connection:
+            messages = protocol.messages(connection.makefile("rb"))
+            hello = next(messages)
+            assert hello == {
+                "hello": protocol.PROTOCOL,
+                "token": "secret",
+                "role": "worker",
+                "rank": 3,
+                "pid": process.pid,
+            }
+            yield process, connection, messages
+            connection.shutdown(socket.SHUT_RDWR)
+        # Whatever it was doing, it ends when the supervisor hangs up.
+        assert process.wait(timeout=30) == 0
+
+
+def ask(worker, number, call, **arguments):
+    _, connection, messages = worker
+    connection.sendall(protocol.pack({"id": number, "call": call, "arguments": arguments}))
+    answer = next(each for each in messages if "id" in each)
+    assert answer.pop("id") == number
+    return answer
+
+
+def test_a_worker_answers_and_ends(worker):
+    described = ask(worker, 1, "describe")["result"]
+    assert sorted(described) == ["adapters", "broken", "plugins", "strategies"]
+    assert ask(worker, 2, "end") == {"result": {}}
+    assert worker[0].wait(timeout=30) == 0
+
+
+def test_a_worker_says_what_went_wrong_and_goes_on(worker):
+    def error(number, call, **arguments):
+        return ask(worker, number, call, **arguments)["error"]
+
+    assert error(1, "dance")["kind"] == "dlb"
+    assert "'dance'" in error(2, "dance")["message"]
+    raised = error(3, "drop", model=7)
+    assert raised["kind"] == "raised" and raised["message"] == "KeyError: 7"
+    assert "call_drop" in raised["traceback"]
+    unknown = error(
+        4, "start", framework="none", threads=1, device="cpu", seed=0, strategy="", workers=1
+    )
+    assert unknown["kind"] == "dlb" and "unknown adapter 'none'" in unknown["message"]
+
+
+def test_a_worker_ends_when_the_supervisor_hangs_up(worker):
+    """The fixture checks it."""
