@@ -168,9 +168,7 @@ def test_forward_gradients_and_predictions_are_written(calls, tmp_path):
     assert np.array_equal(found["parameters/scores.weight"], truth.parameters["scores.weight"])
     assert found["parameters/scores.weight"].shape == (3, 4)
     assert np.array_equal(found["inputs"], truth.inputs) and found["loss"] == truth.loss
-    calls.answer(
-        "predict", dict(model=model, data=given["inputs"], batch_size=5, to=given["to"])
-    )
+    calls.answer("predict", dict(model=model, data=given["inputs"], batch_size=5, to=given["to"]))
     assert np.allclose(read_arrays(given["to"])["logits"], logits, rtol=1e-14)
 
 

@@ -38,7 +38,9 @@ def test_attributes_are_read_as_fields():
     assert not hasattr(node, "kernel")
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
 def test_nodes_can_be_copied(again):
     node = numpy_adapter.workload().model.nodes[0]
     assert again(node) == node

@@ -38,7 +38,10 @@ def of_two_majors():
     [
         (plugin(dlb_strategy=dlb_strategy), "'dlb_strategy' is not a hook .* 'dlb_strategies'"),
         (plugin(dlb_start=lambda framework, request: None), "@dlb_worker.hookimpl"),
-        (plugin(dlb_start=with_a_misspelt_argument), "takes requst, .* it passes framework, request"),
+        (
+            plugin(dlb_start=with_a_misspelt_argument),
+            "takes requst, .* it passes framework, request",
+        ),
         (plugin(), "answers no hook"),
         (plugin(dlb_describe=hookimpl(lambda: {})), "a dict, not an AdapterDescription"),
         (plugin(dlb_describe=of_two_majors), "contract 3.0 and this dlb has 2.0"),

@@ -28,8 +28,8 @@ def by_the_definition(optimizer, weight, gradients):
         if o.kind == "adam":
             m = o.beta1 * m + (1 - o.beta1) * g
             s = o.beta2 * s + (1 - o.beta2) * g * g
-            over = (s / (1 - o.beta2 ** t)) ** 0.5 + o.epsilon
-            weight = weight - lr * (m / (1 - o.beta1 ** t)) / over
+            over = (s / (1 - o.beta2**t)) ** 0.5 + o.epsilon
+            weight = weight - lr * (m / (1 - o.beta1**t)) / over
         else:
             v = o.momentum * v + g
             weight = weight - lr * (g + o.momentum * v if o.nesterov else v)

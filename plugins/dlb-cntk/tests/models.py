@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 
+from dlb_cntk.plugin import adapter
 from dlb_worker.contract import BuildRequest
 from dlb_worker.model import Input, Loss, Model, Node, Optimizer, Parameter, Workload
-
-from dlb_cntk.plugin import adapter
 
 CLASSES = 5
 SGD = dict(learning_rate=0.1, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=0.0)
@@ -43,7 +42,15 @@ def conv(name, source, shape, out, kernel, **attributes):
     if given["bias"]:
         shapes["bias"] = (out,)
     return node(
-        name, "conv", [source], [shape], (out,) + sizes, shapes, kernel=kernel, out_channels=out, **given
+        name,
+        "conv",
+        [source],
+        [shape],
+        (out,) + sizes,
+        shapes,
+        kernel=kernel,
+        out_channels=out,
+        **given,
     )
 
 
@@ -52,7 +59,9 @@ def pool(name, kind, source, shape, kernel, stride, **attributes):
     given.update({"count_include_pad": False} if kind == "average_pool" else {})
     given.update(attributes)
     sizes = window_sizes(shape, kernel, stride, given["pads"], given["ceil_mode"])
-    return node(name, kind, [source], [shape], shape[:1] + sizes, kernel=kernel, stride=stride, **given)
+    return node(
+        name, kind, [source], [shape], shape[:1] + sizes, kernel=kernel, stride=stride, **given
+    )
 
 
 def window_sizes(shape, kernel, stride, pads, up=False):
@@ -120,4 +129,6 @@ def build(work, weights, dtype="float64", **given):
 
 def distance(found, truth):
     """Relative L2 distance."""
-    return np.linalg.norm(np.asarray(found, np.float64) - truth) / max(np.linalg.norm(truth), 1e-300)
+    return np.linalg.norm(np.asarray(found, np.float64) - truth) / max(
+        np.linalg.norm(truth), 1e-300
+    )

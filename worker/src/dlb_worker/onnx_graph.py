@@ -62,7 +62,7 @@ class Graph:
             if not isinstance(each, str):
                 array = np.asarray(each)
                 array = array.astype("int64" if array.dtype.kind == "i" else self.dtype)
-                each = "{}/{}".format(output, place)
+                each = f"{output}/{place}"
                 self.constants.append(onnx.numpy_helper.from_array(array, each))
             names.append(each)
         self.nodes.append(helper.make_node(operator, names, [output], output, **attributes))
@@ -162,11 +162,11 @@ def _attention(graph: Graph, node: Node) -> None:
     size = features // node.heads
 
     def mapped(each: str, x: str, output: str) -> str:
-        start = "{}.{}_".format(name, each)
+        start = f"{name}.{each}_"
         return _mapped(graph, x, start + "weight", [start + "bias"] if node.bias else [], output)
 
     def divided(each: str, order: Sequence[int]) -> str:
-        made = mapped(each, node.inputs[0], "{}/{}".format(name, each))
+        made = mapped(each, node.inputs[0], f"{name}/{each}")
         parts = graph.add("Reshape", [made, [0, steps, node.heads, size]], made + "/parts")
         return graph.add("Transpose", [parts], made + "/heads", perm=order)
 

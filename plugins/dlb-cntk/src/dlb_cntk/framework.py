@@ -2,10 +2,9 @@
 
 import warnings
 
+from dlb_cntk.libraries import load_mpi
 from dlb_worker.contract import FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
-
-from dlb_cntk.libraries import load_mpi
 
 __all__ = ["start"]
 

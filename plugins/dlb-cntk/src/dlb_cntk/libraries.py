@@ -77,7 +77,20 @@ def empty_library(name: str) -> bytes:
     shared_object, x86_64 = 3, 62
     ident = b"\x7fELF\x02\x01\x01" + b"\0" * 9
     header = ident + struct.pack(
-        "<HHIQQQIHHHHHH", shared_object, x86_64, 1, 0, headers, 0, 0, headers, header_size, 2, 64, 0, 0
+        "<HHIQQQIHHHHHH",
+        shared_object,
+        x86_64,
+        1,
+        0,
+        headers,
+        0,
+        0,
+        headers,
+        header_size,
+        2,
+        64,
+        0,
+        0,
     )
 
     def segment(kind: int, start: int, length: int, align: int) -> bytes:

@@ -5,15 +5,14 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import cntk as C
 import numpy as np
 
-from dlb_worker.contract import BuildRequest, Gradients
-from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Node
-from dlb_worker.native import BuiltModel
-
 from dlb_cntk.data import value
 from dlb_cntk.operators import Parameters, describe
 from dlb_cntk.optimizers import make_learner
 from dlb_cntk.registry import LAYERS
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Loss, Node
+from dlb_worker.native import BuiltModel
 
 __all__ = ["CntkModel"]
 

@@ -3,7 +3,7 @@
 CNTK leaves the batch axis out, so shapes and axes are those of one sample: axis 0 is a map's channels.
 """
 
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 import cntk as C
 import numpy as np
@@ -13,6 +13,7 @@ from dlb_worker.model import Node
 from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 
 __all__ = ["Parameters"]
+
 
 class Parameters:
     """The parameters of one layer, as attributes.
@@ -26,7 +27,9 @@ class Parameters:
 
     def trained(self, name: str, shape: Sequence[int]) -> Any:
         """A new parameter."""
-        return self._keep(name, C.parameter(shape=tuple(shape), init=0, dtype=self.dtype, name=name))
+        return self._keep(
+            name, C.parameter(shape=tuple(shape), init=0, dtype=self.dtype, name=name)
+        )
 
     def state(self, name: str, shape: Sequence[int]) -> Any:
         """A new state, which CNTK calls a constant."""
@@ -210,7 +213,9 @@ def describe(output: Any, inputs: Sequence[Any]) -> str:
         found[function.uid] = ""
         for each in function.inputs:
             visit(each)
-        attributes = ", ".join("{}={}".format(*each) for each in sorted(function.attributes.items()))
+        attributes = ", ".join(
+            "{}={}".format(*each) for each in sorted(function.attributes.items())
+        )
         found[function.uid] = "{}({})".format(function.op_name, attributes)
 
     visit(output)

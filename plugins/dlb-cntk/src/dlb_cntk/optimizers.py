@@ -1,7 +1,7 @@
 """CNTK's learners, as dlb defines the optimizers."""
 
 import abc
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, List, Mapping, Sequence
 
 import cntk as C
 import numpy as np

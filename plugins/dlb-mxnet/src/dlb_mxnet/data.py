@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import mxnet as mx
 import numpy as np
-from dlb_worker.contract import Batches, DataRequest
 from mxnet.gluon.data import DataLoader, SimpleDataset
 
 from dlb_mxnet.framework import context
+from dlb_worker.contract import Batches, DataRequest
 
 Batch = tuple[mx.nd.NDArray, mx.nd.NDArray]
 

@@ -10,7 +10,6 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import onnx
-from dlb_worker.onnx_file import write_model
 from mxnet import onnx as mx2onnx
 from mxnet.gluon import Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
@@ -22,6 +21,7 @@ from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
 from dlb_mxnet.model import MXNetModel
+from dlb_worker.onnx_file import write_model
 
 #: The opset that the operators are of which MXNet 1.9, and the converters here, write.
 OPSET = 17

@@ -9,10 +9,6 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from dlb_worker.contract import BuildRequest, Gradients
-from dlb_worker.layers import native_parameters
-from dlb_worker.model import Model
-from dlb_worker.native import BuiltModel, NativeModel
 from mxnet import autograd, gluon
 from mxnet.gluon import HybridBlock, Parameter
 
@@ -27,6 +23,10 @@ from dlb_mxnet.modules import (
 )
 from dlb_mxnet.optimizers import make_optimizer
 from dlb_mxnet.registry import LAYERS
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.layers import native_parameters
+from dlb_worker.model import Model
+from dlb_worker.native import BuiltModel, NativeModel
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
 CHUNK = 1 << 18

@@ -10,9 +10,10 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.gluon import HybridBlock, Parameter, nn, rnn
+
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
-from mxnet.gluon import HybridBlock, Parameter, nn, rnn
 
 Shape = tuple[int, ...]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import mxnet as mx
-from dlb_worker.native import StrategySession
 from mxnet import gluon
+
+from dlb_worker.native import StrategySession
 
 
 class ModelStore(mx.kvstore.KVStoreBase):

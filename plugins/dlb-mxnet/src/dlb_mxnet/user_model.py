@@ -9,6 +9,13 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet import autograd
+from mxnet.gluon import Block, nn, rnn
+
+from dlb_mxnet.framework import context
+from dlb_mxnet.model import BlockParameters
+from dlb_mxnet.modules import exact_statistics
+from dlb_mxnet.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
@@ -21,13 +28,6 @@ from dlb_worker.parameters import (
     summed,
     user_parameter,
 )
-from mxnet import autograd
-from mxnet.gluon import Block, nn, rnn
-
-from dlb_mxnet.framework import context
-from dlb_mxnet.model import BlockParameters
-from dlb_mxnet.modules import exact_statistics
-from dlb_mxnet.registry import LAYERS
 
 Mappings = Mapping[str, ParameterMapping]
 

@@ -6,14 +6,15 @@ Each layer is written as the operators of opset 17 that the layer is defined by.
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 import onnx
+from onnx import helper
+
 from dlb_worker.model import Node
 from dlb_worker.onnx_file import write_model
 from dlb_worker.poolings import reaching_pads, rounds_up
-from onnx import helper
 
 if TYPE_CHECKING:
     from dlb_theano.model import TheanoModel
@@ -86,7 +87,9 @@ def _with(operator: str, *numbers: Callable[[Node], Any]) -> Callable[[Graph, No
 
 
 def _parameters(node: Node, *roles: str) -> Any:
-    return list(node.inputs) + [node.parameters[each].name for each in roles if each in node.parameters]
+    return list(node.inputs) + [
+        node.parameters[each].name for each in roles if each in node.parameters
+    ]
 
 
 def _conv(graph: Graph, node: Node) -> None:
@@ -140,11 +143,15 @@ def _pool(graph: Graph, node: Node) -> None:
 def _gelu(graph: Graph, node: Node) -> None:
     (x,), name = node.inputs, node.name
     if node.approximate == "none":
-        bent = graph.add("Erf", [graph.add("Div", [x, math.sqrt(2)], name + "/scaled")], name + "/erf")
+        bent = graph.add(
+            "Erf", [graph.add("Div", [x, math.sqrt(2)], name + "/scaled")], name + "/erf"
+        )
     else:
         square = graph.add("Mul", [x, x], name + "/square")
         cube = graph.add("Mul", [square, x], name + "/cube")
-        both = graph.add("Add", [x, graph.add("Mul", [cube, 0.044715], name + "/part")], name + "/both")
+        both = graph.add(
+            "Add", [x, graph.add("Mul", [cube, 0.044715], name + "/part")], name + "/both"
+        )
         scaled = graph.add("Mul", [both, math.sqrt(2 / math.pi)], name + "/scaled")
         bent = graph.add("Tanh", [scaled], name + "/tanh")
     raised = graph.add("Add", [bent, 1.0], name + "/raised")
@@ -181,7 +188,9 @@ def _attention(graph: Graph, node: Node) -> None:
 
     def divided(each: str, order: Sequence[int]) -> str:
         made = mapped(each, node.inputs[0], "{}/{}".format(name, each))
-        parts = graph.add("Reshape", [made, np.array([0, steps, node.heads, size])], made + "/parts")
+        parts = graph.add(
+            "Reshape", [made, np.array([0, steps, node.heads, size])], made + "/parts"
+        )
         return graph.add("Transpose", [parts], made + "/heads", perm=order)
 
     products = graph.add(

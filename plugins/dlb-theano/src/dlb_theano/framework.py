@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 import numpy as np
+
 from dlb_worker.contract import FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
 

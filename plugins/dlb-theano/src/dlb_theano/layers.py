@@ -7,10 +7,11 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import theano
 import theano.tensor as T
-from dlb_worker.model import Node
-from dlb_worker.poolings import average_factors, reaching_pads
 from theano.tensor.nnet.bn import AbstractBatchNormTrain
 from theano.tensor.signal.pool import MaxPoolGrad, Pool
+
+from dlb_worker.model import Node
+from dlb_worker.poolings import average_factors, reaching_pads
 
 Inputs = List[Any]
 
@@ -175,11 +176,7 @@ def dropout(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any
 def mul(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
     """Theano broadcasts only what is known to have a size of 1."""
     first, second = inputs
-    ones = [
-        axis + 1
-        for axis, sizes in enumerate(zip(*node.input_shapes))
-        if sizes[0] != sizes[1]
-    ]
+    ones = [axis + 1 for axis, sizes in enumerate(zip(*node.input_shapes)) if sizes[0] != sizes[1]]
     return first * (T.addbroadcast(second, *ones) if ones else second)
 
 
@@ -228,9 +225,7 @@ def lstm(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
         return sigmoid(o) * T.tanh(c), c
 
     zeros = T.unbroadcast(T.zeros((x.shape[0], hidden), x.dtype), 0, 1)
-    (values, _), _ = theano.scan(
-        step, mapped, [zeros, zeros], [held.recurrent_weight], strict=True
-    )
+    (values, _), _ = theano.scan(step, mapped, [zeros, zeros], [held.recurrent_weight], strict=True)
     return values.dimshuffle(1, 0, 2)
 
 

@@ -9,6 +9,11 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 import theano
 import theano.tensor as T
+from theano.gof.graph import io_toposort
+from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+from dlb_theano.layers import Pass
+from dlb_theano.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
@@ -16,11 +21,6 @@ from dlb_worker.model import Workload, read_workload
 from dlb_worker.native import BuiltModel
 from dlb_worker.parameters import NativeParameter
 from dlb_worker.updates import slots, updated
-from theano.gof.graph import io_toposort
-from theano.sandbox.rng_mrg import MRG_RandomStreams
-
-from dlb_theano.layers import Pass
-from dlb_theano.registry import LAYERS
 
 Array = np.ndarray
 
@@ -222,9 +222,7 @@ class TheanoModel(BuiltModel):
         return {
             node.name: ", ".join(
                 str(each.op)
-                for each in io_toposort(
-                    [values[name] for name in node.inputs], [values[node.name]]
-                )
+                for each in io_toposort([values[name] for name in node.inputs], [values[node.name]])
             )
             for node in self.workload.model.nodes
         }

@@ -67,9 +67,7 @@ LAYERS = {
     ),
     "hard_sigmoid": Layer("composed: clip", _of_one(lambda x: T.clip(x + 3, 0, 6) / 6)),
     "gelu": Layer("composed of erf or tanh", lambda *given: layers.gelu(*given)),
-    "dropout": Layer(
-        "composed: MRG_RandomStreams.binomial", lambda *given: layers.dropout(*given)
-    ),
+    "dropout": Layer("composed: MRG_RandomStreams.binomial", lambda *given: layers.dropout(*given)),
     "add": Layer("native", lambda node, inputs, held, run: inputs[0] + inputs[1]),
     "mul": Layer("native", lambda *given: layers.mul(*given)),
     "concat": Layer(
@@ -80,9 +78,7 @@ LAYERS = {
     "transpose": Layer(
         "native: dimshuffle", lambda node, inputs, held, run: inputs[0].dimshuffle(0, *node.axes)
     ),
-    "reduce_mean": Layer(
-        "native", lambda node, inputs, held, run: inputs[0].mean(axis=node.axis)
-    ),
+    "reduce_mean": Layer("native", lambda node, inputs, held, run: inputs[0].mean(axis=node.axis)),
     "select": Layer("native", lambda *given: layers.select(*given)),
     "pad": Layer("composed: set_subtensor", lambda *given: layers.pad(*given)),
     "slice": Layer("native", lambda *given: layers.slices(*given)),
