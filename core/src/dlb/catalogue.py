@@ -1,19 +1,17 @@
-"""Workloads and data sets by name: dlb's own, and those that plugins bring."""
+"""Workloads by name: dlb's own, and those that plugins bring."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlb.errors import UnknownNameError
 from dlb.workload import Workload, files
 from dlb_worker.plugins import load_plugins
 
 if TYPE_CHECKING:
-    from dlb.data.catalogue import DataSetDescription
     from dlb.imported import Imported
 
-__all__ = ["data_set", "data_sets", "load_with_file", "load_workload", "workload_names"]
+__all__ = ["load_with_file", "load_workload", "workload_names"]
 
 
 def _of_plugins() -> dict[str, Path]:
@@ -46,28 +44,3 @@ def load_with_file(name_or_path: str) -> tuple[Workload, Imported | None]:
 
     imported = import_file(Path(name_or_path))
     return imported.workload, imported
-
-
-def data_sets() -> dict[str, DataSetDescription]:
-    """Every data set by name, the default one first; dlb's own names are not given away."""
-    from dlb.data import catalogue
-
-    found = {name: catalogue.describe(name) for name in catalogue.data_set_names()}
-    for some in load_plugins().hook.dlb_datasets():
-        for one in some:
-            found.setdefault(one.name, one)
-    return found
-
-
-def data_set(name: str) -> DataSetDescription:
-    """The data set of that name.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-    found = data_sets()
-    if name not in found:
-        from dlb.data.local import LOCAL
-
-        raise UnknownNameError("data set", name, [*found, *LOCAL])
-    return found[name]

@@ -62,14 +62,14 @@ def read(
     form: type[Form],
     noun: str,
     version: int,
-    converters: Mapping[int, Callable[[bytes], Form]] | None = None,
+    converters: Mapping[int, Callable[[bytes], dict[str, Any]]] | None = None,
 ) -> Form:
     """Read a document and check it against its form.
 
     Args:
         form: what it must be; noun: what to call it ("record").
         version: the format that is read as it is.
-        converters: make a document of an older format one of this; by format.
+        converters: by format, make plain containers of this format from an older document.
 
     Raises:
         RecordError: it cannot be read, is of another form, or of a later format.
@@ -89,7 +89,7 @@ def read(
     try:
         written = msgspec.json.decode(content, type=_Versioned).format
         if written in converters:
-            return converters[written](content)
+            return msgspec.convert(converters[written](content), form)
         if written != version:
             readable = " and ".join(map(str, sorted((*converters, version))))
             raise RecordError(

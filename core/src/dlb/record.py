@@ -237,7 +237,7 @@ def read(path: Path) -> Record:
     Raises:
         RecordError: it cannot be read, is not a record, or is of a later format.
     """
-    from dlb.proof import format_1
+    from dlb import format_1
 
     return documents.read(path, Record, "record", FORMAT, {1: format_1.convert_record})
 

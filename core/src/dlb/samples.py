@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.catalogue import data_set
+from dlb.data.registry import data_set
 from dlb.data.augmentation import part_of
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise

@@ -17,7 +17,7 @@ from dlb.proof.explain import explain
 from dlb.proof.findings.common import Note
 from dlb.report.common import baseline_text
 from dlb.report.sentences import describe
-from dlb.tables import print_certificate, print_record
+from dlb.cli.tables import print_certificate, print_record
 
 FOLDER = Path(__file__).parent / "format_1"
 #: Certificates of a workload, of a port, and of two files.

@@ -33,7 +33,7 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 )
 def fetch(name: str, offline: bool) -> None:
     """Download a data set, check it, and keep it."""
-    from dlb.catalogue import data_set
+    from dlb.data.registry import data_set
     from dlb.data.fetch import fetch as fetch_files
     from dlb.data.local import LOCAL, or_by_name
     from dlb.errors import RequestError
@@ -50,7 +50,7 @@ def fetch(name: str, offline: bool) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder a data set is in."""
-    from dlb.catalogue import data_set
+    from dlb.data.registry import data_set
     from dlb.data.local import LOCAL, find_own, or_by_name
     from dlb.data.locate import find_described
     from dlb.errors import DataError

@@ -31,7 +31,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
         place_text,
         reason_text,
     )
-    from dlb.tables import print_certificate
+    from dlb.cli.tables import print_certificate
 
     try:
         held = read(certificate)

@@ -91,7 +91,7 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
-    from dlb.catalogue import data_sets
+    from dlb.data.registry import data_sets
     from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import state_of
 

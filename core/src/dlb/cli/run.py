@@ -262,7 +262,7 @@ def execute(
     from dlb.request import Request, check, share_cores
     from dlb.run import run
     from dlb.samples import count_samples, with_data, with_data_here
-    from dlb.tables import outcome_document, print_outcome
+    from dlb.cli.tables import outcome_document, print_outcome
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 

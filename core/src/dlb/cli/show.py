@@ -37,7 +37,7 @@ def show_record(path: Path, as_json: bool) -> None:
     """Results, proof and provenance."""
     from dlb.errors import RecordError, RequestError
     from dlb.record import read
-    from dlb.tables import print_record
+    from dlb.cli.tables import print_record
 
     try:
         one = read(path)

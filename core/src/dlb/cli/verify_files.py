@@ -43,7 +43,7 @@ def verify_two_files(
     from dlb.proof.certificate import check_destination, write
     from dlb.proof.files.certificate import verify_files
     from dlb.report.sentences import describe
-    from dlb.tables import print_certificate
+    from dlb.cli.tables import print_certificate
 
     check_destination(destination)
     certificate = verify_files(Path(first), Path(second), inputs, seed)

@@ -113,7 +113,7 @@ def _verify(inputs: Path | None, given: dict[str, Any], options: dict[str, Any])
     from dlb.proof.port.inputs import BATCH
     from dlb.proof.port.verify import MAP
     from dlb.provenance import available_cores
-    from dlb.tables import print_certificate
+    from dlb.cli.tables import print_certificate
 
     print_warnings()
     models = check_models(given["models"])

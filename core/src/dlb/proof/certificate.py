@@ -5,7 +5,7 @@ sentences: :mod:`dlb.report` makes those.
 
 History of the format:
 
-- 1: the first. It said in prose what checks found; :mod:`dlb.proof.format_1` converts it.
+- 1: the first. It said in prose what checks found; :mod:`dlb.format_1` converts it.
 - 2: findings have fields; names of fields and of checks are the field's words.
 """
 
@@ -272,7 +272,7 @@ def read(path: Path) -> Certificate:
     Raises:
         RecordError: it cannot be read, is not a certificate, or is of a later format.
     """
-    from dlb.proof import format_1
+    from dlb import format_1
 
     return documents.read(
         path, Certificate, "certificate", FORMAT, {1: format_1.convert_certificate}

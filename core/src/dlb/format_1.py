@@ -11,9 +11,6 @@ from typing import Any
 
 import msgspec
 
-from dlb.proof.certificate import Certificate
-from dlb.record import Record
-
 __all__ = ["convert_certificate", "convert_record"]
 
 #: Checks that have another name now.
@@ -25,18 +22,18 @@ _CHECKS = {
 _RESULT_FIELDS = {"name": "check", "level": "group", "gate": "tolerance"}
 
 
-def convert_certificate(content: bytes) -> Certificate:
-    """A certificate of format 1.
+def convert_certificate(content: bytes) -> dict[str, Any]:
+    """A certificate of format 1 as one of format 2, in plain containers.
 
     Raises:
         msgspec.DecodeError: it does not hold together.
     """
     document = msgspec.json.decode(content, type=dict[str, Any])
-    return msgspec.convert(_certificate(document), Certificate)
+    return _certificate(document)
 
 
-def convert_record(content: bytes) -> Record:
-    """A record of format 1.
+def convert_record(content: bytes) -> dict[str, Any]:
+    """A record of format 1 as one of format 2, in plain containers.
 
     Raises:
         msgspec.DecodeError: it does not hold together.
@@ -46,7 +43,7 @@ def convert_record(content: bytes) -> Record:
         document["certificate"] = _certificate(document["certificate"])
     failure = document.get("failure", "")
     document["failure"] = _failure(failure) if failure else None
-    return msgspec.convert({**document, "format": 2, "converted_from": 1}, Record)
+    return {**document, "format": 2, "converted_from": 1}
 
 
 def _certificate(document: dict[str, Any]) -> dict[str, Any]:
