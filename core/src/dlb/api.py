@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from dlb.proof.certificate import LEVELS, Certificate, Level
+from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 
 __all__ = ["assert_proven", "verify"]
 
@@ -15,7 +15,7 @@ def verify(
     workload: str | Path,
     on: Sequence[str] = (),
     *,
-    levels: Collection[Level] = LEVELS,
+    groups: Collection[CheckGroup] = CHECK_GROUPS,
     steps: int | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -28,16 +28,16 @@ def verify(
         workload: a name, or the path of a ``.toml`` or an ``.onnx`` file. Where its data set is not on
             this machine, the proof is on made-up samples, and a warning says so.
         on: adapters; every one found when empty.
-        levels: what of the ladder to climb.
+        groups: the groups of checks to run.
         steps: training steps that the trajectory is followed over; 20 when left out.
         seed: of the weights and inputs.
         threads: of each worker; when left out, the cores there are, shared out among adapters,
-            which then climb at the same time.
+            which then run at the same time.
         device: ``cpu`` or ``cuda``.
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each, as ``--variant`` takes them.
 
     Returns:
-        the certificate; :meth:`~dlb.proof.certificate.Certificate.word` says ``proven``,
+        the certificate; :meth:`~dlb.proof.certificate.Certificate.status` says ``proven``,
         ``deviates`` or ``unproven`` of an adapter, and ``failures`` what ended a run early.
 
     Raises:
@@ -54,9 +54,9 @@ def verify(
     from dlb.samples import with_data_here
     from dlb.variants import choose
 
-    unknown = set(levels) - set(LEVELS)
-    if unknown or not levels:
-        raise RequestError(f"levels {sorted(unknown)}: choose from {', '.join(LEVELS)}")
+    unknown = set(groups) - set(CHECK_GROUPS)
+    if unknown or not groups:
+        raise RequestError(f"groups {sorted(unknown)}: choose from {', '.join(CHECK_GROUPS)}")
     read, imported = load_with_file(str(workload))
     read = with_data_here(read, warnings.warn)
     homes = find_adapters(on)
@@ -73,7 +73,7 @@ def verify(
         device=device,
         seed=seed,
         command="verify",
-        levels=frozenset(levels),
+        groups=frozenset(groups),
         trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
         variants=choose(variants, homes),
         imported=imported,
@@ -88,33 +88,33 @@ def assert_proven(
     workload: str | Path,
     on: Sequence[str] = (),
     *,
-    levels: Collection[Level] = LEVELS,
+    groups: Collection[CheckGroup] = CHECK_GROUPS,
     steps: int | None = None,
     seed: int = 0,
     variants: Sequence[str] = (),
 ) -> Certificate:
-    """Assert, in a test, that adapters pass every rung asked for; arguments as :func:`verify`.
+    """Assert, in a test, that adapters pass every check asked for; arguments as :func:`verify`.
 
     Raises:
         AssertionError: one differs, or could not be checked; its text says where, by how much and
             what it probably is.
     """
     from dlb.proof.explain import explain
+    from dlb.report.explanations import explanation_line, reason_text
+    from dlb.report.sentences import describe
 
-    certificate = verify(workload, on, levels=levels, steps=steps, seed=seed, variants=variants)
-    wrong = [adapter for adapter in certificate.judged if not certificate.holds(adapter)]
+    certificate = verify(workload, on, groups=groups, steps=steps, seed=seed, variants=variants)
+    wrong = [adapter for adapter in certificate.judged_adapters if not certificate.passed(adapter)]
     lines = [
-        f"{certificate.title(one.adapter)} differs first in {one.rung}: {one.where}"
-        + ("" if one.size is None else f", {one.size:.1e} apart")
-        + f"; likely: {one.reason}"
-        for one in explain(certificate)
+        f"{explanation_line(explanation, certificate)}; likely: {reason_text(explanation)}"
+        for explanation in explain(certificate)
     ]
     lines += [
-        f"{certificate.title(rung.adapter)}, {rung.name}: not run: {rung.detail}"
-        for rung in certificate.rungs
-        if rung.verdict == "not run"
+        f"{certificate.title(result.adapter)}, {result.check}: not run: {describe(result)}"
+        for result in certificate.checks
+        if result.verdict == "not run"
     ]
-    lines += [f"{adapter} failed: {text}" for adapter, text in certificate.failures.items()]
+    lines += [f"{name} failed: {failure.line}" for name, failure in certificate.failures.items()]
     if wrong:
         raise AssertionError(
             f"{certificate.workload} is not proven the same on {', '.join(wrong)}:\n"

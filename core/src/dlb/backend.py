@@ -281,7 +281,7 @@ class _Prepared(BackendRep):
                 try:
                     self._read = known, import_file(path, any_output=True)
                 except (RequestError, UnsupportedError) as error:
-                    raise NotOffered(str(error).removeprefix(f"{path}: ")) from None
+                    raise NotOffered(error.detail) from None
             self._built = None
         return self._read[1]
 

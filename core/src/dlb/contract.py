@@ -73,6 +73,8 @@ class AdapterDescription:
         variants: named choices of how a model is built (``compile``, ``layout``), each with its
             values, of which the first is the default. Whatever is chosen computes the same.
             Since contract 1.2.
+        features: what it can do besides, by name: ``clip_norm``, ``label_smoothing``,
+            ``tied_weights``, ``augmentation``, ``masks``, ``user_models``, ``export``.
     """
 
     name: str
@@ -87,6 +89,7 @@ class AdapterDescription:
     exporter: str = ""
     deviations: tuple[str, ...] = ()
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
 
     def choices(self, variant: Mapping[str, str]) -> dict[str, str]:
         """The value of every choice that is offered, the default where ``variant`` has none.

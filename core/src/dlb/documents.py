@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,35 +57,49 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise
 
 
-def read(path: Path, form: type[Form], noun: str, version: int) -> Form:
+def read(
+    path: Path,
+    form: type[Form],
+    noun: str,
+    version: int,
+    converters: Mapping[int, Callable[[bytes], Form]] | None = None,
+) -> Form:
     """Read a document and check it against its form.
 
     Args:
         form: what it must be; noun: what to call it ("record").
-        version: the one format that is read.
+        version: the format that is read as it is.
+        converters: make a document of an older format one of this; by format.
 
     Raises:
         RecordError: it cannot be read, is of another form, or of a later format.
     """
+    converters = converters or {}
     try:
         # A device or a pipe has no end, or never begins.
         if path.exists() and not path.is_file():
-            raise RecordError(f"{path}: not a file, so not a {noun}")
+            raise RecordError(f"not a file, so not a {noun}", path=path)
         if path.stat().st_size > LARGEST_BYTES:
-            raise RecordError(f"{path}: larger than {LARGEST_BYTES} bytes, so not a {noun}")
+            raise RecordError(f"larger than {LARGEST_BYTES} bytes, so not a {noun}", path=path)
         content = path.read_bytes()
     except OSError as error:
-        raise RecordError(f"{path}: {error.strerror or error}; give the path of a {noun}") from None
+        raise RecordError(
+            f"{error.strerror or error}; give the path of a {noun}", path=path
+        ) from None
     try:
-        found = msgspec.json.decode(content, type=_Versioned).format
-        if found != version:
+        written = msgspec.json.decode(content, type=_Versioned).format
+        if written in converters:
+            return converters[written](content)
+        if written != version:
+            readable = " and ".join(map(str, sorted((*converters, version))))
             raise RecordError(
-                f"{path}: a {noun} of format {found}; this dlb reads format {version}; "
-                "use the dlb-core that wrote it, or a later one"
+                f"a {noun} of format {written}; this dlb reads format {readable}; "
+                "use the dlb-core that wrote it, or a later one",
+                path=path,
             )
         return msgspec.json.decode(content, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"{path}: not a {noun}: {error}") from None
+        raise RecordError(f"not a {noun}: {error}", path=path) from None
 
 
 def shipped_schema(noun: str, version: int) -> bytes:

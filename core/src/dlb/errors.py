@@ -1,5 +1,8 @@
 """Every error that dlb raises on purpose.
 
+An error carries fields: what went wrong in ``message``, and the adapter, path, log and layer that it is
+about. ``str(error)`` composes one line from them. Nobody takes that line apart again.
+
 ::
 
     DlbError                    says what was wrong, where, and what to do next
@@ -22,6 +25,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import PathLike
+from typing import Any
 
 __all__ = [
     "DataError",
@@ -43,9 +48,42 @@ __all__ = [
 
 
 class DlbError(Exception):
-    """Base of every error raised on purpose. ``exit_status`` is what the command line returns."""
+    """Base of every error raised on purpose. ``exit_status`` is what the command line returns.
+
+    Attributes:
+        message: what was wrong and what to do next, without what the other fields say.
+        adapter: whose worker or plugin failed; empty where it is nobody's.
+        path: the file that the error is about.
+        log: the file that the failed process wrote its output to.
+        layer: the layer that the error is about.
+    """
 
     exit_status = 1
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        adapter: str = "",
+        path: str | PathLike[str] | None = None,
+        log: str | PathLike[str] | None = None,
+        layer: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.adapter = adapter
+        self.path = "" if path is None else str(path)
+        self.log = "" if log is None else str(log)
+        self.layer = layer
+
+    def __str__(self) -> str:
+        before = "".join(f"{place}: " for place in (self.adapter, self.path) if place)
+        return before + self.detail
+
+    @property
+    def detail(self) -> str:
+        """The line without the adapter and the path, for where both are shown already."""
+        return self.message + (f"; output: {self.log}" if self.log else "")
 
 
 class RequestError(DlbError):
@@ -130,6 +168,6 @@ class WorkerRaised(WorkerError):
     ``remote_traceback`` is the worker's own traceback, for the log, never for the terminal.
     """
 
-    def __init__(self, message: str, remote_traceback: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, remote_traceback: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
         self.remote_traceback = remote_traceback

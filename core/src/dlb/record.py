@@ -4,6 +4,7 @@ database. The exported model lies beside them under ``models/`` by its SHA-256.
 History of the format:
 
 - 1: the first.
+- 2: the certificate's format 2; a failure has fields.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import msgspec
 
 from dlb import documents
 from dlb.errors import RecordError, RequestError
-from dlb.proof.certificate import Certificate, Word
+from dlb.failure import Failure
+from dlb.proof.certificate import Certificate, ProofStatus
 
 __all__ = [
     "FORMAT",
@@ -38,7 +40,7 @@ __all__ = [
     "write",
 ]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,10 +132,11 @@ class Record(_Part, frozen=True, kw_only=True):
         proof: ``proven``, ``deviates`` or ``unproven``, as the certificate says of this adapter.
         certificate: every comparison of this run, of other adapters too.
         timing, quality, exported: null where it was not reached.
-        failure: what went wrong, one line; empty when nothing did.
+        failure: what went wrong; null when nothing did.
         machine, worker, core: hardware and system; the worker's interpreter, packages and
             libraries; dlb's version and revision.
         observed: what observer plugins recorded, by plugin.
+        converted_from: the format that the document was read in; 0 where it is this one.
     """
 
     format: int
@@ -148,16 +151,17 @@ class Record(_Part, frozen=True, kw_only=True):
     workload_hash: str
     data: dict[str, str]
     options: Options
-    proof: Word
+    proof: ProofStatus
     certificate: Certificate | None
     timing: Timing | None = None
     quality: Quality | None = None
     exported: Exported | None = None
-    failure: str = ""
+    failure: Failure | None = None
     machine: dict[str, Any] = {}
     worker: dict[str, Any] = {}
     core: dict[str, Any] = {}
     observed: dict[str, Any] = {}
+    converted_from: int = 0
 
 
 def new_name(workload: str, adapter: str, moment: datetime) -> str:
@@ -227,12 +231,14 @@ def keep_model(file: Path, folder: Path) -> Exported:
 
 
 def read(path: Path) -> Record:
-    """Read a record and check it against its form.
+    """Read a record of this format or of format 1, and check it against its form.
 
     Raises:
         RecordError: it cannot be read, is not a record, or is of a later format.
     """
-    return documents.read(path, Record, "record", FORMAT)
+    from dlb.proof import format_1
+
+    return documents.read(path, Record, "record", FORMAT, {1: format_1.convert_record})
 
 
 def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:

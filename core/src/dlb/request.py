@@ -14,9 +14,9 @@ from dlb.adapters import Home
 from dlb.data.batches import draw_visits, sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
-from dlb.proof.certificate import LEVELS, Level
-from dlb.proof.ladder import Practice, as_dtype, without_dropout
+from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.reference import Reference
+from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Model, Workload, multiply_adds
@@ -37,19 +37,21 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Samples that the forward and gradient rungs are run on, and of networks that take more than so many
+#: Samples that the forward and gradient checks are run on, and of networks that take more than so many
 #: multiply-adds for one. With a variant as many as a step of one worker has, if those are more:
 #: compilers compile for a size, and can be wrong at one size alone.
 PROOF_BATCH, LARGE_PROOF_BATCH, LARGE = 16, 4, 250_000_000
 #: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
 #: since every step costs a backward pass in float64 more.
-PRACTICE_BATCH, PRACTICE_SAMPLES = 4, 32
+UPDATE_BATCH, UPDATE_SAMPLES = 4, 32
 #: Test samples of data that must be decoded one by one; of others all are tested on.
 DECODED_TESTS = 1000
 #: Steps that an update is followed over, unless another number is asked for.
 TRAJECTORY_STEPS = 20
 #: What ``verify`` trains before it exports: enough that no weight is where it started.
 VERIFY_STEPS = 5
+#: Options of numbers that the command line calls otherwise.
+OPTIONS = {"batch_size": "--batch-size", "trajectory_steps": "--steps"}
 
 
 class Reporter(Protocol):
@@ -77,9 +79,9 @@ class Request:
         strategy, workers: "" and 1 alone.
         call_seconds: a worker that makes no progress for so long is ended.
         command: ``run`` or ``verify``, for the record.
-        levels: what of the ladder to climb.
+        groups: the groups of checks to run.
         trajectory_steps: how many steps the trajectory is followed over.
-        at_once: adapters that climb at the same time: 1 wherever time is what is measured.
+        at_once: adapters that run at the same time: 1 wherever time is what is measured.
         variants: by adapter, the choices of it that are not at their default. They hold for every
             model that is built, so that what is proven is what is timed.
         imported: the ONNX file that the workload and its weights are read from; None where weights
@@ -101,16 +103,16 @@ class Request:
     workers: int = 1
     call_seconds: float = 300.0
     command: str = "run"
-    levels: frozenset[Level] = frozenset(LEVELS)
+    groups: frozenset[CheckGroup] = frozenset(CHECK_GROUPS)
     trajectory_steps: int = TRAJECTORY_STEPS
     at_once: int = 1
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     imported: Imported | None = None
 
     @property
-    def left_out(self) -> tuple[Level, ...]:
-        """Levels that are not climbed, in order."""
-        return tuple(level for level in LEVELS if level not in self.levels)
+    def left_out(self) -> tuple[CheckGroup, ...]:
+        """Groups that are not run, in order."""
+        return tuple(group for group in CHECK_GROUPS if group not in self.groups)
 
     def weights(self) -> dict[str, Array]:
         """What training starts from, float32, by ``layer.parameter``."""
@@ -138,9 +140,8 @@ class Prepared:
         test_labels: all of ``test``.
         reference: the truth, at weights for proofs, on a small batch of noise, with the masks that
             dropouts are given.
-        without_dropout: the same with every dropout at rate 0, for adapters that take no masks.
         seeded: the truth at the weights that the timed model starts from.
-        practice: what updates are proven on, noise too.
+        update_batches: what updates are proven on, noise too.
         canonical: the canonical graph at the seeded weights.
     """
 
@@ -153,9 +154,8 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
-    without_dropout: Reference
     seeded: Reference
-    practice: Practice
+    update_batches: UpdateBatches
     canonical: Any
     where: str
 
@@ -169,8 +169,7 @@ def check(request: Request) -> None:
         )
     for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
         if getattr(request, name) < 1:
-            # Of the trajectory they are what `dlb verify` calls its steps.
-            option = f"--{name.removeprefix('trajectory_').replace('_', '-')}"
+            option = OPTIONS.get(name, f"--{name}")
             raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
     if not 0 <= request.warmup < request.steps:
         raise RequestError(
@@ -196,9 +195,9 @@ def check(request: Request) -> None:
 def share_cores(
     cores: int, adapters: int, threads: int | None, *, workers: int = 1, device: str = "cpu"
 ) -> tuple[int, int]:
-    """How many adapters climb at once where nothing is timed, and threads of each worker.
+    """How many adapters run at once where nothing is timed, and threads of each worker.
 
-    Much of a climb is one thread's work (imports, exports), and a device is not shared.
+    Much of a proof is one thread's work (imports, exports), and a device is not shared.
     """
     wanted = workers * max(1, threads or 1)
     at_once = max(1, min(adapters, cores // wanted)) if device == "cpu" else 1
@@ -206,7 +205,7 @@ def share_cores(
 
 
 def proof_batch(model: Model) -> int:
-    """Samples that the forward and gradient rungs are run on."""
+    """Samples that the forward and gradient checks are run on."""
     return LARGE_PROOF_BATCH if sum(multiply_adds(model).values()) > LARGE else PROOF_BATCH
 
 
@@ -230,26 +229,24 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     batch = max(share, proof_batch(workload.model))
     inputs = noise(workload.model, request.seed, batch)
     labels = random_labels(workload.model, request.seed, batch)
-    practice = Practice(
+    update_batches = UpdateBatches(
         folder=scratch,
-        inputs=as_dtype(noise(workload.model, request.seed + 1, PRACTICE_SAMPLES), "float64"),
-        labels=random_labels(workload.model, request.seed + 1, PRACTICE_SAMPLES),
-        order=sample_order(
-            PRACTICE_SAMPLES, PRACTICE_BATCH, request.trajectory_steps, request.seed
-        ),
+        inputs=as_dtype(noise(workload.model, request.seed + 1, UPDATE_SAMPLES), "float64"),
+        labels=random_labels(workload.model, request.seed + 1, UPDATE_SAMPLES),
+        order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, request.trajectory_steps, request.seed),
     )
     tested = _tested(test)
-    if request.out is None:  # The export is held against a batch; nobody is told an accuracy.
+    if request.out is None:  # The export is compared on a batch; nobody is told an accuracy.
         tested = tested[: request.batch_size]
     to = scratch / "train.npz"
     write_samples(workload, training, visits.samples, request.dtype, to, visits.parts)
     write_samples(workload, test, tested, request.dtype, scratch / "test.npz")
     for dtype in ("float64", "float32"):
-        arrays = {"inputs": as_dtype(practice.inputs, dtype), "labels": practice.labels}
-        write_arrays(practice.path(dtype), arrays)
+        arrays = {"inputs": as_dtype(update_batches.inputs, dtype), "labels": update_batches.labels}
+        write_arrays(update_batches.path(dtype), arrays)
     proven = proof_weights(weights, request.seed)
     # Only with a strategy are whole batches of the run given to a model that is built for proofs.
-    rows = max(len(inputs), PRACTICE_BATCH, request.batch_size if request.strategy else 0)
+    rows = max(len(inputs), UPDATE_BATCH, request.batch_size if request.strategy else 0)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,
@@ -261,9 +258,8 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
         test_labels=test.labels[tested],
         reference=Reference(workload.model, proven, inputs, labels, masks, workload.loss),
-        without_dropout=Reference(without_dropout(workload.model), proven, inputs, labels),
         seeded=Reference(workload.model, weights, inputs, labels),
-        practice=practice,
+        update_batches=update_batches,
         canonical=canonical_graph(workload.model, weights),
         where=training.where,
     )

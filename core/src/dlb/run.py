@@ -15,10 +15,19 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
-from dlb.adapter_run import AdapterRun, Workers, run_adapter
 from dlb.adapters import Home
-from dlb.proof import rungs
-from dlb.proof.certificate import Certificate, Level, Rung
+from dlb.execution.adapter import AdapterRun, calibrate_again, run_adapter
+from dlb.execution.calibration import Calibration
+from dlb.execution.workers import Workers
+from dlb.failure import Failure
+from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, Divergence
+from dlb.proof.checks.agreement import (
+    check_agreement,
+    comparable_steps,
+    largest_agreed_distance,
+)
+from dlb.proof.checks.gradients import check_float32_gradients
+from dlb.proof.divergence import observed_steps
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -44,9 +53,9 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every adapter finished, and every rung that was asked for passed."""
+        """Whether every adapter finished, and every check that was asked for passed."""
         return bool(self.records) and all(
-            self.certificate.holds(one.adapter) for one in self.records
+            self.certificate.passed(one.adapter) for one in self.records
         )
 
 
@@ -94,9 +103,10 @@ def _run_all(
         _write(records[-1], request)
 
     try:
-        with closing(_climb(request, prepared, reporter, workers, ended)) as climbed:
-            for moment, ran in climbed:
+        with closing(_run_each(request, prepared, reporter, workers, ended)) as finished:
+            for moment, ran in finished:
                 take(moment, ran)
+        _calibrate(request, prepared, reporter, runs)
     except KeyboardInterrupt:
         interrupted = True
         # Those that had ended, but were not taken yet.
@@ -107,20 +117,21 @@ def _run_all(
     done = {one.adapter for one in runs}
     missing = [one.adapter for one in request.homes if one.adapter not in done]
     # None but where it was interrupted; a certificate without them would look whole.
-    runs += [AdapterRun(adapter, failure="interrupted before it was done") for adapter in missing]
+    cut = Failure(kind="Interrupted", message="interrupted before it was done")
+    runs += [AdapterRun(adapter, failure=cut) for adapter in missing]
     asked = [one.adapter for one in request.homes]
     runs.sort(key=lambda one: asked.index(one.adapter))
     records.sort(key=lambda one: asked.index(one.adapter))
     certificate = _certify(request, runs, across=True)
     final = [
-        msgspec.structs.replace(one, certificate=certificate, proof=certificate.word(one.adapter))
+        msgspec.structs.replace(one, certificate=certificate, proof=certificate.status(one.adapter))
         for one in records
     ]
     paths = [path for one in final if (path := _write(one, request)) is not None]
     return Outcome(final, certificate, paths, interrupted)
 
 
-def _climb(
+def _run_each(
     request: Request,
     prepared: Prepared,
     reporter: Reporter,
@@ -130,84 +141,120 @@ def _climb(
     """When each adapter began, and what came of it, as each is done; at once in ``ended``."""
     stop = threading.Event()
 
-    def climb(home: Home) -> tuple[datetime, AdapterRun]:
+    def run_one(home: Home) -> tuple[datetime, AdapterRun]:
         moment, lent = record.now(), workers.get(home.adapter)
         found = moment, run_adapter(home, request, prepared, reporter, stop, lent)
         ended.append(found)
         return found
 
     if request.at_once == 1:
-        yield from map(climb, request.homes)
+        yield from map(run_one, request.homes)
         return
     with ThreadPoolExecutor(request.at_once) as pool:
-        climbing = [pool.submit(climb, home) for home in request.homes]
+        running = [pool.submit(run_one, home) for home in request.homes]
         try:
-            for one in as_completed(climbing):
+            for one in as_completed(running):
                 yield one.result()
         finally:
-            # On every way out the processes of those that still climb are ended first.
+            # On every way out the processes of those that still run are ended first.
             with interrupts.ignored():
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
 
+def _calibrate(
+    request: Request, prepared: Prepared, reporter: Reporter, runs: list[AdapterRun]
+) -> None:
+    """See that an adapter that is right by itself shows what rounding may do.
+
+    The first adapter does so in its own run. Where it fails or deviates, the next one that works does.
+    """
+    if len(request.homes) < 2 or _calibration(request, runs) is not None:
+        return
+    by_adapter = {run.adapter: run for run in runs}
+    for home in request.homes:
+        run = by_adapter.get(home.adapter)
+        if run is None or run.failure or not run.independently_correct:
+            continue
+        if len(run.changes) > 1 or run.float32 is not None:
+            calibrate_again(home, request, prepared, reporter, threading.Event(), run)
+            if run.calibration is not None:
+                return
+
+
+def _calibration(request: Request, runs: list[AdapterRun]) -> Calibration | None:
+    """What rounding may do, of the first adapter that shows it and is right by itself."""
+    by_adapter = {run.adapter: run for run in runs}
+    ordered = [by_adapter[home.adapter] for home in request.homes if home.adapter in by_adapter]
+    return next(
+        (
+            run.calibration
+            for run in ordered
+            if run.calibration is not None and run.independently_correct
+        ),
+        None,
+    )
+
+
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
-    """What the adapters so far were held against; with ``across``, each other too."""
-    found = [rung for one in runs for rung in one.rungs]
+    """What the adapters so far were compared with; with ``across``, each other too."""
+    checks = [result for run in runs for result in run.checks]
     if across:
-        found += _across(runs, request.levels)
+        checks += _check_across(runs, request.groups, _calibration(request, runs))
+    steps = observed_steps(request.trajectory_steps)
     return Certificate(
         workload=request.workload.name,
         workload_hash=workload_hash(request.workload),
         seed=request.seed,
-        adapters={one.adapter: one.version for one in runs},
-        rungs=tuple(found),
+        adapters={run.adapter: run.version for run in runs},
+        checks=tuple(checks),
         variants={
-            one.adapter: variant for one in runs if (variant := request.variant(one.adapter))
+            run.adapter: variant for run in runs if (variant := request.variant(run.adapter))
         },
-        deviations={one.adapter: one.deviations for one in runs if one.deviations},
-        failures={one.adapter: one.failure for one in runs if one.failure},
+        deviations={run.adapter: run.deviations for run in runs if run.deviations},
+        failures={run.adapter: run.failure for run in runs if run.failure},
         left_out=request.left_out,
-        divergences=tuple(one.divergence for one in runs if one.divergence is not None),
+        divergences=tuple(
+            Divergence(
+                adapter=run.adapter,
+                steps=steps,
+                distances=run.float32.drift,
+                perturbed=run.calibration.perturbed if run.calibration else (),
+            )
+            for run in runs
+            if run.float32 is not None
+        ),
     )
 
 
-def _across(runs: list[AdapterRun], levels: Collection[Level]) -> list[Rung]:
+def _check_across(
+    runs: list[AdapterRun], groups: Collection[CheckGroup], calibration: Calibration | None
+) -> list[CheckResult]:
     """What takes several adapters, or the best of them, to judge."""
-    found: list[Rung] = []
-    gradients = {one.adapter: one.gradients for one in runs if one.gradients}
+    gradients = {run.adapter: run.gradients for run in runs if run.gradients}
     # None of steps that only rounding moved.
-    looked = {
-        one.adapter: one.changes
-        for one in runs
-        if any(changes.moved for changes in one.changes.values())
+    changes = {
+        run.adapter: run.changes
+        for run in runs
+        if any(after.moved for after in run.changes.values())
     }
-    rounded = {one.adapter: one.rounded for one in runs if one.rounded}
-    sound = _sound(runs)
-    # One whose own steps are not right is no measure of what rounding may do to them.
-    growths = next((one.growths for one in runs if one.growths and one.adapter in sound), {})
-    for masked in (True, False):
-        # One with dropout and one without are not the same model.
-        alike = [one.adapter for one in runs if one.masked == masked]
-        some = {name: gradients[name] for name in alike if name in gradients}
-        agreement: list[Rung] = []
-        if "gradients" in levels:
-            agreement = rungs.agreement_rungs("gradients", "gradients", some, sound)
-        found += agreement
-        if "trajectory" in levels and looked:
-            apart = rungs.agreed(agreement)
-            steps, detail = rungs.comparable(next(iter(looked.values())), growths, apart)
-            some = {name: looked[name][steps].read_moved() for name in alike if name in looked}
-            found += rungs.agreement_rungs("trajectories", "trajectory", some, sound, detail)
-    if len(rounded) > 1:
-        nudged = [batch for one in runs if one.adapter in sound for batch in one.nudged]
-        found += rungs.float32_rungs(rounded, nudged)
-    return found
-
-
-def _sound(runs: list[AdapterRun]) -> set[str]:
-    """Adapters that failed nothing by themselves, and so can bear witness for others."""
-    return {one.adapter for one in runs if not any(rung.verdict == "failed" for rung in one.rungs)}
+    errors = {run.adapter: run.float32.gradient_errors for run in runs if run.float32 is not None}
+    correct = {run.adapter for run in runs if run.independently_correct}
+    agreement: list[CheckResult] = []
+    if "gradients" in groups:
+        agreement = check_agreement("gradients", "gradients", gradients, correct)
+    results = list(agreement)
+    if "trajectory" in groups and changes:
+        growth = calibration.error_growth if calibration else {}
+        apart = largest_agreed_distance(agreement)
+        steps, finding = comparable_steps(next(iter(changes.values())), growth, apart)
+        moved = {adapter: after[steps].read_moved() for adapter, after in changes.items()}
+        results += check_agreement("trajectories", "trajectory", moved, correct, finding)
+    if len(errors) > 1:
+        results += check_float32_gradients(
+            errors, calibration.gradient_errors if calibration else ()
+        )
+    return results
 
 
 def _write(one: Record, request: Request) -> Path | None:
@@ -224,7 +271,7 @@ def _record(
 ) -> Record:
     """The record of one adapter; until all have run, what it could be proven is not known."""
     workload = request.workload
-    deviates = certificate.word(ran.adapter) == "deviates"
+    deviates = certificate.status(ran.adapter) == "deviates"
     return Record(
         format=record.FORMAT,
         name=record.new_name(workload.name, ran.adapter, moment),

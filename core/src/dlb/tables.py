@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import click
@@ -11,8 +11,10 @@ import msgspec
 
 from dlb.cli.output import print_table
 from dlb.progress import loss_text
-from dlb.proof.certificate import Certificate, Level, Rung, with_variant
+from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
+from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
+from dlb.report.sentences import describe
 from dlb.run import Outcome
 
 __all__ = ["crowded", "outcome_document", "print_certificate", "print_outcome", "print_record"]
@@ -51,7 +53,7 @@ def print_outcome(outcome: Outcome) -> None:
     print_certificate(outcome.certificate)
     for one in outcome.records:
         if one.failure:
-            click.echo(f"{one.adapter} failed: {one.failure}")
+            click.echo(f"{one.adapter} failed: {one.failure.line}")
     if outcome.paths:
         click.echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
 
@@ -119,54 +121,63 @@ def _row(one: Record) -> list[str]:
 
 
 def print_certificate(certificate: Certificate) -> None:
-    """Every rung, an adapter a column: the worst figure and the verdict."""
-    adapters = list(dict.fromkeys(rung.adapter for rung in certificate.rungs))
+    """Every check, an adapter a column: the worst figure and the verdict."""
+    adapters = list(dict.fromkeys(result.adapter for result in certificate.checks))
     if not adapters:
         return
-    levels = {rung.name: get_args(Level).index(rung.level) for rung in certificate.rungs}
-    names = sorted(levels, key=lambda name: levels[name])
-    by = {(rung.name, rung.adapter): rung for rung in certificate.rungs}
+    order = get_args(CheckGroup)
+    groups = {result.check: order.index(result.group) for result in certificate.checks}
+    names = sorted(groups, key=lambda name: groups[name])
+    by_place = {(result.check, result.adapter): result for result in certificate.checks}
     rows = []
     for name in names:
-        gates = {rung.gate for rung in certificate.rungs if rung.name == name} - {None}
-        gate = f"{max(g for g in gates if g is not None):.0e}" if gates else "exact"
-        rows.append([name, gate, *[_cell(by.get((name, adapter))) for adapter in adapters]])
-    rows.append(["proof", "", *[certificate.word(adapter) for adapter in adapters]])
+        tolerances = [
+            result.tolerance
+            for result in certificate.checks
+            if result.check == name and result.tolerance is not None
+        ]
+        tolerance = f"{max(tolerances):.0e}" if tolerances else "exact"
+        cells = [_cell(by_place.get((name, adapter))) for adapter in adapters]
+        rows.append([name, tolerance, *cells])
+    rows.append(["proof", "", *[certificate.status(adapter) for adapter in adapters]])
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
-    columns = ["rung", "gate", *map(certificate.title, adapters)]
-    print_table(columns, rows, title, right=["gate"])
-    told = {
-        f"{rung.name}: {rung.detail}"
-        for rung in certificate.rungs
-        # After how many steps trajectories were compared, where that is not all of them.
-        if (rung.name == "file" and rung.detail)
-        or (
-            rung.name == "trajectories"
-            and rung.verdict == "passed"
-            and rung.detail.startswith("after")
-        )
-    }
-    for line in sorted(told):
+    columns = ["check", "tolerance", *map(certificate.title, adapters)]
+    print_table(columns, rows, title, right=["tolerance"])
+    for line in sorted(set(_facts(certificate))):
         click.echo(line)
-    for rung in certificate.rungs:
-        if rung.verdict != "passed":
-            worst = (
-                f"worst: {rung.worst.tensor}; " if rung.worst and rung.verdict == "failed" else ""
-            )
-            click.echo(
-                f"{certificate.title(rung.adapter)}, {rung.name}: {rung.verdict}; "
-                f"{worst}{rung.detail}".rstrip("; ")
-            )
+    for result in certificate.checks:
+        if result.verdict != "passed":
+            failed = result.worst is not None and result.verdict == "failed"
+            worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
+            said = [part for part in (result.verdict, *worst, describe(result)) if part]
+            title = certificate.title(result.adapter)
+            click.echo(f"{title}, {result.check}: {'; '.join(said)}")
     _print_divergences(certificate)
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             click.echo(f"{adapter} declares: {text}")
+    if certificate.converted_from:
+        click.echo(
+            f"Converted from format {certificate.converted_from}: sentences are shown as they were "
+            "written, and layers are named in them only"
+        )
+
+
+def _facts(certificate: Certificate) -> Iterator[str]:
+    """What passed checks say that is worth a line: what a file is, and after how many steps
+    trajectories were compared, where that is not all of them."""
+    for result in certificate.checks:
+        shortened = any(isinstance(one.cause, RoundingGrows) for one in result.findings)
+        if result.findings and (
+            result.check == "file" or (result.verdict == "passed" and shortened)
+        ):
+            yield f"{result.check}: {describe(result)}"
 
 
 def _print_divergences(certificate: Certificate) -> None:
-    """Float32 trajectories after each step looked at, beside the band of perturbations."""
+    """Float32 trajectories after each observed step, next to the band of perturbations."""
     every = certificate.divergences
     if not every:
         return
@@ -194,13 +205,13 @@ def _size(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def _cell(rung: Rung | None) -> str:
-    if rung is None:
+def _cell(result: CheckResult | None) -> str:
+    if result is None:
         return "-"
-    if rung.verdict == "not run" or rung.worst is None:
-        return rung.verdict
-    shown = _size(rung.worst.relative_l2)
-    return shown if rung.verdict == "passed" else f"{shown} failed"
+    if result.verdict == "not run" or result.worst is None:
+        return result.verdict
+    shown = _size(result.worst.relative_l2)
+    return shown if result.verdict == "passed" else f"{shown} failed"
 
 
 def print_record(one: Record) -> None:
@@ -209,7 +220,7 @@ def print_record(one: Record) -> None:
     if one.certificate is not None:
         print_certificate(one.certificate)
     if one.failure:
-        click.echo(f"failed: {one.failure}")
+        click.echo(f"failed: {one.failure.line}")
     machine, worker = one.machine, one.worker
     rows = [
         ["record", f"{one.name}, {one.started}, format {one.format}"],

@@ -14,6 +14,27 @@ from typing import Any
 import psutil
 
 TESTS = Path(__file__).parents[1]
+
+
+def said(check: dict[str, Any]) -> str:
+    """The sentences of a check's result, of the JSON of a certificate."""
+    import msgspec
+
+    from dlb.proof.certificate import CheckResult
+    from dlb.report.sentences import describe
+
+    return describe(msgspec.convert(check, CheckResult))
+
+
+def failure_line(document: dict[str, Any]) -> str:
+    """The line of a failure, of the JSON of a record or a certificate."""
+    import msgspec
+
+    from dlb.failure import Failure
+
+    return msgspec.convert(document, Failure).line
+
+
 #: A run of the small workload takes a few seconds; this only ends a test that hangs.
 PATIENCE = 120.0
 #: Within this long of a run's end none of its processes may be left.

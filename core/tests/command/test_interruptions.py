@@ -13,6 +13,9 @@ from dlb_process import PATIENCE, TESTS, Dlb
 
 from dlb.provenance import available_cores
 
+#: What a certificate holds of an adapter whose run was interrupted.
+INTERRUPTED = {"kind": "Interrupted", "message": "interrupted before it was done"}
+
 Ending = Callable[[subprocess.Popen[str]], None]
 
 #: How a command is asked to end: Ctrl-C reaches the whole group of a terminal.
@@ -45,7 +48,7 @@ def test_in_the_middle_of_the_second_adapter(dlb: Dlb, end: Ending) -> None:
     assert "interrupted" in ended.complaint
     assert ended.document["interrupted"] is True
     failures = ended.document["certificate"]["failures"]
-    assert failures == {"faulty": "interrupted before it was done"}
+    assert failures == {"faulty": INTERRUPTED}
     records = dlb.records()
     assert list(records) == ["example"] and records["example"]["timing"]
 
@@ -112,8 +115,8 @@ def test_what_was_done_before_the_adapter_asked_for_first_is_kept(dlb: Dlb) -> N
     ended = dlb.finish(process)
     assert ended.status == 130
     certificate = ended.document["certificate"]
-    assert certificate["failures"] == {"faulty": "interrupted before it was done"}
-    assert {rung["adapter"] for rung in certificate["rungs"]} == {"example"}
+    assert certificate["failures"] == {"faulty": INTERRUPTED}
+    assert {one["adapter"] for one in certificate["checks"]} == {"example"}
     assert list(certificate["adapters"]) == ["faulty", "example"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from dlb_process import TESTS, Dlb
+from dlb_process import TESTS, Dlb, said
 from onnx import numpy_helper
 
 MLP = TESTS / "workloads" / "mlp.toml"
@@ -35,12 +35,12 @@ def test_a_file_is_verified_and_that_is_told(dlb: Dlb, exported: Path) -> None:
     ended = dlb("verify", exported, *words, "--json")
     assert ended.status == 0, ended.err
     certificate = ended.document["certificate"]
-    first = certificate["rungs"][0]
-    assert (first["name"], first["level"], first["adapter"]) == ("file", "file", "example")
-    assert first["verdict"] == "passed" and "'prob' (Softmax)" in first["detail"]
+    first = certificate["checks"][0]
+    assert (first["check"], first["group"], first["adapter"]) == ("file", "file", "example")
+    assert first["verdict"] == "passed" and "'prob' (Softmax)" in said(first)
     assert hashlib.sha256(exported.read_bytes()).hexdigest() in first["against"]
     assert ended.document["proven"] is True
-    shown = dlb("verify", exported, *words, "--level", "weights")
+    shown = dlb("verify", exported, *words, "--group", "weights")
     assert shown.status == 0 and "file: node 'prob' (Softmax) is what the loss" in shown.out
 
 
@@ -69,5 +69,5 @@ def test_a_layer_that_the_adapter_computes_wrongly_is_found(dlb: Dlb, exported: 
     words = ("--on", "faulty", "--threads", 1, "--steps", 3, "--batch-size", 16, "--json")
     ended = dlb("verify", exported, *words, fault="wrong-forward")
     assert ended.status == 1
-    verdicts = {each["name"]: each["verdict"] for each in ended.document["certificate"]["rungs"]}
+    verdicts = {each["check"]: each["verdict"] for each in ended.document["certificate"]["checks"]}
     assert verdicts["file"] == "passed" and verdicts["forward float64"] == "failed"

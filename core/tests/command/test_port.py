@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from dlb_process import Dlb, Ended
+from dlb_process import Dlb, Ended, said
 
 HEAD = "from dlb_example.native import *\n"
 OURS = """
@@ -68,8 +68,8 @@ def verify(dlb: Dlb) -> Verify:
     return run
 
 
-def rungs(ended: Ended) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in ended.document["certificate"]["rungs"]}
+def checks(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {result["check"]: result for result in ended.document["certificate"]["checks"]}
 
 
 # --- proven ----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_a_right_port_is_proven(dlb: Dlb, verify: Verify) -> None:
     ended = verify("--json")
     assert ended.status == 0, ended.err
     assert ended.document["proven"] and ended.document["map"] == "dlb-map.toml"
-    found = rungs(ended)
+    found = checks(ended)
     assert list(found) == ["weights", "forward", "layers", "forward, training", "gradients"]
     assert {one["verdict"] for one in found.values()} == {"passed"}
     assert {one["tensor"] for one in found["layers"]["figures"]} == {"fc1", "fc2", "fc3"}
@@ -122,7 +122,7 @@ def test_from_python(dlb: Dlb) -> None:
     program = (
         "from dlb.proof.port import verify_models\n"
         "found = verify_models({'example': 'ours:make', 'faulty': 'theirs:make'})\n"
-        "print(found.word('faulty'), len(found.of('faulty')), found.adapters['example'][:5])\n"
+        "print(found.status('faulty'), len(found.results_of('faulty')), found.adapters['example'][:5])\n"
     )
     python = dlb.command.with_name("python")
     done = subprocess.run(
@@ -138,7 +138,7 @@ def test_from_python(dlb: Dlb) -> None:
 
 # --- named -----------------------------------------------------------------------------------
 
-#: A model that is wrong: what is changed in it, and what the rung of layers must say.
+#: A model that is wrong: what is changed in it, and what the check of layers must say.
 WRONG = {
     "activation": (
         "b=ReLU()",
@@ -161,10 +161,10 @@ def test_the_first_layer_that_differs_is_named(
     assert old in THEIRS
     ended = verify("--json", theirs=THEIRS.replace(old, new), told=MAP)
     assert ended.status == 1 and not ended.document["proven"]
-    found = rungs(ended)
+    found = checks(ended)
     assert found["weights"]["verdict"] == "passed"
     assert found["forward"]["verdict"] == found["layers"]["verdict"] == "failed"
-    assert says in found["layers"]["detail"]
+    assert says in said(found["layers"])
 
 
 def test_a_layer_that_computes_otherwise_is_named(verify: Verify) -> None:
@@ -172,15 +172,19 @@ def test_a_layer_that_computes_otherwise_is_named(verify: Verify) -> None:
     odd += "        return super().forward(x, training) * (1 + 1e-6)\n"
     ended = verify("--json", theirs=odd + THEIRS.replace("c=Dense", "c=Odd"), told=MAP)
     assert ended.status == 1
-    detail = rungs(ended)["layers"]["detail"]
-    assert detail.startswith("first layer past the gate: fc2, linear(example: 'fc2' Linear(")
-    assert "; faulty: 'c' Odd(inputs=5" in detail
+    layers = checks(ended)["layers"]
+    cause = layers["findings"][0]["cause"]
+    assert cause["code"] == "port_layer_differs"
+    assert (cause["reference"]["name"], cause["other"]["type"]) == ("fc2", "Odd")
+    text = said(layers)
+    assert text.startswith("first layer past the tolerance: fc2, linear(example: 'fc2' Linear(")
+    assert "; faulty: 'c' Odd(inputs=5" in text
 
 
 def test_a_detached_gradient_fails_alone(verify: Verify) -> None:
     ended = verify("--json", theirs=THEIRS.replace("e=Dense", "d2=Detached(), e=Dense"), told=MAP)
     assert ended.status == 1
-    failed = {name for name, one in rungs(ended).items() if one["verdict"] != "passed"}
+    failed = {name for name, one in checks(ended).items() if one["verdict"] != "passed"}
     assert failed == {"gradients"}
 
 
@@ -197,7 +201,7 @@ def test_weights_in_another_order_are_carried_as_told(verify: Verify) -> None:
     told += ', { from = "fc.bias", to = "plus.bias" }]\n'
     ended = verify("--json", ours=ours, theirs="import numpy as np\n" + shift + theirs, told=told)
     assert ended.status == 1  # the layers that share the parameters are no counterparts
-    found = rungs(ended)
+    found = checks(ended)
     verdicts = {name: one["verdict"] for name, one in found.items()}
     assert verdicts.pop("layers") == "not run" and set(verdicts.values()) == {"passed"}
 
@@ -207,11 +211,11 @@ def test_dropout_is_not_run_and_never_proven(verify: Verify) -> None:
         "--json", theirs=THEIRS.replace("b=ReLU()", "b=ReLU(), b2=Dropout(0.5)"), told=MAP
     )
     assert ended.status == 1
-    found = rungs(ended)
+    found = checks(ended)
     assert found["forward, training"]["verdict"] == "not run"
-    assert "'b2' Dropout(rate=0.5)" in found["forward, training"]["detail"]
+    assert "'b2' Dropout(rate=0.5)" in said(found["forward, training"])
     assert found["gradients"]["verdict"] == "passed"
-    assert "evaluation mode" in found["gradients"]["detail"]
+    assert "evaluation mode" in said(found["gradients"])
     assert not ended.document["proven"]
 
 
@@ -240,7 +244,7 @@ def test_a_parameter_without_a_counterpart_can_be_left(verify: Verify) -> None:
     told = MAP.replace("[models.faulty]", '[models.faulty]\nleave = ["extra.table"]')
     ended = verify("--json", theirs=theirs, told=told)
     assert ended.status == 1  # it multiplies by what it was made with
-    assert "left as they are: extra.table" in rungs(ended)["weights"]["detail"]
+    assert "left as they are: extra.table" in said(checks(ended)["weights"])
 
 
 def test_layers_alike_in_another_order_are_not_guessed(verify: Verify) -> None:
@@ -418,7 +422,7 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "neither": ([], ("WORKLOAD", "--model")),
     "map alone": (["lenet5", "--map", "x.toml"], ("--map is for --model",)),
     "tokens alone": (["lenet5", "--tokens", 3], ("--tokens is for --model",)),
-    "level": ([*TWO, "--level", "forward"], ("--level does not go with --model",)),
+    "group": ([*TWO, "--group", "forward"], ("--group does not go with --model",)),
     "no folder": ([*TWO, "--certificate", "nowhere/c.json"], ("there is no folder nowhere",)),
     "layout of none": ([*TWO, "--layout", "torch=NHWC"], ("no --model of 'torch'",)),
     "layout": ([*TWO, "--layout", "faulty=CHWN"], ("'CHWN'", "NHWC")),

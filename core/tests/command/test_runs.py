@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dlb_process import Dlb
 
-#: What is wrong with the model, and the rung that must find it.
+#: What is wrong with the model, and the check that must find it.
 WRONG = {
     "wrong-weights": "weights float64",
     "transposed": "weights float64",
@@ -66,7 +66,7 @@ def test_an_adapter_that_does_not_augment_is_refused_what_does(dlb: Dlb) -> None
     ended = dlb.run(*AUGMENTED, "--on", "faulty", "--json", fault="older-contract")
     assert ended.status == 1
     (record,) = dlb.records().values()
-    assert "contract before 1.4" in record["failure"] and record["timing"] is None
+    assert "feature 'augmentation'" in record["failure"]["message"] and record["timing"] is None
 
 
 def test_several_workers_train_on_what_one_would(dlb: Dlb) -> None:
@@ -105,7 +105,7 @@ def test_two_workers_equal_one(dlb: Dlb) -> None:
     ended = dlb.run("--workers", 2, "--strategy", "example_sync", "--json")
     assert ended.status == 0, ended.err
     (record,) = dlb.records().values()
-    verdicts = {rung["name"]: rung["verdict"] for rung in record["certificate"]["rungs"]}
+    verdicts = {one["check"]: one["verdict"] for one in record["certificate"]["checks"]}
     assert verdicts["distributed"] == "passed"
 
 
@@ -123,8 +123,8 @@ def test_verify_keeps_no_record(dlb: Dlb) -> None:
     assert "proven" in ended.out and not list(dlb.folder.rglob("*.json"))
 
 
-@pytest.mark.parametrize(("fault", "rung"), WRONG.items(), ids=list(WRONG))
-def test_a_wrong_model_deviates(dlb: Dlb, fault: str, rung: str) -> None:
+@pytest.mark.parametrize(("fault", "check"), WRONG.items(), ids=list(WRONG))
+def test_a_wrong_model_deviates(dlb: Dlb, fault: str, check: str) -> None:
     words = dlb.run_words("--on", "faulty", "--on", "example")
     ended = dlb(*words, fault=fault)
     assert ended.status == 1
@@ -132,7 +132,7 @@ def test_a_wrong_model_deviates(dlb: Dlb, fault: str, rung: str) -> None:
     assert records["faulty"]["proof"] == "deviates", records["faulty"]["failure"]
     assert records["example"]["proof"] != "unproven"
     assert any(
-        line.startswith("faulty, ") and rung in line and "failed" in line
+        line.startswith("faulty, ") and check in line and "failed" in line
         for line in ended.out.splitlines()
     ), ended.out
 

@@ -1,4 +1,4 @@
-"""``dlb verify`` and ``dlb explain``: levels, certificates, the first thing that differs, the API."""
+"""``dlb verify`` and ``dlb explain``: groups, certificates, the first thing that differs, the API."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from dlb_process import PATIENCE, TESTS, Dlb
+from dlb_process import PATIENCE, TESTS, Dlb, said
 
-from dlb.proof.certificate import LEVELS, read, schema
+from dlb.proof.certificate import CHECK_GROUPS, read, schema
 
 MLP = TESTS / "workloads" / "mlp.toml"
 
@@ -20,43 +20,51 @@ def verify(dlb: Dlb, *words: object, on: str = "example", fault: str = "") -> An
     return dlb("verify", MLP, "--on", on, "--threads", 1, "--json", *words, fault=fault)
 
 
-def climb(dlb: Dlb, fault: str, *words: object) -> Path:
-    """The certificate of a faulty adapter beside a right one."""
+def check(dlb: Dlb, fault: str, *words: object) -> Path:
+    """The certificate of a faulty adapter next to a right one."""
     path = dlb.folder / "certificate.json"
     given = ("--on", "faulty", "--certificate", path, *words)
     assert verify(dlb, *given, fault=fault).status == 1
     return path
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_level_alone_passes_and_proves_nothing(dlb: Dlb, level: str) -> None:
-    ended = verify(dlb, "--level", level)
+@pytest.mark.parametrize("group", CHECK_GROUPS)
+def test_a_group_alone_passes_and_proves_nothing(dlb: Dlb, group: str) -> None:
+    ended = verify(dlb, "--group", group)
     assert ended.status == 0, ended.err
     assert ended.document["passed"] is True and ended.document["proven"] is False
-    rungs = ended.document["certificate"]["rungs"]
-    assert rungs and {rung["level"] for rung in rungs} == {level}
-    assert set(ended.document["certificate"]["left_out"]) == set(LEVELS) - {level}
+    checks = ended.document["certificate"]["checks"]
+    assert checks and {result["group"] for result in checks} == {group}
+    assert set(ended.document["certificate"]["left_out"]) == set(CHECK_GROUPS) - {group}
 
 
-def test_all_levels_prove(dlb: Dlb) -> None:
-    ended = verify(dlb, "--level", "all", "--steps", 3)
+def test_all_groups_prove(dlb: Dlb) -> None:
+    ended = verify(dlb, "--group", "all", "--steps", 3)
     assert ended.status == 0 and ended.document["proven"] is True
-    rungs = ended.document["certificate"]["rungs"]
-    assert {rung["level"] for rung in rungs} == set(LEVELS)
-    (followed,) = [rung for rung in rungs if rung["name"] == "trajectory"]
-    assert followed["detail"] == "3 steps"
+    checks = ended.document["certificate"]["checks"]
+    assert {result["group"] for result in checks} == set(CHECK_GROUPS)
+    (followed,) = [result for result in checks if result["check"] == "trajectory"]
+    assert followed["findings"] == [{"cause": {"code": "steps_compared", "steps": 3}}]
+    assert said(followed) == "3 steps"
+
+
+def test_the_former_option_of_groups_is_answered_with_the_new_one(dlb: Dlb) -> None:
+    ended = verify(dlb, "--level", "forward", "--level", "update")
+    assert ended.status == 2
+    assert "write: --group forward --group update" in ended.complaint
 
 
 def test_an_export_of_what_training_made_nan_says_what_to_do(dlb: Dlb) -> None:
-    ended = verify(dlb, "--set", "optimizer.learning_rate=1e30", "--level", "export")
+    ended = verify(dlb, "--set", "optimizer.learning_rate=1e30", "--group", "export")
     assert ended.status == 1
-    (rung,) = ended.document["certificate"]["rungs"]
-    assert rung["verdict"] == "failed"
-    assert "NaN or infinity" in rung["detail"] and "optimizer.learning_rate" in rung["detail"]
+    (result,) = ended.document["certificate"]["checks"]
+    assert result["verdict"] == "failed"
+    assert [one["cause"]["code"] for one in result["findings"]] == ["trained_not_finite"]
+    assert "NaN or infinity" in said(result) and "optimizer.learning_rate" in said(result)
 
 
 def test_float32_trajectories_are_shown_and_not_judged(dlb: Dlb) -> None:
-    words = ("--level", "float32", "--steps", 12, "--on", "faulty")
+    words = ("--group", "float32", "--steps", 12, "--on", "faulty")
     ended = verify(dlb, *words)
     assert ended.status == 0, ended.err
     first, second = ended.document["certificate"]["divergences"]
@@ -72,23 +80,23 @@ def test_float32_trajectories_are_shown_and_not_judged(dlb: Dlb) -> None:
 
 
 def test_no_float32_trajectories_of_a_float64_run(dlb: Dlb) -> None:
-    ended = verify(dlb, "--dtype", "float64", "--level", "trajectory", "--steps", 2)
+    ended = verify(dlb, "--dtype", "float64", "--group", "trajectory", "--steps", 2)
     assert ended.document["certificate"]["divergences"] == []
 
 
 def test_one_step_is_enough_to_ask_for(dlb: Dlb) -> None:
-    ended = verify(dlb, "--level", "update", "--level", "trajectory", "--steps", 1)
-    rungs = ended.document["certificate"]["rungs"]
-    assert [rung["verdict"] for rung in rungs] == ["passed", "passed"]
+    ended = verify(dlb, "--group", "update", "--group", "trajectory", "--steps", 1)
+    checks = ended.document["certificate"]["checks"]
+    assert [result["verdict"] for result in checks] == ["passed", "passed"]
 
 
 def test_a_certificate_is_written_and_fits_its_schema(dlb: Dlb) -> None:
     path = dlb.folder / "certificate.json"
-    ended = verify(dlb, "--level", "forward", "--certificate", path)
+    ended = verify(dlb, "--group", "forward", "--certificate", path)
     document = json.loads(path.read_bytes())
     jsonschema.validate(document, json.loads(schema()))
     assert document == ended.document["certificate"]
-    assert read(path).word("example") == "unproven"
+    assert read(path).status("example") == "unproven"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,7 @@ def test_a_certificate_is_written_and_fits_its_schema(dlb: Dlb) -> None:
     [
         (("--certificate", "nowhere/certificate.json"), "there is no folder nowhere"),
         (("--steps", 0), "it must be 1 or more"),
-        (("--level", "sideways"), "'sideways' is not one of"),
+        (("--group", "sideways"), "'sideways' is not one of"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_any_work(
@@ -106,10 +114,10 @@ def test_what_cannot_be_meant_is_refused_before_any_work(
     assert ended.status == 2 and says in ended.complaint
 
 
-#: What a fault's explanation names: the rung, where, and a word of the reason.
+#: What a fault's explanation names: the check, where, and a word of the reason.
 EXPLAINED = {
     "wrong-weights": ("weights float64", "fc1.weight", "layout"),
-    "wrong-forward": ("layers alone", "layer flatten, flatten()", "channels"),
+    "wrong-forward": ("isolated layers", "layer flatten, flatten()", "channels"),
     "wrong-gradient": ("gradients by differences", "all parameters", "loss"),
     "wrong-update": ("trajectory", "fc1.bias.velocity", "momentum"),
     "wrong-export": ("export", "logits", "exporter"),
@@ -118,27 +126,27 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("fault", EXPLAINED)
 def test_the_first_difference_is_explained(dlb: Dlb, fault: str) -> None:
-    path = climb(dlb, fault, "--on", "example")
+    path = check(dlb, fault, "--on", "example")
     ended = dlb("explain", path, "--json")
     assert ended.status == 0, ended.err
-    assert ended.document["words"] == {"faulty": "deviates", "example": "proven"}
+    assert ended.document["proof"] == {"faulty": "deviates", "example": "proven"}
     (told,) = ended.document["explanations"]
-    rung, where, reason = EXPLAINED[fault]
-    assert (told["rung"], told["where"]) == (rung, where)
-    assert reason in told["reason"]
+    name, where, reason = EXPLAINED[fault]
+    assert (told["check"], told["text"]["where"]) == (name, where)
+    assert reason in told["text"]["reason"]
     plain = dlb("explain", path)
-    assert f"faulty differs first in {rung}: {where}" in plain.out
+    assert f"faulty differs first in {name}: {where}" in plain.out
     assert "example: proven" in plain.out
 
 
-def test_a_rung_that_was_not_run_is_no_agreement(dlb: Dlb) -> None:
-    path = climb(dlb, "export-nothing")
+def test_a_check_that_was_not_run_is_no_agreement(dlb: Dlb) -> None:
+    path = check(dlb, "export-nothing")
     ended = dlb("explain", path)
     assert "faulty: unproven" in ended.out and "structure: not run" in ended.out
 
 
 def test_a_run_that_failed_is_told(dlb: Dlb) -> None:
-    path = climb(dlb, "raise@build")
+    path = check(dlb, "raise@build")
     told = dlb("explain", path)
     assert "faulty: unproven; its run failed: " in told.out
     assert "the kernel of the framework burst" in told.out
@@ -147,7 +155,7 @@ def test_a_run_that_failed_is_told(dlb: Dlb) -> None:
 def test_a_record_is_explained_as_well(dlb: Dlb) -> None:
     dlb.run("--on", "faulty", fault="wrong-forward")
     (path,) = dlb.out.glob("*.json")
-    assert "differs first in layers alone" in dlb("explain", path).out
+    assert "differs first in isolated layers" in dlb("explain", path).out
 
 
 @pytest.mark.parametrize(
@@ -176,8 +184,8 @@ def python(dlb: Dlb, code: str, fault: str = "") -> subprocess.CompletedProcess[
 def test_from_python(dlb: Dlb) -> None:
     done = python(
         dlb,
-        "found = dlb.verify(WHAT, ['example'], levels=['forward', 'update'], steps=2, threads=1)\n"
-        "print(found.word('example'), found.holds('example'), [one.name for one in found.rungs])\n",
+        "found = dlb.verify(WHAT, ['example'], groups=['forward', 'update'], steps=2, threads=1)\n"
+        "print(found.status('example'), found.passed('example'), [r.check for r in found.checks])\n",
     )
     assert done.stdout == (
         "unproven True ['forward float64', 'forward float64, training', 'update']\n"
@@ -186,11 +194,11 @@ def test_from_python(dlb: Dlb) -> None:
 
 
 def test_as_an_assertion(dlb: Dlb) -> None:
-    code = "dlb.assert_proven(WHAT, ['faulty'], levels=['layers'])\n"
+    code = "dlb.assert_proven(WHAT, ['faulty'], groups=['layers'])\n"
     assert python(dlb, code).returncode == 0
     wrong = python(dlb, code, fault="wrong-forward")
     assert "AssertionError: mlp is not proven the same on faulty:" in wrong.stderr
-    assert "faulty differs first in layers alone: layer flatten" in wrong.stderr
+    assert "faulty differs first in isolated layers: layer flatten" in wrong.stderr
     assert dlb.left() == []
 
 
@@ -207,6 +215,6 @@ def test_an_interrupted_assertion_has_not_held(dlb: Dlb) -> None:
     assert dlb.left() == []
 
 
-def test_an_assertion_about_levels_that_are_none(dlb: Dlb) -> None:
-    done = python(dlb, "dlb.assert_proven(WHAT, ['example'], levels=['sideways'])\n")
-    assert "RequestError: levels ['sideways']: choose from weights, forward" in done.stderr
+def test_an_assertion_about_groups_that_are_none(dlb: Dlb) -> None:
+    done = python(dlb, "dlb.assert_proven(WHAT, ['example'], groups=['sideways'])\n")
+    assert "RequestError: groups ['sideways']: choose from weights, forward" in done.stderr

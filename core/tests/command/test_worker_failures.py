@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dlb_process import Dlb
+from dlb_process import Dlb, failure_line, said
 
 #: What happens, where, and what the record must say.
 FAILURES = [
@@ -31,16 +31,19 @@ def test_alone(dlb: Dlb, fault: str, says: str) -> None:
     assert not document["proven"] and len(document["records"]) == 2
     records = dlb.records()
     failed, other = records["faulty"], records["example"]
-    assert says in failed["failure"] and "\n" not in failed["failure"]
+    line = failure_line(failed["failure"])
+    assert says in line and "\n" not in line
+    assert failed["failure"]["adapter"] == "faulty"
     assert failed["proof"] == "unproven"
     assert other["proof"] == "proven" and not other["failure"]
-    assert f"faulty: {failed['failure']}" in ended.err.splitlines()
+    assert f"faulty: {line}" in ended.err.splitlines()
 
 
 def test_output_of_a_dead_worker_is_kept(dlb: Dlb) -> None:
     dlb.run("--on", "faulty", fault="die-sigsegv@build")
     failure = dlb.records()["faulty"]["failure"]
-    (log,) = [path for path in dlb.out.glob("faulty-*.log") if str(path) in failure]
+    (log,) = [path for path in dlb.out.glob("faulty-*.log") if str(path) == failure["log"]]
+    assert failure["kind"] == "WorkerDied"
     # Python's fault handler tells where it was.
     assert "dlb_build_model" in log.read_text()
 
@@ -59,7 +62,7 @@ def test_output_of_a_dead_worker_outlives_verify(dlb: Dlb) -> None:
 def test_silence_is_noticed_before_the_time_is_out(dlb: Dlb) -> None:
     ended = dlb.run("--on", "faulty", fault="hang-gil@train")
     assert ended.status == 1
-    assert "was silent for 10 s" in dlb.records()["faulty"]["failure"]
+    assert "was silent for 10 s" in dlb.records()["faulty"]["failure"]["message"]
 
 
 #: Faults of one of two workers.
@@ -83,8 +86,9 @@ def test_peer(dlb: Dlb, fault: str, rank: str, says: str) -> None:
     ended = dlb.run(*words, fault=fault, more={"DLB_FAULT_RANK": rank})
     assert ended.status == 1
     record = dlb.records()["faulty"]
-    told = record["failure"] + " ".join(rung["detail"] for rung in record["certificate"]["rungs"])
-    assert says in told, told
+    lines = [failure_line(record["failure"])] if record["failure"] else []
+    lines += map(said, record["certificate"]["checks"])
+    assert any(says in line for line in lines), lines
 
 
 def test_loss_that_is_not_a_number(dlb: Dlb) -> None:

@@ -21,11 +21,14 @@ import dlb
 from dlb import cli, contract, hookspecs, protocol, record
 from dlb import workload as W
 from dlb.contract import PlanRequest
+from dlb.failure import Failure
 from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
 from dlb.plugins import check_hooks
-from dlb.proof import certificate, rungs
-from dlb.proof.files.rungs import RUNGS
+from dlb.proof import certificate
+from dlb.proof.checks import tolerances
+from dlb.proof.files.checks import CHECKS
+from dlb.proof.findings import Finding, LayerFacts
 from dlb.supervision import group
 from dlb.worker.calls import Calls
 from dlb.workload import files
@@ -335,7 +338,7 @@ def test_the_worker_without_the_core_is_old_python_and_short() -> None:
     assert "import dlb" not in text and "from dlb" not in text
 
 
-def test_the_worker_without_the_core_climbs_the_ladder(
+def test_the_worker_without_the_core_is_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From the documentation alone: a worker, its registration, a workload, a run."""
@@ -362,7 +365,7 @@ def test_the_worker_without_the_core_climbs_the_ladder(
     (one,) = document["records"]
     assert not one["failure"], one["failure"]
     assert one["framework"] == "NumPy" and one["proof"] == "unproven"
-    verdicts = {rung["name"]: rung["verdict"] for rung in document["certificate"]["rungs"]}
+    verdicts = {one["check"]: one["verdict"] for one in document["certificate"]["checks"]}
     not_run = {name for name, verdict in verdicts.items() if verdict == "not run"}
     assert not_run == {"structure", "export"}
     assert {verdict for name, verdict in verdicts.items() if name not in not_run} == {"passed"}
@@ -371,7 +374,8 @@ def test_the_worker_without_the_core_climbs_the_ladder(
 # --- records and proof -----------------------------------------------------------------------
 
 PARTS = (record.Record, record.Options, record.Timing, record.Quality, record.Exported)
-PARTS += (certificate.Certificate, certificate.Rung, certificate.Figure, certificate.Divergence)
+PARTS += (certificate.Certificate, certificate.CheckResult, certificate.Figure)
+PARTS += (certificate.Divergence, certificate.Baseline, Finding, LayerFacts, Failure)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
@@ -386,37 +390,41 @@ def test_the_format_of_records_is_told() -> None:
 
 def test_the_words_of_the_proof_are_told() -> None:
     words = section(page("proof.md"), "Words")
-    for word in (*get_args(certificate.Word), *get_args(certificate.Verdict)):
+    for word in (*get_args(certificate.ProofStatus), *get_args(certificate.Verdict)):
         assert f"**{word}**" in words or f"`{word}`" in words
 
 
-def test_every_rung_is_told() -> None:
-    told = rows(section(page("proof.md"), "The rungs"))
-    sources = "".join(
-        (ROOT / "core" / "src" / "dlb" / place).read_text(encoding="utf-8")
-        for place in ("proof/rungs.py", "proof/dropout.py", "proof/ladder.py", "run.py")
-    )
+def test_every_check_is_told() -> None:
+    told = rows(section(page("proof.md"), "The checks"))
+    folder = ROOT / "core" / "src" / "dlb"
+    places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py"), folder / "run.py"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in places)
     for name in told:
         plain = name.removesuffix(", training")
         stem = plain.removesuffix(" float64").removesuffix(" float32")
         forms = (f'"{name}"', f'"{plain}{{mode}}"', f'"{stem} {{dtype}}"')
         assert any(form in sources for form in forms), name
-    named = set(re.findall(r'name="([a-z0-9 ]+)"', sources))
-    named |= set(re.findall(r'(?:agreement_rungs|_change_rung)\("([^"]+)"', sources))
-    named |= set(re.findall(r'"(forward float[^"{]*)"', sources))
+    named = set(re.findall(r'check="([a-z0-9 ]+)"', sources))
+    named |= set(re.findall(r'(?:check_agreement|_check_changes)\("([^"]+)"', sources))
+    named |= set(re.findall(r'"((?:forward float|isolated )[^"{]*)"', sources))
     assert named and named <= set(told)
 
 
-def test_every_level_is_told_with_its_rungs() -> None:
-    told = rows(section(page("proof.md"), "Levels"))
-    assert set(told) == set(get_args(certificate.Level))
-    rungs_told = set(rows(section(page("proof.md"), "The rungs")))
-    levels = section(page("proof.md"), "Levels")
-    assert all(f"`{name}`" in levels for name in rungs_told)
+def test_every_group_is_told_with_its_checks() -> None:
+    told = rows(section(page("proof.md"), "Groups"))
+    assert set(told) == set(get_args(certificate.CheckGroup))
+    checks_told = set(rows(section(page("proof.md"), "The checks")))
+    groups = section(page("proof.md"), "Groups")
+    assert all(f"`{name}`" in groups for name in checks_told)
 
 
-def test_the_rungs_of_two_files_are_told() -> None:
-    assert list(rows(section(page("proof.md"), "Two files"))) == list(RUNGS)
+def test_the_checks_of_two_files_are_told() -> None:
+    assert list(rows(section(page("proof.md"), "Two files"))) == list(CHECKS)
+
+
+def test_every_field_that_a_finding_is_shown_with_is_one() -> None:
+    (shown,) = blocks(section(page("records.md"), "Finding"), "json")
+    msgspec.json.decode(shown, type=Finding)
 
 
 def test_every_operator_that_is_read_is_told() -> None:
@@ -426,15 +434,20 @@ def test_every_operator_that_is_read_is_told() -> None:
     assert all(f"`{name}`" in told for name in LAYOUT)
 
 
-def test_the_gates_are_told() -> None:
-    told = section(page("proof.md"), "The rungs")
-    for gate in (rungs.FLOAT64_GATE, rungs.SLOPE_GATE, *rungs.EXPORT_GATES.values()):
-        assert f"{gate:.0e}".replace("e-0", "e-") in told
-    assert f"{rungs.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
-    assert f"{rungs.FLOAT32_SMALL} in `gradients float32`" in section(page("proof.md"), "Figures")
-    for share in (rungs.NOISE, rungs.SMALL):
-        assert f"{share:.0e}".replace("e-0", "e-") in section(page("proof.md"), "Figures")
-    assert f"{rungs.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
+def test_the_tolerances_are_told() -> None:
+    told = section(page("proof.md"), "The checks")
+    for tolerance in (
+        tolerances.FLOAT64_TOLERANCE,
+        tolerances.SLOPE_TOLERANCE,
+        *tolerances.EXPORT_TOLERANCES.values(),
+    ):
+        assert f"{tolerance:.0e}".replace("e-0", "e-") in told
+    assert f"{tolerances.FLOAT32_MULTIPLE:.0f} times ONNX Runtime's own error" in told
+    figures = section(page("proof.md"), "Figures")
+    assert f"{tolerances.FLOAT32_SMALL} in `gradients float32`" in figures
+    for share in (tolerances.NOISE, tolerances.SMALL):
+        assert f"{share:.0e}".replace("e-0", "e-") in figures
+    assert f"{tolerances.ROUNDED:.0e} of the whole" in section(page("proof.md"), "Updates")
 
 
 # --- the command line and the environment ----------------------------------------------------

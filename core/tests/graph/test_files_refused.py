@@ -90,7 +90,7 @@ def test_the_one_document(verify):
     assert status == 1
     assert document["proven"] is False and document["proof"] == "deviates"
     assert document["files"] == ["a.onnx", "b.onnx"]
-    words = {one["name"]: one["verdict"] for one in document["certificate"]["rungs"]}
+    words = {one["check"]: one["verdict"] for one in document["certificate"]["checks"]}
     assert words["weights"] == words["forward float64"] == words["layers"] == "failed"
     status, out, _ = verify(model(), None, "--json", "--seed", 7)
     assert status == 0 and json.loads(out)["certificate"]["seed"] == 7
@@ -327,7 +327,7 @@ def test_weights_beside_the_file_are_read(tmp_path, verify):
 def test_weights_that_are_not_in_their_file(length, offset, tmp_path, verify):
     (tmp_path / "weights.bin").write_bytes(W.tobytes())
     refused(verify(model(), outside("weights.bin", length, offset)), "weight 'w'")
-    refused(verify(model(), outside("none.bin")), "weight 'w'", "put that file beside")
+    refused(verify(model(), outside("none.bin")), "weight 'w'", "put that file next to")
 
 
 # --- models that read different things ---------------------------------------------------------

@@ -102,7 +102,7 @@ def test_weights_inside_the_models_folder_are_followed(tmp_path):
     path = with_weights_at("weights.bin", tmp_path)
     assert run_model(path, {"input": X})[0].shape == (2, 5)
     refused(DataError, "give the model's path", path.read_bytes(), {"input": X})
-    refused(DataError, "put that file beside", with_weights_at("no.bin", tmp_path), {"input": X})
+    refused(DataError, "put that file next to", with_weights_at("no.bin", tmp_path), {"input": X})
 
 
 def with_weights_at(place, folder):

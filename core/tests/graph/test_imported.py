@@ -20,6 +20,8 @@ from dlb.graph.exported import check_exported
 from dlb.graph.precision import in_precision
 from dlb.graph.trace import trace
 from dlb.imported import check, import_file
+from dlb.proof.certificate import Baseline
+from dlb.report.sentences import describe
 from dlb.workload.initial import initial_weights, proof_weights
 
 EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
@@ -42,8 +44,11 @@ def kinds(model: W.Model) -> list[str]:
 def test_an_exported_model_comes_back(path: Path) -> None:
     exporter, _, name = path.stem.rpartition("-")
     found = import_file(path)
-    assert found.rung.verdict == "passed" and found.rung.worst is not None
-    assert found.rung.worst.relative_l2 is not None and found.rung.worst.relative_l2 < 1e-14
+    assert found.file_check.verdict == "passed" and found.file_check.worst is not None
+    assert (
+        found.file_check.worst.relative_l2 is not None
+        and found.file_check.worst.relative_l2 < 1e-14
+    )
     wanted = [kind for kind in kinds(MODELS[name]) if kind != "dropout"]
     folded = FOLDED.get(exporter.split("-")[0])
     if name == "residual" and folded:
@@ -51,7 +56,7 @@ def test_an_exported_model_comes_back(path: Path) -> None:
     assert sorted(kinds(found.workload.model)) == sorted(wanted)
     assert found.workload.model.input.shape == MODELS[name].input.shape
     assert found.workload.model.input.kind == MODELS[name].input.kind
-    assert found.workload.onnx and found.workload.onnx in found.rung.against
+    assert found.workload.onnx and found.workload.onnx == found.file_check.baseline.sha256
 
 
 # --- the canonical graph of a model is that model ------------------------------------------------
@@ -903,7 +908,7 @@ def test_queries_keys_and_values_may_come_of_one_matrix(
     model = one_matrix(cut, bias)
     found = import_file(saved(tmp_path, model))
     assert kinds(found.workload.model) == ["attention", "linear"]
-    assert found.rung.verdict == "passed"
+    assert found.file_check.verdict == "passed"
     whole = numpy_helper.to_array(model.graph.initializer[0])
     features = np.arange(24).reshape(3, 8)
     if cut == "Split of each head":
@@ -911,7 +916,7 @@ def test_queries_keys_and_values_may_come_of_one_matrix(
     for mine, role in zip(features, ("query", "key", "value")):
         np.testing.assert_array_equal(found.weights[f"mixed.{role}_weight"], whole[:, mine].T)
     # A graph that is cut by Split is the canonical one, operator for operator.
-    assert bool(found.rung.detail) == (not cut.startswith("Split"))
+    assert bool(describe(found.file_check)) == (not cut.startswith("Split"))
 
 
 @pytest.mark.parametrize("bias", ["bias", ""])
@@ -923,7 +928,7 @@ def test_what_scales_the_features_of_attention_is_taken_in(bias: str, tmp_path: 
     model.graph.node.insert(len(model.graph.node) - 1, node("Mul", ["attended", "each"], ["sized"]))
     found = import_file(saved(tmp_path, model))
     assert kinds(found.workload.model) == ["attention", "linear"]
-    assert found.rung.verdict == "passed"
+    assert found.file_check.verdict == "passed"
     (last,) = (each for each in model.graph.initializer if each.name == "O")
     np.testing.assert_array_equal(
         found.weights["mixed.output_weight"], numpy_helper.to_array(last).T * scale[:, None]
@@ -948,9 +953,9 @@ def test_rows_that_a_mask_leaves_empty_may_be_looked_for(asked: str, tmp_path: P
     if asked == "shares":
         found = import_file(path)
         assert kinds(found.workload.model) == ["attention", "linear"]
-        assert "values decide" in found.rung.detail
+        assert "values decide" in describe(found.file_check)
     else:
-        with pytest.raises(UnsupportedError, match="other operators: IsNaN"):
+        with pytest.raises(UnsupportedError, match="another side of IsNaN"):
             import_file(path)
 
 
@@ -979,7 +984,7 @@ def test_what_is_split_is_sliced(tmp_path: Path) -> None:
     ]
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 7))))
     assert kinds(found.workload.model) == ["linear", "slice", "slice", "tanh", "add", "linear"]
-    assert found.rung.verdict == "passed"
+    assert found.file_check.verdict == "passed"
     names = [each.name for each in found.workload.model.nodes]
     assert {"halves_0", "halves_1"} < set(names)
 
@@ -995,28 +1000,31 @@ def test_what_is_written_in_another_way_is_read(name: str, tmp_path: Path) -> No
     model, wanted = WRITTEN[name]
     found = import_file(saved(tmp_path, model))
     assert kinds(found.workload.model) == wanted
-    assert found.rung.verdict == "passed" and found.rung.worst is not None
-    assert found.rung.worst.relative_l2 is not None and found.rung.worst.relative_l2 < 1e-14
+    assert found.file_check.verdict == "passed" and found.file_check.worst is not None
+    assert (
+        found.file_check.worst.relative_l2 is not None
+        and found.file_check.worst.relative_l2 < 1e-14
+    )
 
 
 def test_the_softmax_is_left_to_the_loss_and_that_is_said(tmp_path: Path) -> None:
     model, _ = WRITTEN["dropout of operator set 7, identities and a softmax"]
     found = import_file(saved(tmp_path, model))
-    assert "node 'prob' (Softmax) is what the loss begins with" in found.rung.detail
+    assert "node 'prob' (Softmax) is what the loss begins with" in describe(found.file_check)
     assert found.workload.model.nodes[-1].layer == W.Dropout(rate=0.25)
 
 
 def test_weights_that_are_rounded_are_named(tmp_path: Path) -> None:
     model, _ = WRITTEN["Gemm transB, alpha, beta"]
     found = import_file(saved(tmp_path, model))
-    assert "rounded to float32 for what is run: y.bias" in found.rung.detail
+    assert "rounded to float32 for what is run: y.bias" in describe(found.file_check)
 
 
 def test_a_file_in_float64_is_rounded_too(tmp_path: Path) -> None:
     held = {"w": DRAW.standard_normal((7, 3))}
     wide = graph([node("MatMul", ["x", "w"], ["y"])], held, ("N", 7), kind=TensorProto.DOUBLE)
     found = import_file(saved(tmp_path, wide))
-    assert "rounded to float32 for what is run: y.weight" in found.rung.detail
+    assert "rounded to float32 for what is run: y.weight" in describe(found.file_check)
     assert np.array_equal(found.weights["y.weight"], held["w"].T.astype(np.float32))
 
 
@@ -1027,7 +1035,7 @@ def test_of_many_weights_that_are_rounded_the_first_are_named(tmp_path: Path) ->
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 7), kind=TensorProto.DOUBLE)))
     assert (
         "rounded to float32 for what is run: y0.weight, y1.weight, y2.weight, y3.weight and 2 "
-        "more of 6" in found.rung.detail
+        "more of 6" in describe(found.file_check)
     )
 
 
@@ -1075,8 +1083,8 @@ def test_a_layer_that_multiplies_by_the_table_is_tied_to_it(kept: str, tmp_path:
     ]
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 6), rank=3)))
     assert found.workload.model.nodes[-1].layer == W.Linear(out_features=9, bias=False, tied_to="e")
-    assert list(found.weights) == ["e.weight"] and found.rung.verdict == "passed"
-    assert "'y' multiplies by the table of 'e': they are tied" in found.rung.detail
+    assert list(found.weights) == ["e.weight"] and found.file_check.verdict == "passed"
+    assert "'y' multiplies by the table of 'e': they are tied" in describe(found.file_check)
 
 
 def test_layers_that_share_a_matrix_otherwise_are_trained_apart_and_that_is_said(
@@ -1085,14 +1093,14 @@ def test_layers_that_share_a_matrix_otherwise_are_trained_apart_and_that_is_said
     nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
     found = import_file(saved(tmp_path, graph(nodes, {"w": real(5, 5)}, ("N", 5))))
     assert list(found.weights) == ["h.weight", "y.weight"]
-    assert "h.weight and y.weight are the same numbers, trained apart" in found.rung.detail
+    assert "h.weight and y.weight are the same numbers, trained apart" in describe(found.file_check)
 
 
 def test_matrices_of_one_number_are_not_shared(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])]
     held = {"w": np.ones((5, 5), np.float32), "v": np.ones((5, 5), np.float32)}
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5))))
-    assert "same numbers" not in found.rung.detail
+    assert "same numbers" not in describe(found.file_check)
 
 
 # --- the check can fail --------------------------------------------------------------------------
@@ -1115,13 +1123,13 @@ def test_the_check_finds_what_is_read_wrongly(what: str, tmp_path: Path) -> None
         )
         read = msgspec.structs.replace(model, nodes=tuple(nodes))
     traced = trace(file)
-    found = check.hold(
+    found = check.compare_with_file(
         check.cut(file, "fc2", traced, {}),
         read,
         weights,
         axes,
         2,
         np.arange(10).reshape(2, 5),
-        "it",
+        Baseline(kind="onnx_file", names=("it",)),
     )
     assert found.verdict == ("passed" if what == "nothing" else "failed")

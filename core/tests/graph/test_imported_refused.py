@@ -324,7 +324,7 @@ def test_a_file_that_was_altered_is_read_rightly_or_refused(
         assert refused.exit_status == 2
         assert "compute something else" not in str(refused)
     else:
-        assert found.rung.verdict == "passed"
+        assert found.file_check.verdict == "passed"
 
 
 def test_weights_outside_the_folder_are_not_read(tmp_path: Path, capfd) -> None:

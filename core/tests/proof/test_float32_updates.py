@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlb.proof.certificate import Rung
-from dlb.proof.ladder import GRADIENT_NOISE, beside
-from dlb.proof.rungs import update_float32_rung
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.updates import check_update_float32
+from dlb.proof.run_float32 import GRADIENT_NOISE, perturbed_gradient
 from dlb.proof.updates import Updates
 from dlb.workload import SGD, Adam, Optimizer
 
@@ -20,32 +20,32 @@ SIMPLE = SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 MOMENTS = Adam(learning_rate=0.01)
 
 
-def climbed(described: Optimizer, built: Optimizer, dtype: str = "float32") -> Rung:
-    """The rung of an adapter that steps as ``built`` where ``described`` was asked for."""
+def checked(described: Optimizer, built: Optimizer, dtype: str = "float32") -> CheckResult:
+    """The result of an adapter that steps as ``built`` where ``described`` was asked for."""
     generator = np.random.default_rng(0)
     start = {
         name: generator.standard_normal(shape).astype(np.float32).astype(np.float64)
         for name, shape in (("a.weight", (30, 20)), ("a.bias", (20,)))
     }
     truth, own = Updates(described, start), Updates(built, start, dtype)
-    witness = Updates(described, start, "float32")
+    baseline = Updates(described, start, "float32")
     for _ in range(STEPS):
         gradients = {
             name: generator.standard_normal(array.shape).astype(np.float32)
             for name, array in start.items()
         }
-        for each in (truth, own, witness):
+        for each in (truth, own, baseline):
             each.step(gradients, described.learning_rate)
-    sets = ({**one.weights, **one.state} for one in (own, truth, witness))
-    return update_float32_rung("torch", STEPS, start, *sets)
+    sets = ({**one.weights, **one.state} for one in (own, truth, baseline))
+    return check_update_float32("torch", STEPS, start, *sets)
 
 
 @pytest.mark.parametrize("optimizer", [SIMPLE, MOMENTS])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_same_steps_pass(optimizer: Optimizer, dtype: str) -> None:
-    rung = climbed(optimizer, optimizer, dtype)
-    assert rung.verdict == "passed"
-    assert {one.tensor.count(".") for one in rung.figures} == {1, 2}
+    result = checked(optimizer, optimizer, dtype)
+    assert result.verdict == "passed"
+    assert {one.tensor.count(".") for one in result.figures} == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -60,28 +60,30 @@ def test_the_same_steps_pass(optimizer: Optimizer, dtype: str) -> None:
     ],
 )
 def test_other_steps_fail(described: Optimizer, built: Optimizer) -> None:
-    rung = climbed(described, built)
-    assert rung.verdict == "failed"
-    assert rung.worst is not None
-    assert rung.worst.relative_l2 is None or rung.worst.relative_l2 > (rung.gate or np.inf)
+    result = checked(described, built)
+    assert result.verdict == "failed"
+    assert result.worst is not None
+    assert result.worst.relative_l2 is None or result.worst.relative_l2 > (
+        result.tolerance or np.inf
+    )
 
 
 @pytest.mark.parametrize(("off", "expected"), [(3e-5, "passed"), (3e-3, "failed")])
-def test_the_first_figure_is_the_one_that_the_gate_is_of(off: float, expected: str) -> None:
+def test_the_first_figure_is_the_one_that_the_tolerance_is_of(off: float, expected: str) -> None:
     """A tensor that NumPy rounds more may be further off than one that is most of what it may be."""
     start = {"rough.weight": np.zeros(10), "fine.weight": np.zeros(10)}
     truth = {name: np.ones(10) for name in start}
-    witness = {"rough.weight": np.full(10, 1 + 1e-3), "fine.weight": np.full(10, 1 + 2e-6)}
+    baseline = {"rough.weight": np.full(10, 1 + 1e-3), "fine.weight": np.full(10, 1 + 2e-6)}
     found = {"rough.weight": np.full(10, 1 + 5e-3), "fine.weight": np.full(10, 1 + off)}
-    rung = update_float32_rung("torch", STEPS, start, found, truth, witness)
-    assert rung.verdict == expected and rung.gate == pytest.approx(20 * 2e-6)
-    assert rung.worst is not None and rung.worst.tensor == "fine.weight"
-    assert (rung.worst.relative_l2 or 0.0) <= rung.gate or expected == "failed"
+    result = check_update_float32("torch", STEPS, start, found, truth, baseline)
+    assert result.verdict == expected and result.tolerance == pytest.approx(20 * 2e-6)
+    assert result.worst is not None and result.worst.tensor == "fine.weight"
+    assert (result.worst.relative_l2 or 0.0) <= result.tolerance or expected == "failed"
 
 
 def test_last_places_are_those_of_float32() -> None:
-    rung = climbed(SIMPLE, SIMPLE)
-    assert all(one.ulp is not None and one.ulp < 1e4 for one in rung.figures)
+    result = checked(SIMPLE, SIMPLE)
+    assert all(one.ulp is not None and one.ulp < 1e4 for one in result.figures)
 
 
 @pytest.mark.parametrize(("least", "norm"), [(0.0, 10.0), (500.0, 500.0), (2.0, 10.0)])
@@ -91,11 +93,11 @@ def test_noise_is_of_the_gradient_or_of_what_it_is_a_small_part_of(
     generator = np.random.default_rng(0)
     gradient = generator.standard_normal((40, 50))
     gradient *= 10.0 / np.linalg.norm(gradient)
-    noise = np.linalg.norm(beside(gradient, least, generator) - gradient)
+    noise = np.linalg.norm(perturbed_gradient(gradient, least, generator) - gradient)
     assert noise == pytest.approx(GRADIENT_NOISE * norm, rel=0.1)
 
 
 def test_an_element_that_has_no_gradient_gets_no_noise() -> None:
     gradient = np.array([0.0, 1.0, 0.0])
-    found = beside(gradient, 100.0, np.random.default_rng(0))
+    found = perturbed_gradient(gradient, 100.0, np.random.default_rng(0))
     assert found[0] == found[2] == 0.0 and found[1] != 1.0

@@ -1,11 +1,13 @@
-"""What the rung of a float32 forward pass says."""
+"""What the check of a float32 forward pass says."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dlb.proof.rungs import rounding_rung
+from dlb.proof.checks.layers import check_forward_float32
+from dlb.proof.findings.workload import ConstantLogits
+from dlb.report.sentences import describe
 from dlb.workload.files import load
 
 MODEL = load("lenet5").model
@@ -23,6 +25,8 @@ LAST = MODEL.nodes[-1].name
 )
 def test_logits_that_tell_nothing_are_told(logits: list[list[float]], constant: bool) -> None:
     values = {LAST: np.array(logits)}
-    rung = rounding_rung("torch", MODEL, values, values, 1e-5, 1e-7, {})
-    assert ("the same for every input" in rung.detail) is constant
-    assert "ONNX Runtime on the canonical graph: 1.0e-07" in rung.detail
+    result = check_forward_float32("torch", MODEL, values, values, 1e-5, 1e-7, {})
+    causes = [finding.cause for finding in result.findings]
+    assert (ConstantLogits() in causes) is constant
+    assert ("the same for every input" in describe(result)) is constant
+    assert "ONNX Runtime on the canonical graph: 1.0e-07" in describe(result)

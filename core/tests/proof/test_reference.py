@@ -20,10 +20,10 @@ def reference(*layers, masks=None) -> Reference:
 def test_each_layer_is_given_the_values_it_would_have_read():
     truth = reference(Linear(out_features=4), BatchNorm(), ReLU(), Linear(out_features=3))
     values = {name: value + 1.0 for name, value in truth.layers.items()}
-    alone = dict(truth.alone(values))
-    assert list(alone) == list(truth.layers)
-    np.testing.assert_array_equal(alone["layer0"], truth.layers["layer0"])
-    np.testing.assert_array_equal(alone["layer2"], np.maximum(values["layer1"], 0.0))
+    isolated = dict(truth.isolated_layers(values))
+    assert list(isolated) == list(truth.layers)
+    np.testing.assert_array_equal(isolated["layer0"], truth.layers["layer0"])
+    np.testing.assert_array_equal(isolated["layer2"], np.maximum(values["layer1"], 0.0))
 
 
 def test_logits_are_the_last_layers_value():

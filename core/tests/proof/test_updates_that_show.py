@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.rungs import CHANGE_SEEN, trajectory_rung, update_rung
+from dlb.proof.checks.tolerances import CHANGE_SEEN
+from dlb.proof.checks.updates import check_trajectory, check_update
+from dlb.proof.findings.workload import NoWeightMoves
 
 START = {"a.weight": np.full((3, 2), 2.0), "a.bias": np.zeros(2), "b.mean": np.zeros(2)}
 #: Running statistics move whatever the optimizer does.
@@ -17,14 +19,15 @@ def moved(by: float) -> dict[str, np.ndarray]:
     return {**weights, "a.weight.velocity": np.ones((3, 2))}
 
 
-@pytest.mark.parametrize("judge", [update_rung, trajectory_rung])
+@pytest.mark.parametrize("judge", [check_update, check_trajectory])
 @pytest.mark.parametrize("by", [0.0, CHANGE_SEEN / 20])
 def test_one_that_no_rounding_shows_is_not_run(judge, by) -> None:
-    rung = judge("torch", 3, START, moved(by) | AFTER, moved(by), AFTER)
-    assert rung.verdict == "not run" and "no weight moves" in rung.detail
+    result = judge("torch", 3, START, moved(by) | AFTER, moved(by), AFTER)
+    assert result.verdict == "not run"
+    assert [finding.cause for finding in result.findings] == [NoWeightMoves(steps=3)]
 
 
-@pytest.mark.parametrize("judge", [update_rung, trajectory_rung])
+@pytest.mark.parametrize("judge", [check_update, check_trajectory])
 def test_one_that_shows_is_judged(judge) -> None:
     true = moved(1e-3)
     assert judge("torch", 3, START, true | AFTER, true, AFTER).verdict == "passed"
@@ -34,13 +37,13 @@ def test_one_that_shows_is_judged(judge) -> None:
 
 def test_what_is_as_small_as_may_be_is_told_from_one_a_tenth_too_large() -> None:
     true = moved(2 * CHANGE_SEEN)
-    assert update_rung("torch", 1, START, true | AFTER, true, AFTER).verdict == "passed"
+    assert check_update("torch", 1, START, true | AFTER, true, AFTER).verdict == "passed"
     assert (
-        update_rung("torch", 1, START, moved(3 * CHANGE_SEEN) | AFTER, true, AFTER).verdict
+        check_update("torch", 1, START, moved(3 * CHANGE_SEEN) | AFTER, true, AFTER).verdict
         == "failed"
     )
 
 
 def test_a_weight_that_is_no_number_is_judged_and_fails() -> None:
     true = {**moved(0.0), "a.bias": np.full(2, np.nan)}
-    assert update_rung("torch", 1, START, true | AFTER, true, AFTER).verdict == "failed"
+    assert check_update("torch", 1, START, true | AFTER, true, AFTER).verdict == "failed"

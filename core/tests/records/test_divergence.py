@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb.proof.divergence import Changes, looked_at, nudged, strays
+from dlb.proof.divergence import Changes, drift, observed_steps, perturbed
 
 
 @given(st.integers(1, 10**6))
 def test_steps_looked_at_rise_to_the_last(steps: int) -> None:
-    found = looked_at(steps)
+    found = observed_steps(steps)
     assert found[-1] == steps and list(found) == sorted(set(found))
     assert set(found[:-1]) <= {base * 10**power for base in (1, 2, 5) for power in range(6)}
     assert len(found) <= 3 * len(str(steps)) + 1
@@ -23,12 +23,12 @@ def test_steps_looked_at_rise_to_the_last(steps: int) -> None:
 @given(st.integers(0, 100), st.lists(st.floats(-(2.0**100), 2.0**100, width=32)))
 def test_every_weight_is_moved_to_a_neighbour(seed: int, values: list[float]) -> None:
     array = np.array(values, dtype=np.float32)
-    moved = nudged({"fc.weight": array}, seed)["fc.weight"]
+    moved = perturbed({"fc.weight": array}, seed)["fc.weight"]
     assert moved.dtype == np.float32 and moved.shape == array.shape
     above, below = (np.nextafter(array, np.float32(end)) for end in (np.inf, -np.inf))
     assert np.all((moved == above) | (moved == below))
-    further = nudged({"fc.weight": moved}, seed)["fc.weight"]
-    assert np.array_equal(nudged({"fc.weight": array}, seed, 2)["fc.weight"], further)
+    further = perturbed({"fc.weight": moved}, seed)["fc.weight"]
+    assert np.array_equal(perturbed({"fc.weight": array}, seed, 2)["fc.weight"], further)
 
 
 def kept(folder: Path, name: str, **weights: list[float]) -> list[Changes]:
@@ -49,19 +49,19 @@ def test_a_distance_is_a_part_of_what_changed(
 ) -> None:
     truth = kept(tmp_path, "truth", a=[3.0, 1.0], b=[2.0])
     ours = kept(tmp_path, "found", a=found, b=[2.0])
-    assert strays(ours, truth, truth, ["a", "b"]) == (expected,)
+    assert drift(ours, truth, truth, ["a", "b"]) == (expected,)
 
 
 def test_where_nothing_should_change_any_distance_is_infinite(tmp_path: Path) -> None:
     truth, ours = kept(tmp_path, "truth", b=[2.0]), kept(tmp_path, "found", b=[2.5])
-    assert strays(ours, truth, truth, ["b"]) == (None,)
-    assert strays(truth, truth, truth, ["b"]) == (0.0,)
+    assert drift(ours, truth, truth, ["b"]) == (None,)
+    assert drift(truth, truth, truth, ["b"]) == (0.0,)
 
 
 def test_a_weight_that_is_missing_or_of_another_shape_is_infinitely_far(tmp_path: Path) -> None:
     truth = kept(tmp_path, "truth", a=[1.0, 2.0], b=[2.0])
     for name, found in (("less", {"b": [2.0]}), ("wider", {"a": [1.0, 2.0], "b": [2.0, 2.0]})):
-        assert strays(kept(tmp_path, name, **found), truth, truth, ["a", "b"]) == (None,)
+        assert drift(kept(tmp_path, name, **found), truth, truth, ["a", "b"]) == (None,)
 
 
 def test_changes_are_exact_and_tell_which_are_more_than_rounding(tmp_path: Path) -> None:

@@ -16,17 +16,27 @@ import pytest
 
 from dlb import record
 from dlb.errors import RecordError, RequestError
-from dlb.proof.certificate import Certificate, Figure, Rung
+from dlb.failure import Failure
+from dlb.proof.certificate import Baseline, Certificate, CheckResult, Figure
+from dlb.proof.findings import Finding, LayerFacts
+from dlb.proof.findings.workload import LayerDiffers
 from dlb.record import FORMAT, Options, Quality, Record, Timing
 
-RUNG = Rung(
-    name="forward float64",
-    level="forward",
+RESULT = CheckResult(
+    check="forward float64",
+    group="forward",
     adapter="example",
-    against="the canonical graph",
+    baseline=Baseline(kind="canonical_graph"),
     verdict="failed",
-    gate=1e-10,
+    tolerance=1e-10,
     figures=(Figure(tensor="fc1", relative_l2=None, largest=None),),
+    findings=(
+        Finding(
+            cause=LayerDiffers(),
+            layer=LayerFacts(name="fc1", kind="linear", attributes={"out_features": 3}),
+            tolerance=1e-10,
+        ),
+    ),
 )
 TIMING = Timing(
     step_seconds=(0.5, 0.25),
@@ -64,7 +74,7 @@ def make(**changes: Any) -> Record:
         ),
         "proof": "deviates",
         "certificate": Certificate(
-            workload="le net/5", workload_hash="00" * 32, seed=0, adapters={}, rungs=(RUNG,)
+            workload="le net/5", workload_hash="00" * 32, seed=0, adapters={}, checks=(RESULT,)
         ),
         "timing": TIMING,
         "quality": Quality(losses=(2.3, None), test_accuracy=0.1, test_samples=500),
@@ -76,10 +86,16 @@ def make(**changes: Any) -> Record:
 RECORDS = {
     "whole": make(),
     "failed": make(
-        timing=None, quality=None, certificate=None, failure="it died", proof="unproven"
+        timing=None,
+        quality=None,
+        certificate=None,
+        failure=Failure(kind="WorkerDied", message="it died", log="x.log"),
+        proof="unproven",
     ),
     "observed": make(observed={"energy": {"joules": 3.5, "samples": [1, None]}}),
-    "unicode": make(framework="NumPy ☂", failure='quote " and \\ and \n'),
+    "unicode": make(
+        framework="NumPy ☂", failure=Failure(kind="DlbError", message='quote " and \\ and \n')
+    ),
 }
 
 
@@ -154,8 +170,11 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "another's": (b'{"schema": "https://example.org", "format": "text"}', "format"),
     "a list": (b"[1, 2]", "not a record"),
     "binary": (bytes(range(256)), "not a record"),
-    "deep": (b'{"format": 1, "name": ' + b"[" * 100_000, "not a record"),
-    "future": (document(format=FORMAT + 1, colour="red"), "reads format 1; use the dlb-core that"),
+    "deep": (b'{"format": 2, "name": ' + b"[" * 100_000, "not a record"),
+    "future": (
+        document(format=FORMAT + 1, colour="red"),
+        "reads format 1 and 2; use the dlb-core that",
+    ),
     "past": (document(format=0), "format 0"),
     "no name": (document(name=...), "`name`"),
     "more": (document(colour="red"), "`colour`"),

@@ -24,6 +24,13 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     from dlb.errors import RecordError, RequestError
     from dlb.proof.certificate import read
     from dlb.proof.explain import explain
+    from dlb.report.explanations import (
+        built_text,
+        explanation_line,
+        not_run_texts,
+        place_text,
+        reason_text,
+    )
     from dlb.tables import print_certificate
 
     try:
@@ -32,30 +39,44 @@ def explain_command(certificate: Path, as_json: bool) -> int:
         try:
             within = record.read(certificate).certificate
         except RecordError:
-            raise RequestError(str(error)) from None
+            raise RequestError(error.message, path=error.path) from None
         if within is None:
-            raise RequestError(f"{certificate}: a record without a certificate") from None
+            raise RequestError("a record without a certificate", path=certificate) from None
         held = within
-    found = explain(held)
-    words = {adapter: held.word(adapter) for adapter in held.judged}
+    explanations = explain(held)
+    statuses = {adapter: held.status(adapter) for adapter in held.judged_adapters}
     if as_json:
         print_json(
-            {"words": words, "left_out": held.left_out, "explanations": msgspec.to_builtins(found)}
+            {
+                "proof": statuses,
+                "left_out": held.left_out,
+                "explanations": [
+                    {
+                        **msgspec.to_builtins(explanation),
+                        "text": {
+                            "where": place_text(explanation),
+                            "built": built_text(explanation),
+                            "reason": reason_text(explanation),
+                            "not_run": not_run_texts(explanation),
+                        },
+                    }
+                    for explanation in explanations
+                ],
+            }
         )
         return 0
     print_certificate(held)
-    for one in found:
-        size = "" if one.size is None else f", {one.size:.1e} apart"
-        click.echo(f"\n{held.title(one.adapter)} differs first in {one.rung}: {one.where}{size}")
-        if one.built:
-            click.echo(f"  as {one.adapter} has it: {one.built}")
-        click.echo(f"  likely: {one.reason}")
-        if one.others:
-            click.echo(f"  failed too, and mostly follows: {', '.join(one.others)}")
-    for adapter, word in words.items():
-        if word != "deviates":
-            failed = held.failures.get(adapter, "")
-            click.echo(
-                f"{held.title(adapter)}: {word}" + (f"; its run failed: {failed}" if failed else "")
-            )
+    for explanation in explanations:
+        click.echo(f"\n{explanation_line(explanation, held)}")
+        if built := built_text(explanation):
+            click.echo(f"  as {explanation.adapter} has it: {built}")
+        if reason := reason_text(explanation):
+            click.echo(f"  likely: {reason}")
+        if explanation.failed_too:
+            click.echo(f"  failed too, and mostly follows: {', '.join(explanation.failed_too)}")
+    for adapter, status in statuses.items():
+        if status != "deviates":
+            failure = held.failures.get(adapter)
+            failed = f"; its run failed: {failure.line}" if failure else ""
+            click.echo(f"{held.title(adapter)}: {status}{failed}")
     return 0

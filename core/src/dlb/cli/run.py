@@ -12,7 +12,7 @@ import click
 from dlb.cli import INTERRUPTED
 from dlb.cli.output import json_option, note, print_json, print_warnings, set_option
 from dlb.cli.verify_models import model_options, verify_models
-from dlb.proof.certificate import LEVELS
+from dlb.proof.certificate import CHECK_GROUPS
 
 __all__ = ["run_command", "verify_command"]
 
@@ -158,12 +158,13 @@ def run_command(**options: Any) -> int:
 @shared_options
 @click.argument("other", required=False)
 @click.option(
-    "--level",
-    "levels",
+    "--group",
+    "groups",
     multiple=True,
-    type=click.Choice(["all", *LEVELS]),
-    help="Climb this level alone; repeat for several. Default: all.",
+    type=click.Choice(["all", *CHECK_GROUPS]),
+    help="Run the checks of this group alone; repeat for several. Default: all.",
 )
+@click.option("--level", "former_groups", multiple=True, hidden=True)
 @click.option(
     "--steps",
     "trajectory_steps",
@@ -187,13 +188,15 @@ def run_command(**options: Any) -> int:
 def verify_command(
     other: str | None,
     inputs: Path | None,
-    levels: tuple[str, ...],
+    groups: tuple[str, ...],
+    former_groups: tuple[str, ...],
     trajectory_steps: int | None,
     **options: Any,
 ) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 
-    Exit status 0: every rung that was asked for passed. Only all levels together prove.
+    Exit status 0: every check that was asked for passed. The result counts as proven only if all
+    groups were run.
 
     WORKLOAD may be an .onnx file: proves that adapters compute what the file computes.
 
@@ -202,6 +205,9 @@ def verify_command(
     With --model, twice or more: proves that models of your own, written by hand in several
     frameworks, are the same model.
     """
+    if former_groups:
+        words = " ".join(f"--group {group}" for group in former_groups)
+        raise click.UsageError(f"--level is called --group now; write: {words}")
     status = verify_models(inputs, options)
     if status is not None:
         return status
@@ -212,7 +218,7 @@ def verify_command(
         return verify_two_files(options["workload"], other, *given)
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
-    chosen = LEVELS if "all" in levels or not levels else levels
+    chosen = CHECK_GROUPS if "all" in groups or not groups else groups
     return execute(
         "verify",
         VERIFY_STEPS,
@@ -220,7 +226,7 @@ def verify_command(
         warmup=0,
         via="pipeline",
         out=None,
-        levels=frozenset(chosen),
+        groups=frozenset(chosen),
         trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
         **options,
     )

@@ -42,7 +42,7 @@ def show_record(path: Path, as_json: bool) -> None:
     try:
         one = read(path)
     except RecordError as error:
-        raise RequestError(str(error)) from None
+        raise RequestError(error.message, path=error.path) from None
     if as_json:
         print_json(msgspec.to_builtins(one))
     else:

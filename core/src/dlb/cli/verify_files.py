@@ -1,4 +1,4 @@
-"""``dlb verify A.onnx B.onnx``: two files held against each other."""
+"""``dlb verify A.onnx B.onnx``: two files compared with each other."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ def verify_two_files(
 
     from dlb.proof.certificate import check_destination, write
     from dlb.proof.files.certificate import verify_files
+    from dlb.report.sentences import describe
     from dlb.tables import print_certificate
 
     check_destination(destination)
     certificate = verify_files(Path(first), Path(second), inputs, seed)
     if destination is not None:
         write(certificate, destination)
-    word = certificate.word(certificate.rungs[0].adapter)
+    status = certificate.status(certificate.checks[0].adapter)
     if as_json:
         document = {
-            "proven": word == "proven",
-            "proof": word,
+            "proven": status == "proven",
+            "proof": status,
             "files": [first, second],
             "certificate": msgspec.to_builtins(certificate),
         }
@@ -61,8 +62,8 @@ def verify_two_files(
         for name, made_by in certificate.adapters.items():
             click.echo(f"{name}: {made_by}")
         print_certificate(certificate)
-        for rung in certificate.rungs:
-            if rung.verdict == "passed" and rung.detail:
-                click.echo(f"{rung.name}: {rung.detail}")
-        click.echo(f"{certificate.workload}: {word}")
-    return 0 if word == "proven" else 1
+        for result in certificate.checks:
+            if result.verdict == "passed" and result.findings:
+                click.echo(f"{result.check}: {describe(result)}")
+        click.echo(f"{certificate.workload}: {status}")
+    return 0 if status == "proven" else 1

@@ -27,7 +27,7 @@ OF_WORKLOADS = {
     "variants": "--variant",
     "data": "--data",
     "changes": "--set",
-    "levels": "--level",
+    "groups": "--group",
     "trajectory_steps": "--steps",
 }
 #: Options that are of models, by parameter.

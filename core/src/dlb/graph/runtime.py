@@ -40,13 +40,13 @@ def run_model(
     known = [each.name for each in session.get_inputs()]
     if set(known) != set(inputs):
         raise RequestError(
-            f"{_called(model)} reads {', '.join(known) or 'nothing'}, "
+            f"the model reads {', '.join(known) or 'nothing'}, "
             f"and was given {', '.join(inputs) or 'nothing'}"
         )
     try:
         found = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
     except Exception as error:  # ONNX Runtime's exceptions share no base but this
-        raise _told(error, model) from error
+        raise _as_error(error, model) from error
     return [np.asarray(value) for value in found]
 
 
@@ -73,7 +73,7 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
             enable_fallback=0,
         )
     except Exception as error:
-        raise _told(error, model) from error
+        raise _as_error(error, model) from error
 
 
 def load_model(model: Model) -> onnx.ModelProto:
@@ -86,15 +86,15 @@ def load_model(model: Model) -> onnx.ModelProto:
         content = model if isinstance(model, bytes) else Path(model).read_bytes()
     except OSError as error:
         raise DataError(
-            f"{_called(model)}: {error.strerror or error}; give the path of a .onnx file"
+            f"{error.strerror or error}; give the path of a .onnx file", path=_path(model)
         ) from None
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except Exception:  # protobuf's DecodeError is in another place in each of its versions
-        raise DataError(f"{_called(model)}: not an ONNX model") from None
+        raise DataError("not an ONNX model", path=_path(model)) from None
     if not proto.graph.node:
-        raise DataError(f"{_called(model)}: not an ONNX model, or one with no operators")
+        raise DataError("not an ONNX model, or one with no operators", path=_path(model))
     for tensor in _tensors(proto.graph):
         _check_location(tensor, model)
     return proto
@@ -117,12 +117,14 @@ def _check_location(tensor: onnx.TensorProto, model: Model) -> None:
             or folder not in (folder / place).resolve().parents
         ):
             raise DataError(
-                f"{model}: weight '{tensor.name}' is kept at '{place}', outside the model's folder"
+                f"weight '{tensor.name}' is kept at '{place}', outside the model's folder",
+                path=_path(model),
             )
         if not (folder / place).is_file():
             raise DataError(
-                f"{model}: weight '{tensor.name}' is kept in '{place}', which is not a file in the "
-                "model's folder; put that file beside the model, or export it anew"
+                f"weight '{tensor.name}' is kept in '{place}', which is not a file in the "
+                "model's folder; put that file next to the model, or export it again",
+                path=_path(model),
             )
 
 
@@ -138,18 +140,18 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                 yield from _tensors(inner)
 
 
-def _told(error: Exception, model: Model) -> DlbError:
+def _as_error(error: Exception, model: Model) -> DlbError:
     """An exception of ONNX Runtime as one of ours, in one line."""
     text = _ORIGIN.sub("", " ".join(str(error).split()))
     text = text if len(text) <= 300 else text[:300] + "..."
     name = type(error).__name__
     missing = ("opset", "no op registered", "not a registered function")
     if name == "NotImplemented" or any(each in text.lower() for each in missing):
-        return UnsupportedError(f"{_called(model)}: ONNX Runtime cannot run it: {text}")
+        return UnsupportedError(f"ONNX Runtime cannot run the model: {text}", path=_path(model))
     if name == "InvalidArgument":
-        return RequestError(f"{_called(model)}: {text}")
-    return DataError(f"{_called(model)}: ONNX Runtime refuses it: {text}")
+        return RequestError(text, path=_path(model))
+    return DataError(f"ONNX Runtime refuses the model: {text}", path=_path(model))
 
 
-def _called(model: Model) -> str:
-    return "the model" if isinstance(model, bytes) else str(model)
+def _path(model: Model) -> str:
+    return "" if isinstance(model, bytes) else str(model)

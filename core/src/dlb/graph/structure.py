@@ -1,4 +1,4 @@
-"""Whether an exported graph is the canonical one: the structure rung of the proof.
+"""Whether an exported graph is the canonical one: the structure check of the proof.
 
 Both graphs are brought to what they compute (:mod:`dlb.graph.operations`), and every operation is
 given a hash of its meaning and of the hashes of what it reads (Merkle 1987). The graphs are the

@@ -1,6 +1,6 @@
 """Whether the canonical graph of what was read computes what the file computes.
 
-All that is proven of an adapter is held against that graph, so this ties the proof to the file:
+All that is proven of an adapter is compared with that graph, so this ties the proof to the file:
 both are run in float64 on the same noise, and their structures are compared. Where something is
 written differently, values decide as far as what differs is analytic
 (:mod:`dlb.proof.files.analytic`).
@@ -25,16 +25,17 @@ from dlb.graph.operations import Operation, operations
 from dlb.graph.precision import as_meant
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.exports import check_file
+from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE
 from dlb.proof.distance import figure
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
-from dlb.proof.rungs import FLOAT64_GATE, file_rung
 from dlb.samples import noise
 from dlb.workload.model import Model
 
-__all__ = ["cut", "hold"]
+__all__ = ["compare_with_file", "cut"]
 
 Array = npt.NDArray[Any]
 LISTED = 4
@@ -66,16 +67,16 @@ def cut(
     return model
 
 
-def hold(
+def compare_with_file(
     file: onnx.ModelProto,
     model: Model,
     exact: Mapping[str, Array],
     axes: Sequence[int],
     batch: int,
     places: Array,
-    against: str,
-) -> Rung:
-    """The rung ``file``, whose verdict is ``passed`` if the canonical graph is the file.
+    baseline: Baseline,
+) -> CheckResult:
+    """The check ``file``, whose verdict is ``passed`` if the canonical graph is the file.
 
     Args:
         file: in float64, cut at its logits.
@@ -114,13 +115,14 @@ def hold(
     structure = compare_operations(
         *(list(map(_scaled, operations(each))) for each in (canonical, file))
     )
-    listed = "; ".join(str(each) for each in structure.differences[:LISTED])
     apart: tuple[str, ...] = ()
     if not structure.equal:
         theirs = trace(file, fed[0])
-        apart = not_decided(trace(canonical, {model.input.name: given[0]}), theirs, FLOAT64_GATE)
-    rung = file_rung(against, found, listed, apart[:LISTED])
-    return msgspec.structs.replace(rung, seconds=time.perf_counter() - began)
+        apart = not_decided(
+            trace(canonical, {model.input.name: given[0]}), theirs, FLOAT64_TOLERANCE
+        )
+    result = check_file(baseline, found, structure.differences, LISTED, apart[:LISTED])
+    return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
 
 
 def _scaled(operation: Operation) -> Operation:

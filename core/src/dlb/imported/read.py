@@ -18,14 +18,17 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of, trace
-from dlb.imported.check import LISTED, cut, hold
+from dlb.imported.check import LISTED, compare_with_file, cut
 from dlb.imported.parts import with_slices
 from dlb.imported.rules import RULES
 from dlb.imported.shared import tied
 from dlb.imported.walk import NotCovered, ReadAnew, Walk, called
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import NodeIsLoss, RoundedWeights
+from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
 from dlb.workload import SGD, Data, Input, Model, Workload, files
 
@@ -63,13 +66,13 @@ class Imported:
     Attributes:
         workload: its layers, trained with plain SGD on made-up data; ``onnx`` is the file's SHA-256.
         weights: float32, by ``layer.parameter``, in canonical layout.
-        rung: the canonical graph against the file, passed; of no adapter yet.
+        file_check: the canonical graph against the file, passed; of no adapter yet.
         arrangement: of its input and output.
     """
 
     workload: Workload
     weights: dict[str, npt.NDArray[np.float32]]
-    rung: Rung
+    file_check: CheckResult
     arrangement: Arrangement
 
 
@@ -90,10 +93,11 @@ def import_file(path: Path, *, any_output: bool = False) -> Imported:
         with np.errstate(all="ignore"):
             return _import(file, path, any_output)
     except NotCovered as reason:
-        raise UnsupportedError(f"{path}: {reason}") from None
+        raise UnsupportedError(str(reason), path=path) from None
     except DlbError as error:
-        text = str(error)
-        raise type(error)(text if text.startswith(str(path)) else f"{path}: {text}") from None
+        if not error.path:
+            error.path = str(path)
+        raise
 
 
 def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
@@ -112,16 +116,18 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
             f"input {file.inputs[0]} is larger than {LARGEST_INPUT} numbers a sample"
         )
     traced = with_slices(_traced(file.wide))
-    logits, told = _logits(traced, file.outputs[0].name, file.opset)
+    logits, findings = _logits(traced, file.outputs[0].name, file.opset)
     walk, last = _walked(traced, logits, file, any_output)
     nodes, exact, shared = tied(*walk.nodes(last))
-    told += shared
+    findings += shared
     given = walk.made[walk.input]
     model = Model(input=Input(name=walk.input, shape=given.shape[1:], kind=walk.kind), nodes=nodes)
     workload = Workload(
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
         title=f"read from {path.name}",
-        source="; ".join([f"{path.name}, {file.described}", *told]),
+        source="; ".join(
+            [f"{path.name}, {file.described}", *(sentence(one, "") for one in findings)]
+        ),
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
         optimizer=SGD(learning_rate=LEARNING_RATE),
@@ -129,38 +135,37 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
         onnx=file.sha256,
     )
     files.check(workload, str(path))
-    told += _rounded(exact)
+    findings += _rounded(exact)
     arrangement = Arrangement(walk.axes, walk.places(logits), _after(traced, logits))
     batch, theirs = traced.batch, cut(file.wide, logits, traced, walk.meant)
     # Of a large network they hold gigabytes, and so does what follows.
     del traced, walk
-    rung = hold(
+    result = compare_with_file(
         theirs,
         model,
         exact,
         arrangement.axes,
         batch,
         arrangement.places,
-        f"{path.name} in float64, SHA-256 {file.sha256}",
+        Baseline(kind="onnx_file", names=(path.name,), sha256=file.sha256, float64=True),
     )
-    if rung.verdict != "passed":
-        size = rung.figures[0].relative_l2
+    if result.verdict != "passed":
+        size = result.figures[0].relative_l2
         if size is None:
             raise UnsupportedError(
                 "it computes a NaN or an infinity on noise, which proves nothing"
             )
         raise UnsupportedError(
             "the layers that were read compute something else than the file: "
-            f"{size:.1e} apart; {rung.detail}".rstrip("; ")
+            + "; ".join(part for part in (f"{size:.1e} apart", describe(result)) if part)
         )
-    detail = "; ".join([*told, *([rung.detail] if rung.detail else [])])
-    rung = msgspec.structs.replace(rung, detail=detail)
+    result = msgspec.structs.replace(result, findings=(*findings, *result.findings))
     weights = {name: exact.pop(name).astype(np.float32) for name in list(exact)}
-    return Imported(workload, weights, rung, arrangement)
+    return Imported(workload, weights, result, arrangement)
 
 
-def _rounded(exact: Mapping[str, Array]) -> list[str]:
-    """A sentence about the weights that float32 does not hold.
+def _rounded(exact: Mapping[str, Array]) -> list[Finding]:
+    """A finding about the weights that float32 does not hold.
 
     Raises:
         DataError: one that is a NaN or an infinity, in float32 at least.
@@ -172,9 +177,10 @@ def _rounded(exact: Mapping[str, Array]) -> list[str]:
             raise DataError(f"weight '{name}' holds a NaN or an infinity, in float32 at least")
         if not np.array_equal(narrow, array):
             rounded.append(name)
-    more = f" and {len(rounded) - LISTED} more of {len(exact)}" if len(rounded) > LISTED else ""
-    named = ", ".join(rounded[:LISTED]) + more
-    return [f"rounded to float32 for what is run: {named}"] if rounded else []
+    if not rounded:
+        return []
+    listed, more = tuple(rounded[:LISTED]), max(0, len(rounded) - LISTED)
+    return [Finding(cause=RoundedWeights(tensors=listed, more=more, total=len(exact)))]
 
 
 def _traced(model: onnx.ModelProto) -> Trace:
@@ -209,8 +215,8 @@ def _walked(traced: Trace, logits: str, file: ModelFile, any_output: bool) -> tu
     raise NotCovered(f"input {file.inputs[0]} is read in several orders of its axes")
 
 
-def _logits(traced: Trace, output: str, opset: int) -> tuple[str, list[str]]:
-    """The value before a last softmax over the classes, and a sentence if there is one."""
+def _logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Finding]]:
+    """The value before a last softmax over the classes, and a finding if there is one."""
     name, passed = output, []
     while name in traced.producers:
         node = traced.producers[name]
@@ -223,9 +229,8 @@ def _logits(traced: Trace, output: str, opset: int) -> tuple[str, list[str]]:
             classes = [size for size in sizes[1:] if size > 1][-1:]
             if over != classes:
                 raise NotCovered(f"{called(node)}: not over the classes of the last axis")
-            return node.input[0], [
-                f"{called(node)} is what the loss begins with: the logits are what it reads"
-            ]
+            name = node.name or node.output[0]
+            return node.input[0], [Finding(cause=NodeIsLoss(node=name, operator=node.op_type))]
         if node.op_type not in (*LAYOUT, "Cast"):
             break
         passed.append(node)

@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import SameNumbers, TiedWeights
 from dlb.workload.layers import Embedding, Linear
 from dlb.workload.model import Node
 
@@ -27,17 +29,18 @@ _GLANCE = 8
 
 def tied(
     nodes: Sequence[Node], weights: Mapping[str, Array]
-) -> tuple[tuple[Node, ...], dict[str, Array], list[str]]:
+) -> tuple[tuple[Node, ...], dict[str, Array], list[Finding]]:
     """Linear layers tied to the embedding before them whose table they multiply by.
 
     Args:
         weights: by ``layer.parameter``, in canonical layout.
 
     Returns:
-        the layers; the weights without those that are another layer's; sentences about what was
+        the layers; the weights without those that are another layer's; findings about what was
         tied, and about layers that the file lets share weights and that are trained apart.
     """
-    kept, told = dict(weights), []
+    kept = dict(weights)
+    findings: list[Finding] = []
     made = {node.name: node for node in nodes}
     for first, *others in _equal(weights):
         owner = first.rpartition(".")[0]
@@ -51,12 +54,12 @@ def tied(
                     node, layer=msgspec.structs.replace(node.layer, tied_to=owner)
                 )
                 del kept[name]
-                told.append(f"'{layer}' multiplies by the table of '{owner}': they are tied")
+                findings.append(Finding(cause=TiedWeights(layer=layer, owner=owner)))
             else:
                 apart.append(name)
         if apart:
-            told.append(f"{first} and {', '.join(apart)} are the same numbers, trained apart")
-    return tuple(made.values()), kept, told
+            findings.append(Finding(cause=SameNumbers(tensors=(first, *apart))))
+    return tuple(made.values()), kept, findings
 
 
 def _equal(weights: Mapping[str, Array]) -> list[list[str]]:

@@ -1,1 +1,1 @@
-"""The ladder of proof: what each rung compares, with its own figure and verdict."""
+"""The proof: what each check compares, with its own figure and verdict."""

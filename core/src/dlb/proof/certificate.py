@@ -1,11 +1,17 @@
 """The certificate: what was compared with what, how far apart they were, and what follows.
 
-One JSON document, by itself (``dlb verify --certificate``) or in a run's record.
+One JSON document, by itself (``dlb verify --certificate``) or in a run's record. It holds fields, and no
+sentences: :mod:`dlb.report` makes those.
+
+History of the format:
+
+- 1: the first. It said in prose what checks found; :mod:`dlb.proof.format_1` converts it.
+- 2: findings have fields; names of fields and of checks are the field's words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,19 +19,23 @@ import msgspec
 
 from dlb import documents
 from dlb.errors import RecordError, RequestError
+from dlb.failure import Failure
+from dlb.proof.findings import Figure, Finding, Part
 
 __all__ = [
+    "CHECK_GROUPS",
     "FORMAT",
-    "LEVELS",
+    "Baseline",
     "Certificate",
+    "CheckGroup",
+    "CheckResult",
     "Divergence",
     "Figure",
-    "Level",
-    "Rung",
+    "ProofStatus",
     "Verdict",
-    "Word",
     "check_destination",
     "make_schema",
+    "not_run",
     "read",
     "schema",
     "with_variant",
@@ -33,11 +43,11 @@ __all__ = [
 ]
 
 #: Version of the certificate's document.
-FORMAT = 1
+FORMAT = 2
 
 Verdict = Literal["passed", "failed", "not run"]
-#: What a rung is about; ``dlb verify --level`` asks for some of them. In the order of climbing.
-Level = Literal[
+#: What a check is about; ``dlb verify --group`` asks for some of them. In the order of running.
+CheckGroup = Literal[
     "file",
     "weights",
     "forward",
@@ -50,55 +60,77 @@ Level = Literal[
     "export",
     "distributed",
 ]
-#: The levels that a workload alone on every adapter is proven by.
-LEVELS: tuple[Level, ...] = tuple(
-    one for one in get_args(Level) if one not in ("file", "distributed")
+#: The groups that a workload on adapters without a strategy is proven by.
+CHECK_GROUPS: tuple[CheckGroup, ...] = tuple(
+    group for group in get_args(CheckGroup) if group not in ("file", "distributed")
 )
 #: What a result is called wherever it is shown.
-Word = Literal["proven", "deviates", "unproven"]
+ProofStatus = Literal["proven", "deviates", "unproven"]
+
+#: What a check compares with.
+BaselineKind = Literal[
+    "canonical_graph",
+    "canonical_layers",
+    "canonical_structure",
+    "given_weights",
+    "optimizer_definition",
+    "finite_differences",
+    "dropout_definition",
+    "adapters",
+    "own_float64",
+    "timed_model",
+    "onnx_runtime",
+    "single_worker",
+    "onnx_file",
+    "model",
+    "model_weights",
+    "model_statistics",
+    "note",
+]
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The distance of one tensor from what it is held against.
+class Baseline(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """What a check compares with.
 
     Attributes:
-        tensor: its canonical name, a layer's name, ``loss``, ``input``, ``logits``.
-        relative_l2: see :func:`dlb.proof.distance.relative_l2`; null stands for infinity.
-        largest: largest absolute difference; null stands for infinity.
-        ulp: largest difference in units of the last place of what is expected, in the type of what
-            was found; null stands for infinity, and where no numbers were compared.
+        kind: what it is. ``note`` is a phrase of a document of format 1, in ``names``.
+        names: of the adapters, models or files.
+        sha256: of the file.
+        float64: whether a file or an adapter is run in float64 where that is not said by ``kind``.
     """
 
-    tensor: str
-    relative_l2: float | None
-    largest: float | None
-    ulp: float | None = None
+    kind: BaselineKind
+    names: tuple[str, ...] = ()
+    sha256: str = ""
+    float64: bool = False
 
 
-class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One comparison for one adapter.
+class CheckResult(Part, frozen=True, kw_only=True):
+    """What one check found of one adapter.
 
     Attributes:
-        name: of the rung, e.g. ``forward float64``.
-        level: what it is about.
+        check: its name.
+        group: its group.
         adapter: whose model was compared.
-        against: what it was held against.
-        verdict: ``not run`` never counts as passed.
-        gate: the largest relative L2 distance that passes; null where bits or graphs must agree.
-        figures: every tensor's, worst first: the largest, or where the gate is not one for all
-            tensors, the one that is most of its own gate, which is the rung's.
-        detail: what differs, or why it was not run.
+        baseline: what it was compared with.
+        verdict: ``not run`` where it could not be run; it never counts as passed.
+        tolerance: the largest relative L2 distance that passes; None where bits or graphs must
+            agree, and where it was not run. Where every tensor has a tolerance of its own: that of
+            the first figure.
+        figures: of each tensor, worst first: the largest; or, where there is no one tolerance for all
+            tensors, the one that is the largest part of its own, which is the result's.
+        findings: faults, the worst first; reasons not to run; facts about the comparison.
         seconds: what it cost.
     """
 
-    name: str
-    level: Level
+    check: str
+    group: CheckGroup
     adapter: str
-    against: str
+    baseline: Baseline
     verdict: Verdict
-    gate: float | None = None
+    tolerance: float | None = None
     figures: tuple[Figure, ...] = ()
-    detail: str = ""
+    findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -107,8 +139,22 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.figures[0] if self.figures else None
 
 
-class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far an adapter's float32 trajectory strays from its float64 one. It is no verdict.
+def not_run(
+    check: str, group: CheckGroup, adapter: str, baseline: Baseline, *findings: Finding
+) -> CheckResult:
+    """The result of a check that could not be run, and why; it never counts as passed."""
+    return CheckResult(
+        check=check,
+        group=group,
+        adapter=adapter,
+        baseline=baseline,
+        verdict="not run",
+        findings=findings,
+    )
+
+
+class Divergence(Part, frozen=True, kw_only=True):
+    """How far an adapter's float32 trajectory drifts from its float64 one. It is no verdict.
 
     Distances are relative L2, over all parameters together, to what the float64 steps changed; null
     stands for infinity.
@@ -117,8 +163,9 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         adapter: whose.
         steps: after which the weights were looked at.
         distances: of the float32 trajectory from the float64 one, after each.
-        perturbed: of float32 trajectories that start one unit in the last place beside, from the
-            float32 one, a row each. Of one adapter alone: the band that the others are seen in.
+        perturbed: of float32 trajectories from weights that differ by one unit in the last place,
+            from the float32 one, a row each. One adapter alone has it: the band that the others are
+            seen in.
     """
 
     adapter: str
@@ -133,53 +180,64 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         workload, workload_hash, seed: what was compared, and the weights it started from.
         adapters: framework and version, by adapter.
-        rungs: every comparison.
+        checks: the result of every check.
         variants: choices of adapters that are not at their default, by adapter.
         deviations: what adapters declare to do differently, by adapter.
-        failures: what ended an adapter's run before its rungs were all climbed, by adapter.
-        left_out: levels that were not asked for. What is proven is proven at every level.
+        failures: what ended an adapter's run before all its checks were run, by adapter.
+        left_out: groups that were not asked for. What is proven is proven in every group.
         divergences: of float32 trajectories, shown and not judged.
         format: version of this document.
+        converted_from: the format that the document was read in; 0 where it is this one.
     """
 
     workload: str
     workload_hash: str
     seed: int
     adapters: dict[str, str]
-    rungs: tuple[Rung, ...]
+    checks: tuple[CheckResult, ...]
     variants: dict[str, dict[str, str]] = {}
     deviations: dict[str, tuple[str, ...]] = {}
-    failures: dict[str, str] = {}
-    left_out: tuple[Level, ...] = ()
+    failures: dict[str, Failure] = {}
+    left_out: tuple[CheckGroup, ...] = ()
     divergences: tuple[Divergence, ...] = ()
     format: int = FORMAT
+    converted_from: int = 0
 
-    def of(self, adapter: str) -> tuple[Rung, ...]:
-        """The rungs of one adapter, in order."""
-        return tuple(rung for rung in self.rungs if rung.adapter == adapter)
+    def results_of(self, adapter: str) -> tuple[CheckResult, ...]:
+        """The results of one adapter, in order."""
+        return tuple(result for result in self.checks if result.adapter == adapter)
+
+    @property
+    def findings(self) -> Iterator[tuple[CheckResult, Finding]]:
+        """Every finding, with the result that holds it."""
+        for result in self.checks:
+            for finding in result.findings:
+                yield result, finding
 
     def title(self, adapter: str) -> str:
         """An adapter with its variant, as it is shown: ``torch (compile=inductor)``."""
         return with_variant(adapter, self.variants.get(adapter, {}))
 
     @property
-    def judged(self) -> tuple[str, ...]:
-        """Adapters that there are rungs of, or whose runs failed, in order."""
-        climbed = {rung.adapter for rung in self.rungs}
-        return tuple(one for one in self.adapters if one in climbed or one in self.failures)
+    def judged_adapters(self) -> tuple[str, ...]:
+        """Adapters that have results, or whose runs failed, in order."""
+        checked = {result.adapter for result in self.checks}
+        return tuple(
+            adapter for adapter in self.adapters if adapter in checked or adapter in self.failures
+        )
 
-    def word(self, adapter: str) -> Word:
-        """One failed rung makes it ``deviates``; one not run, none at all, a level left out, or a
-        run that failed, ``unproven``."""
-        if any(rung.verdict == "failed" for rung in self.of(adapter)):
+    def status(self, adapter: str) -> ProofStatus:
+        """``deviates`` if one check failed; ``unproven`` if one was not run, if there are none, if a
+        group was left out, or if the run failed."""
+        if any(result.verdict == "failed" for result in self.results_of(adapter)):
             return "deviates"
-        return "proven" if self.holds(adapter) and not self.left_out else "unproven"
+        return "proven" if self.passed(adapter) and not self.left_out else "unproven"
 
-    def holds(self, adapter: str) -> bool:
-        """Whether every rung that was asked for was climbed, and passed."""
+    def passed(self, adapter: str) -> bool:
+        """Whether every check that was asked for was run, and passed."""
         if adapter in self.failures:
             return False
-        return {rung.verdict for rung in self.of(adapter)} == {"passed"}
+        return {result.verdict for result in self.results_of(adapter)} == {"passed"}
 
 
 def with_variant(adapter: str, variant: Mapping[str, str]) -> str:
@@ -209,12 +267,16 @@ def write(certificate: Certificate, path: Path) -> None:
 
 
 def read(path: Path) -> Certificate:
-    """Read a certificate and check it against its form.
+    """Read a certificate of this format or of format 1, and check it against its form.
 
     Raises:
         RecordError: it cannot be read, is not a certificate, or is of a later format.
     """
-    return documents.read(path, Certificate, "certificate", FORMAT)
+    from dlb.proof import format_1
+
+    return documents.read(
+        path, Certificate, "certificate", FORMAT, {1: format_1.convert_certificate}
+    )
 
 
 def schema() -> bytes:

@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Figure
+from dlb.proof.findings import AnyCause, Figure, shape_of
+from dlb.proof.findings.common import Missing, NotFinite, ShapeMismatch
 
-__all__ = ["figure", "figures", "norm", "passes", "pieces", "relative_l2", "same_bits"]
+__all__ = [
+    "figure",
+    "figures",
+    "infinite_cause",
+    "norm",
+    "passes",
+    "pieces",
+    "relative_l2",
+    "same_bits",
+]
 
 Array = npt.NDArray[Any]
 #: Numbers that are looked at together.
@@ -70,6 +80,17 @@ def figure(
     )
 
 
+def infinite_cause(tensor: str, found: Array | None, expected: Array | None) -> AnyCause | None:
+    """Why a tensor's distance is infinite whatever its numbers are; None where it need not be."""
+    if found is None and expected is not None:
+        return Missing(names=(tensor,))
+    if found is None or expected is None or found.shape != expected.shape:
+        return ShapeMismatch(found=shape_of(found), expected=shape_of(expected))
+    if not all(np.isfinite(piece).all() for pair in pieces(found, expected) for piece in pair):
+        return NotFinite()
+    return None
+
+
 def norm(arrays: Iterable[Array]) -> float:
     """Of all numbers of some tensors together, in float64."""
     return math.sqrt(sum(float(one @ one) for array in arrays for (one,) in pieces(array)))
@@ -109,9 +130,9 @@ def worst_first(found: Any) -> tuple[Figure, ...]:
     return tuple(sorted(found, key=lambda one: -_number(one.relative_l2)))
 
 
-def passes(found: tuple[Figure, ...], gate: float) -> bool:
-    """Whether there are figures, and every one is within the gate."""
-    return bool(found) and all(_number(one.relative_l2) <= gate for one in found)
+def passes(found: tuple[Figure, ...], tolerance: float) -> bool:
+    """Whether there are figures, and every one is within the tolerance."""
+    return bool(found) and all(_number(one.relative_l2) <= tolerance for one in found)
 
 
 def same_bits(found: Array, expected: Array) -> bool:

@@ -1,4 +1,4 @@
-"""How far a float32 trajectory strays from the float64 one: shown beside a band, never a verdict.
+"""How far a float32 trajectory drifts from the float64 one: shown next to a band, never a verdict.
 
 In float32 the least rounding takes a value across the kink of a ReLU or lets another element win a
 pooling, and what follows is another trajectory. What tiny perturbations of the weights do in *one*
@@ -21,7 +21,7 @@ from dlb.data.npz import WEIGHTS_READ, read_or_map
 from dlb.proof.distance import pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
 
-__all__ = ["PERTURBATIONS", "Changes", "follow", "looked_at", "nudged", "strays"]
+__all__ = ["PERTURBATIONS", "Changes", "drift", "follow", "observed_steps", "perturbed"]
 
 Array = npt.NDArray[Any]
 #: Runs from weights that were moved by one unit in the last place.
@@ -75,13 +75,13 @@ class Changes:
         return {name: array for name, array in self.read().items() if name in self.moved}
 
 
-def looked_at(steps: int) -> tuple[int, ...]:
+def observed_steps(steps: int) -> tuple[int, ...]:
     """Steps after which weights are looked at: 1, 2, 5, 10, 20, 50, ..., and the last."""
     powers = (base * 10**power for power in range(len(str(steps))) for base in (1, 2, 5))
     return (*(one for one in powers if one < steps), steps)
 
 
-def nudged(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str, Array]:
+def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str, Array]:
     """Weights of which each is so many float32 numbers above or below, by chance."""
     generator = np.random.default_rng(seed)
     moved = {}
@@ -97,7 +97,7 @@ def follow(
     model: RemoteModel, data: Path, order: Array, folder: Path, start: Mapping[str, Array]
 ) -> list[Changes]:
     """Train a model that has not trained, and keep what that changes after each step of
-    :func:`looked_at`.
+    :func:`observed_steps`.
 
     Args:
         data: .npz file with ``inputs`` and ``labels``.
@@ -107,29 +107,29 @@ def follow(
     """
     folder.mkdir()
     done, kept = 0, []
-    for step in looked_at(len(order)):
+    for step in observed_steps(len(order)):
         model.train(data, order[done:step], via="memory", first_step=done)
         done = step
         kept.append(Changes.write(folder / f"{step}.npz", start, model.weights()[0]))
     return kept
 
 
-def strays(
+def drift(
     found: Sequence[Changes],
-    beside: Sequence[Changes],
+    origin: Sequence[Changes],
     truth: Sequence[Changes],
     trained: Sequence[str],
 ) -> tuple[float | None, ...]:
-    """``||found - beside|| / ||truth||`` over the trained parameters, after each step looked at.
+    """``||found - origin|| / ||truth||`` over the trained parameters, after each step looked at.
 
     Null stands for infinity: where a weight is no number or missing, or nothing should have changed.
     """
-    return tuple(map(partial(_stray, trained=trained), found, beside, truth))
+    return tuple(map(partial(_drift, trained=trained), found, origin, truth))
 
 
-def _stray(found: Changes, beside: Changes, truth: Changes, trained: Sequence[str]) -> float | None:
+def _drift(found: Changes, origin: Changes, truth: Changes, trained: Sequence[str]) -> float | None:
     apart = moved = 0.0
-    every = [one.read() for one in (found, beside, truth)]
+    every = [one.read() for one in (found, origin, truth)]
     for name in trained:
         if not all(name in one for one in every):
             return None

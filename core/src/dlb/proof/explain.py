@@ -1,200 +1,234 @@
-"""What a certificate's differences probably come from: a reader's guide, never a verdict."""
+"""Where a certificate's adapters differ first, and what that probably comes from: never a verdict.
+
+Explanations are fields made from fields: findings, causes, figures. Texts play no part in them;
+:mod:`dlb.report.explanations` makes sentences.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from typing import Union, get_args
 
-import msgspec
+from dlb.proof.certificate import Certificate, CheckGroup, CheckResult
+from dlb.proof.findings import AnyCause, Cause, Figure, Finding, Part
+from dlb.proof.findings.common import StructuresDiffer
+from dlb.proof.findings.files import NodesPart
+from dlb.proof.findings.port import PortLayerDiffers, SpanDiffers
 
-from dlb.proof.certificate import Certificate, Figure, Level, Rung
-from dlb.proof.distance import passes
-
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "NotRun", "Reason", "explain"]
 
 #: A relative distance of about one rounding to float32.
 _FLOAT32_ROUNDING = (1e-9, 3e-7)
 #: Figures this near to each other, relative, have one common cause.
 _ALIKE = 0.05
-
-#: What a layer of a type is usually taken for, by the type's name.
-_LAYERS = {
-    "conv": "pads (or their side), stride, dilation, groups, the weight's layout, or a missing bias",
-    "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
-    "batch_norm": "epsilon, swapped or unloaded running statistics, or scale and bias left out",
-    "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",
-    "lrn": "alpha (divided by the size or not), the constant k, or the window's alignment",
-    "max_pool": "ceil mode, pads, or stride",
-    "average_pool": "whether padding is counted, ceil mode, pads, or stride",
-    "lstm": "the order of the gates, a forget bias, one bias for two, or an activation",
-    "attention": "the scale (1 / sqrt(features of a head)), the causal mask and where it begins, how "
-    "features are divided into heads, or a bias",
-    "position_embedding": "positions that are shifted, or a table that is scaled",
-    "embedding": "the table's order, or an index that is shifted or masked",
-    "dropout": "dropout that acts in evaluation, or scales where it should not",
-    "relu": "a slope below zero, or an upper bound",
-    "relu6": "the upper bound left out, or applied before what it bounds",
-    "hard_sigmoid": "another slope (1/5 for 1/6), or a bound that is left out",
-    "mul": "a sum in its place, or a number for each channel along another axis",
-    "gelu": "the exact function for the approximation by tanh, or the other way",
-    "reshape": "row-major order, or a transpose that is left out before it",
-    "transpose": "the order of the axes, or a reshape in its place",
-    "reduce_mean": "a sum for the mean, or the axis",
-    "select": "the place (counted from the other end), or the axis",
-    "concat": "the order of the inputs, or the axis",
-    "flatten": "channels last where channels first is meant",
-    "softmax": "the axis",
-}
-_TRAINING = {
-    "batch_norm": "the batch's variance (biased or not), epsilon, or running statistics used in "
-    "training",
-    "dropout": "the rate taken for the part that is kept, no scaling by 1 / (1 - rate), or a mask "
-    "that is drawn anew where one was given",
-}
-_LEVELS: dict[Level, str] = {
-    "weights": "the way of a weight into the framework and back: its layout, its type, or one that "
-    "is not loaded at all",
-    "forward": "what a layer before it was given, since each layer by itself agrees: the wiring, or "
-    "the input",
-    "gradients": "the loss (mean or sum, smoothing, a weight), something detached from the graph, or "
-    "a backward pass that is not its forward pass's",
-    "update": "the optimizer: learning rate, weight decay and what it applies to, clipping and the "
-    "norm it goes by, dampening, Nesterov, epsilon, bias correction",
-    "trajectory": "what only later steps show, since the first agrees: momentum or other state, the "
-    "schedule, running statistics, the order of samples",
-    "float32": "less than float32 inside: TF32, bfloat16, fast mathematics, or an algorithm that "
-    "loses digits",
-    "structure": "what was exported is not what the workload describes",
-    "export": "the exporter, or an object that is not the one that was timed",
-    "distributed": "gradients summed where they should be averaged (or the other way), shares of the "
-    "batch, or statistics of each worker's own",
-}
+#: Checks of what training mode does, whose groups have one of evaluation mode too.
+_OF_TRAINING = {"forward float64, training", "isolated layers, training"}
+#: Causes that say where the difference is, besides those with a layer.
+_PLACES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class InfiniteDistance(Cause, frozen=True, kw_only=True):
+    """A value is missing, has another shape, or is not a number."""
+
+
+class Float32Rounding(Cause, frozen=True, kw_only=True):
+    """The distance is about one rounding to float32."""
+
+
+class NativeDropout(Cause, frozen=True, kw_only=True):
+    """Dropout is wrong where the framework itself draws; ``fault`` says how."""
+
+    fault: AnyCause
+
+
+class TrainingOnly(Cause, frozen=True, kw_only=True):
+    """Evaluation agrees, so it is what a layer of this kind does in training mode only."""
+
+    kind: str
+
+
+class LayerKind(Cause, frozen=True, kw_only=True):
+    """What layers of this kind are usually taken for."""
+
+    kind: str
+
+
+class InFloat32Only(Cause, frozen=True, kw_only=True):
+    """The update is right in float64 and wrong in float32."""
+
+
+class SameFactor(Cause, frozen=True, kw_only=True):
+    """Every change is off by the same factor, 1 plus or minus ``size``."""
+
+    size: float
+
+
+class OnlyParameters(Cause, frozen=True, kw_only=True):
+    """Only parameters of this name are off."""
+
+    parameter: str
+
+
+class OnlyState(Cause, frozen=True, kw_only=True):
+    """The weights agree; only the optimizer's state differs."""
+
+
+class OfGroup(Cause, frozen=True, kw_only=True):
+    """What a difference first seen in this group usually comes from."""
+
+    group: CheckGroup
+
+
+Reason = Union[
+    Float32Rounding,
+    InFloat32Only,
+    InfiniteDistance,
+    LayerKind,
+    NativeDropout,
+    OfGroup,
+    OnlyParameters,
+    OnlyState,
+    SameFactor,
+    TrainingOnly,
+]
+#: Groups that have a usual reason.
+_REASONED: tuple[CheckGroup, ...] = (
+    "weights",
+    "forward",
+    "gradients",
+    "update",
+    "trajectory",
+    "float32",
+    "structure",
+    "export",
+    "distributed",
+)
+
+
+class NotRun(Part, frozen=True, kw_only=True):
+    """A check that could not be run, and why."""
+
+    check: str
+    findings: tuple[Finding, ...]
+
+
+class Explanation(Part, frozen=True, kw_only=True):
     """The first thing that differs for one adapter.
 
     Attributes:
         adapter: whose.
-        level, rung: the first of the ladder that failed.
-        where: the layer or tensor: the first past the gate, or the furthest.
-        built: what the framework says of that layer as it built it; empty where it says nothing.
-        size: relative L2 distance there; null stands for infinity, or where nothing was measured.
-        reason: what it probably is.
-        others: further rungs that failed, which usually follow from it.
+        group, check: the first that failed.
+        finding: what says where: a layer, what lies between two, nodes of a file; None where only
+            figures do.
+        figure: how far apart it is there; None where nothing was measured.
+        reasons: what it probably is.
+        failed_too: further checks that failed, which usually follow from it.
         not_run: what could not be checked, and why.
     """
 
     adapter: str
-    level: Level
-    rung: str
-    where: str
-    size: float | None
-    reason: str
-    built: str = ""
-    others: tuple[str, ...] = ()
-    not_run: tuple[str, ...] = ()
+    group: CheckGroup
+    check: str
+    finding: Finding | None
+    figure: Figure | None
+    reasons: tuple[Reason, ...]
+    failed_too: tuple[str, ...] = ()
+    not_run: tuple[NotRun, ...] = ()
 
 
 def explain(certificate: Certificate) -> list[Explanation]:
     """An explanation for each adapter that deviates, in the certificate's order."""
-    order = {level: place for place, level in enumerate(_climbing())}
-    found = []
-    for adapter in dict.fromkeys(rung.adapter for rung in certificate.rungs):
-        own = certificate.of(adapter)
+    order = {group: place for place, group in enumerate(_by_nearness())}
+    explanations = []
+    for adapter in dict.fromkeys(result.adapter for result in certificate.checks):
+        own = certificate.results_of(adapter)
         failed = sorted(
-            (rung for rung in own if rung.verdict == "failed"), key=lambda rung: order[rung.level]
+            (result for result in own if result.verdict == "failed"),
+            key=lambda result: order[result.group],
         )
         if not failed:
             continue
         first = failed[0]
-        where, built, figure = _place(first)
-        found.append(
+        finding, figure = _place(first)
+        explanations.append(
             Explanation(
                 adapter=adapter,
-                level=first.level,
-                rung=first.name,
-                where=where,
-                built=built,
-                size=figure.relative_l2 if figure else None,
-                reason="; ".join(_reasons(first, own, figure)),
-                others=tuple(rung.name for rung in failed[1:]),
+                group=first.group,
+                check=first.check,
+                finding=finding,
+                figure=figure,
+                reasons=tuple(_reasons(first, own, finding, figure)),
+                failed_too=tuple(result.check for result in failed[1:]),
                 not_run=tuple(
-                    f"{rung.name}: {rung.detail}" for rung in own if rung.verdict == "not run"
+                    NotRun(check=result.check, findings=result.findings)
+                    for result in own
+                    if result.verdict == "not run"
                 ),
             )
         )
-    return found
+    return explanations
 
 
-def _climbing() -> tuple[Level, ...]:
-    """Levels by how near to a cause they point: a layer by itself before all that follows it."""
-    levels: tuple[Level, ...] = get_args(Level)
-    near: tuple[Level, ...] = ("weights", "layers")
-    return near + tuple(level for level in levels if level not in near)
+def _by_nearness() -> tuple[CheckGroup, ...]:
+    """Groups by how near to a cause they point: an isolated layer before all that follows it."""
+    groups: tuple[CheckGroup, ...] = get_args(CheckGroup)
+    near: tuple[CheckGroup, ...] = ("weights", "layers")
+    return near + tuple(group for group in groups if group not in near)
 
 
-def _place(rung: Rung) -> tuple[str, str, Figure | None]:
-    """Where a rung failed first, what was built there, and how far apart it is."""
-    named = re.search(
-        r"first layer past the gate: ([^,]+), (.+?)(?:; in [\w-]+: (.+))?$", rung.detail
-    )
-    if named:
-        figure = next((one for one in rung.figures if one.tensor == named[1]), rung.worst)
-        if rung.name == "dropout" and figure and passes((figure,), rung.gate or 0):
-            figure = None  # what was dropped is wrong by count, what was kept is right
-        return f"layer {named[1]}, {named[2]}", named[3] or "", figure
-    between = re.match(r"first past the gate: (what is [^;]+)", rung.detail)
-    if between:  # of a port, where no layer with parameters is to blame
-        return between[1], "", rung.worst
-    if rung.worst is not None:
-        return rung.worst.tensor, "", rung.worst
-    return rung.detail, "", None
+def _place(result: CheckResult) -> tuple[Finding | None, Figure | None]:
+    """The finding that says where a check failed first, and how far apart it is there."""
+    for finding in result.findings:
+        if finding.layer is not None:
+            return finding, finding.figure
+        if isinstance(finding.cause, _PLACES):
+            return finding, finding.figure or result.worst
+    return None, result.worst
 
 
-def _reasons(rung: Rung, own: Sequence[Rung], figure: Figure | None) -> Iterator[str]:
+def _reasons(
+    result: CheckResult, own: Sequence[CheckResult], finding: Finding | None, figure: Figure | None
+) -> Iterator[Reason]:
     size = figure.relative_l2 if figure else None
     if figure is not None and size is None:
-        yield "a value is missing, of another shape, or not a number"
+        yield InfiniteDistance()
     if size is not None and _FLOAT32_ROUNDING[0] < size < _FLOAT32_ROUNDING[1]:
-        yield "as large as one rounding to float32: something is kept or computed in float32"
-    kind = re.search(r"first layer past the gate: [^,]+, (\w+)\(", rung.detail)
-    if rung.name == "dropout":
-        yield f"{rung.detail.split(': first layer')[0]}, where the framework itself draws"
+        yield Float32Rounding()
+    kind = finding.layer.kind if finding is not None and finding.layer is not None else ""
+    if result.check == "dropout" and finding is not None:
+        yield NativeDropout(fault=finding.cause)
         return
-    if rung.level in ("layers", "forward") and kind:
-        training = "training" in rung.name
-        passes_else = any(
-            other.verdict == "passed" and other.level == rung.level for other in own if training
+    if result.group in ("layers", "forward") and kind:
+        evaluation_agrees = result.check in _OF_TRAINING and any(
+            other.verdict == "passed" and other.group == result.group for other in own
         )
-        if training and passes_else:
-            yield (
-                f"evaluation agrees, so: {_TRAINING.get(kind[1], 'what only training mode does')}"
-            )
+        if evaluation_agrees:
+            yield TrainingOnly(kind=kind)
             return
-        if rung.level == "layers" and kind[1] in _LAYERS:
-            yield f"with {kind[1]} it is mostly {_LAYERS[kind[1]]}"
+        if result.group == "layers":
+            yield LayerKind(kind=kind)
             return
-    if rung.name == "update float32":
-        yield f"in float32 alone: {_LEVELS['update']}"
+    if result.check == "update float32":
+        yield InFloat32Only()
         return
-    if rung.level == "update":
-        yield from _of_update(rung)
-    if rung.level in _LEVELS:
-        yield _LEVELS[rung.level]
+    if result.group == "update":
+        yield from _of_update(result)
+    if result.group in _REASONED:
+        yield OfGroup(group=result.group)
 
 
-def _of_update(rung: Rung) -> Iterator[str]:
-    """What the pattern over the tensors tells."""
-    weights = [one for one in rung.figures if one.tensor.count(".") == 1]
-    past = [one for one in weights if one.relative_l2 is None or one.relative_l2 > (rung.gate or 0)]
+def _of_update(result: CheckResult) -> Iterator[Reason]:
+    """What the pattern over the tensors says."""
+    tolerance = result.tolerance or 0.0
+    # ``layer.parameter``; the optimizer's state has a slot behind it.
+    weights = [one for one in result.figures if one.tensor.count(".") == 1]
+    past = [one for one in weights if one.relative_l2 is None or one.relative_l2 > tolerance]
     sizes = [one.relative_l2 for one in past if one.relative_l2]
     every = 1 < len(past) == len(weights) == len(sizes)
     if every and max(sizes) - min(sizes) <= _ALIKE * max(sizes):
-        yield f"every change is off by the same factor, 1 ± {max(sizes):.2g}"
-    kinds = {one.tensor.split(".")[1] for one in past}
-    if past and len(past) < len(weights) and len(kinds) == 1:
-        yield f"only tensors called {kinds.pop()} are off"
+        yield SameFactor(size=max(sizes))
+    parameters = {one.tensor.split(".")[1] for one in past}
+    if past and len(past) < len(weights) and len(parameters) == 1:
+        yield OnlyParameters(parameter=parameters.pop())
     if not past:
-        yield "the weights agree; only the optimizer's state differs, by a convention of its scale"
+        yield OnlyState()

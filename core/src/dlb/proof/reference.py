@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import DataError
+from dlb.proof.checks.tolerances import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_TOLERANCE
 from dlb.proof.distance import norm, pieces, relative_l2
-from dlb.proof.rungs import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_GATE
 from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _PLAIN = SoftmaxCrossEntropy()
 #: Relative steps of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
 #: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
 #: and 1e-9 err by 1e-3 (across a kink), 4e-9, 5e-8 and 6e-7 of a typical slope. The second is taken
-#: where the first is past the gate: on a network of small weights that all but tie in its poolings
+#: where the first is past the tolerance: on a network of small weights that all but tie in its poolings
 #: (caffe-cifar10), they err by 2e-5 and 6e-6. A wrong gradient is off at any step.
 STEPS = (1e-8, 1e-9)
 #: No float32 forward pass of a model worth comparing is further from the truth by rounding.
@@ -47,7 +47,7 @@ class Slope:
         gradient: by the adapter's gradient.
         difference: by differences of the canonical graph's loss.
         typical: the size that one along a random direction typically has (norm / sqrt(elements)),
-            or that of which the gate is what rounding leaves of the difference, if that is larger.
+            or that of which the tolerance is what rounding leaves of the difference, if that is larger.
         step: of the differences.
     """
 
@@ -135,7 +135,7 @@ class Reference:
         """The masks of a batch."""
         return {name: mask[: len(inputs)] for name, mask in self.masks.items()}
 
-    def alone(
+    def isolated_layers(
         self, values: Mapping[str, Array], *, training: bool = False
     ) -> Iterator[tuple[str, Array]]:
         """Every layer's name and value in float64, each given the values that it would have read;
@@ -169,12 +169,12 @@ class Reference:
         return {name: found[f"{name}/running"] for name in state_names(self.model)}
 
     @property
-    def witness(self) -> float:
+    def float32_baseline(self) -> float:
         """How far ONNX Runtime's float32 logits of the canonical graph are from the truth: a second
         account of what the graph computes, by other code. Infinite where it refuses the graph."""
-        return self._once("witness", self._witness)
+        return self._once("float32 baseline", self._float32_baseline)
 
-    def _witness(self) -> float:
+    def _float32_baseline(self) -> float:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.runtime import run_model
 
@@ -186,16 +186,16 @@ class Reference:
         return relative_l2(logits, self.logits)
 
     @property
-    def float32_gate(self) -> float:
+    def float32_tolerance(self) -> float:
         """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
         is, on the same graph.
 
         Where that is further than rounding explains, ONNX Runtime computes something else (before
-        1.31 the last window of an average pooling in ceil mode), and is no witness. Nor is it where
+        1.31 the last window of an average pooling in ceil mode), and is no measure. Nor is it where
         it refuses the graph (a pooling in ceil mode that counts its padding, and whose last window
         of one axis starts there).
         """
-        error = self.witness
+        error = self.float32_baseline
         return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)
 
     def slopes(
@@ -241,8 +241,8 @@ class Reference:
                     (what, seed, number, step),
                     partial(self._difference, what, direction, length, step),
                 )
-                one = Slope(own / length, slope, max(typical, uncertain / SLOPE_GATE), step)
-                if one.error <= SLOPE_GATE:
+                one = Slope(own / length, slope, max(typical, uncertain / SLOPE_TOLERANCE), step)
+                if one.error <= SLOPE_TOLERANCE:
                     break
             tried.append(one)
         # A NaN sorts last, so that it cannot hide behind the others.

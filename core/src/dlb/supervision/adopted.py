@@ -56,14 +56,14 @@ class AdoptedRemote:
             described = msgspec.convert(answer, _Described)
         except msgspec.ValidationError as error:
             raise PluginError(
-                f"{self.name}: its adapter describes the model wrongly: {error}"
+                f"its adapter describes the model wrongly: {error}", adapter=self.name
             ) from None
         self.number = described.model
         self.layers = {one.name: one for one in described.layers}
         self.parameters = {one.name: one for one in described.parameters}
         self.input_shape = described.input_shape
         if len(self.parameters) != len(described.parameters):
-            raise PluginError(f"{self.name}: its adapter gave several parameters one name")
+            raise PluginError("its adapter gave several parameters one name", adapter=self.name)
 
     def drop(self) -> None:
         """Forget it, so that its memory can go."""

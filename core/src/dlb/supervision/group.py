@@ -138,7 +138,7 @@ class Group:
                 started = processes.spawn(command, environment, self.launch.scratch, log)
             except OSError as error:
                 raise WorkerDied(
-                    f"{self.launch.adapter}: cannot start {command[0]}: {error}"
+                    f"cannot start {command[0]}: {error}", adapter=self.launch.adapter
                 ) from None
             self._started.append(started)
             expected.append(Member(process["role"], process["rank"], started, log))
@@ -176,8 +176,9 @@ class Group:
             if time.monotonic() > deadline:
                 names = ", ".join(str(member) for member in waiting.values())
                 raise WorkerHung(
-                    f"{self.launch.adapter}: {names} never reported within {ARRIVAL_SECONDS:.0f} s; "
-                    f"output: {next(iter(waiting.values())).log}"
+                    f"{names} never reported within {ARRIVAL_SECONDS:.0f} s",
+                    adapter=self.launch.adapter,
+                    log=next(iter(waiting.values())).log,
                 )
             try:
                 connection, _ = self._listener.accept()
@@ -200,8 +201,9 @@ class Group:
             return
         if hello["hello"] != protocol.PROTOCOL:
             raise WorkerError(
-                f"{self.launch.adapter}: its environment speaks protocol {hello['hello']}, this dlb "
-                f"{protocol.PROTOCOL}; mend it with: dlb env create {self.launch.adapter}"
+                f"its environment speaks protocol {hello['hello']}, this dlb {protocol.PROTOCOL}; "
+                f"fix it with: dlb env create {self.launch.adapter}",
+                adapter=self.launch.adapter,
             )
         connection.settimeout(None)
         member.connection, member.pid, member.heard = (
@@ -285,8 +287,10 @@ class Group:
                 if looked - last_progress > self.launch.call_seconds:
                     late = next(one for number, one in asked.items() if number not in results)
                     raise WorkerHung(
-                        f"{self.launch.adapter}: {late} made no progress in '{name}' for "
-                        f"{self.launch.call_seconds:.0f} s and was ended; output: {late.log}"
+                        f"{late} made no progress in '{name}' for "
+                        f"{self.launch.call_seconds:.0f} s and was ended",
+                        adapter=self.launch.adapter,
+                        log=late.log,
                     )
             try:
                 member, message = self._events.get(timeout=LOOK_SECONDS)
@@ -320,13 +324,15 @@ class Group:
             self._check_process(member)
             if processes.is_stopped(member.pid):
                 raise WorkerHung(
-                    f"{self.launch.adapter}: {member} (process {member.pid}) stands still: stopped by a signal"
+                    f"{member} (process {member.pid}) stands still: stopped by a signal",
+                    adapter=self.launch.adapter,
                 )
             # A scheduler or a server lives inside one C call.
             if member.role == "worker" and now - member.heard > silence:
                 raise WorkerHung(
-                    f"{self.launch.adapter}: {member} (process {member.pid}) was silent for "
-                    f"{silence:.0f} s and was ended; output: {member.log}"
+                    f"{member} (process {member.pid}) was silent for {silence:.0f} s and was ended",
+                    adapter=self.launch.adapter,
+                    log=member.log,
                 )
 
     def _check_process(self, member: Member) -> None:
@@ -348,9 +354,10 @@ class Group:
             member.process.wait(2)
         said = processes.last_lines(member.log)
         raise WorkerDied(
-            f"{self.launch.adapter}: {member} {processes.how_it_ended(member.process.returncode)}"
-            + (f"; it last said: {said}" if said else "")
-            + f"; output: {member.log}"
+            f"{member} {processes.how_it_ended(member.process.returncode)}"
+            + (f"; it last said: {said}" if said else ""),
+            adapter=self.launch.adapter,
+            log=member.log,
         )
 
     def _report_error(self, member: Member, name: str, error: Mapping[str, Any]) -> None:
@@ -363,12 +370,14 @@ class Group:
                     if message is None and other is not member:
                         self._report_death(other)
                 self._check_all(SILENCE_SECONDS)
-        said = f"{self.launch.adapter}: {error['message']}"
+        message, adapter = error["message"], self.launch.adapter
         if error["kind"] == "unsupported":
-            raise UnsupportedError(said)
+            raise UnsupportedError(message, adapter=adapter)
         if error["kind"] == "dlb":
-            raise DlbError(said)
-        raise WorkerRaised(f"{said} (in '{name}'; output: {member.log})", error["traceback"])
+            raise DlbError(message, adapter=adapter)
+        raise WorkerRaised(
+            f"{message} (in '{name}')", error["traceback"], adapter=adapter, log=member.log
+        )
 
     # --- ending --------------------------------------------------------------------------
 

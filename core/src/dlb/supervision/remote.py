@@ -237,7 +237,7 @@ def read_arrays(group: Group, path: Path) -> dict[str, Array]:
         arrays = read_or_map(path, WEIGHTS_READ)
     except (OSError, ValueError, BadZipFile) as error:
         raise WorkerError(
-            f"{group.launch.adapter}: what its worker wrote cannot be read: {error}"
+            f"what its worker wrote cannot be read: {error}", adapter=group.launch.adapter
         ) from None
     path.unlink()
     return arrays

@@ -71,19 +71,19 @@ def read(path: Path) -> Workload:
     try:
         # A device or a pipe has no end, or never begins.
         if path.exists() and not path.is_file():
-            raise WorkloadError(f"{path}: not a file, so not a workload")
+            raise WorkloadError("not a file, so not a workload", path=path)
         if path.stat().st_size > _LARGEST_BYTES:
-            raise WorkloadError(f"{path}: larger than {_LARGEST_BYTES} bytes, so not a workload")
+            raise WorkloadError(f"larger than {_LARGEST_BYTES} bytes, so not a workload", path=path)
         text = path.read_bytes()
     except OSError as error:
         raise WorkloadError(
-            f"{path}: {error.strerror or error}; give the path of a workload file"
+            f"{error.strerror or error}; give the path of a workload file", path=path
         ) from None
     try:
         document = msgspec.toml.decode(text)
     # The reader recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise WorkloadError(f"{path}: not a workload: {error}") from None
+        raise WorkloadError(f"not a workload: {error}", path=path) from None
     return check(decoded(document, f"{path}: not a workload"), str(path))
 
 
@@ -91,7 +91,7 @@ def check(workload: Workload, where: str) -> Workload:
     """The workload itself, if its shapes fit and its numbers are in range.
 
     Raises:
-        WorkloadError: they do not; the message begins with ``where``.
+        WorkloadError: they do not; its ``path`` is ``where``.
     """
     try:
         if workload.batch_size < 1:
@@ -122,7 +122,8 @@ def check(workload: Workload, where: str) -> Workload:
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
     except RequestError as error:
-        raise type(error)(f"{where}: {error}") from None
+        error.path = where
+        raise
     return workload
 
 

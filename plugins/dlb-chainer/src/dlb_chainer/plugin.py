@@ -80,6 +80,15 @@ def dlb_describe() -> AdapterDescription:
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
         exporter="onnx_chainer.export",
+        features=(
+            "clip_norm",
+            "label_smoothing",
+            "tied_weights",
+            "augmentation",
+            "masks",
+            "user_models",
+            "export",
+        ),
     )
 
 

@@ -95,6 +95,15 @@ def dlb_describe() -> AdapterDescription:
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
         exporter="mxnet.onnx.export_model",
+        features=(
+            "clip_norm",
+            "label_smoothing",
+            "tied_weights",
+            "augmentation",
+            "masks",
+            "user_models",
+            "export",
+        ),
         deviations=DEVIATIONS,
         variants=VARIANTS,
     )

@@ -89,6 +89,15 @@ def dlb_describe() -> AdapterDescription:
         optimizers=OPTIMIZERS,
         devices=("cpu", "cuda"),
         exporter="tf2onnx.convert.from_function",
+        features=(
+            "clip_norm",
+            "label_smoothing",
+            "tied_weights",
+            "augmentation",
+            "masks",
+            "user_models",
+            "export",
+        ),
         variants=VARIANTS,
     )
 

@@ -77,6 +77,15 @@ def dlb_describe() -> AdapterDescription:
         optimizers={"sgd": "native", "adam": "native"},
         devices=("cpu", "cuda"),
         exporter="torch.onnx.export(dynamo=True)",
+        features=(
+            "clip_norm",
+            "label_smoothing",
+            "tied_weights",
+            "augmentation",
+            "masks",
+            "user_models",
+            "export",
+        ),
         variants=VARIANTS,
     )
 

@@ -39,18 +39,18 @@ _ANALYTIC = LAYOUT | {
 _REACHED = frozenset(("MaxPool", "Relu"))
 
 
-def not_decided(first: Trace, second: Trace, gate: float) -> tuple[str, ...]:
+def not_decided(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
     """Nodes that are not analytic and have no counterpart, in words.
 
     Args:
         first, second: run on the same random inputs.
-        gate: within which values are the same.
+        tolerance: within which values are the same.
 
     Returns:
         Nothing if agreement on these inputs shows agreement on all.
     """
     first, second = (clips_shown(reader_of(each)) for each in (first, second))
-    same = same_values(first, second, gate)
+    same = same_values(first, second, tolerance)
     ours, theirs = list(_pieces(first)), list(_pieces(second))
     for node in list(ours):
         for other in theirs:

@@ -28,21 +28,21 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """
     try:
         if not path.exists():
-            raise DataError(f"{path}: no such file")
+            raise DataError("no such file", path=path)
         if not path.is_file() or not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: not an .npz file; write one with numpy.savez")
+            raise DataError("not an .npz file; write one with numpy.savez", path=path)
         with zipfile.ZipFile(path) as archive:
             total = sum(member.file_size for member in archive.infolist())
         if total > LARGEST_GIVEN:
-            raise DataError(f"{path}: {total} bytes of arrays; at most {LARGEST_GIVEN} are read")
+            raise DataError(f"{total} bytes of arrays; at most {LARGEST_GIVEN} are read", path=path)
         with np.load(path, allow_pickle=False) as stored:
             found = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, KeyError, MemoryError, SyntaxError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: not an .npz file of plain numbers: {text}") from None
+        raise DataError(f"not an .npz file of plain numbers: {text}", path=path) from None
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{path}: a damaged .npz file: {error}") from None
+        raise DataError(f"a damaged .npz file: {error}", path=path) from None
     for name, array in found.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise DataError(f"{path}: '{name}' is no array of numbers")
+            raise DataError(f"'{name}' is no array of numbers", path=path)
     return found

@@ -17,6 +17,8 @@ from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import attributes_of
 from dlb.proof.files.arrays import read_arrays
 from dlb.proof.files.read import ModelFile, Port
+from dlb.proof.findings import AnyCause, Finding
+from dlb.proof.findings.files import FedArrays, FedNoise, PairedByOrder
 
 __all__ = ["Fed", "feed", "paired"]
 
@@ -44,16 +46,18 @@ class Fed:
     Attributes:
         first, second: for each batch, every input of that model by its own name, real numbers in
             float64 but with no more digits than either model's own type has.
-        told: where they come from, and what was paired by order, in words.
+        facts: where they come from, and what was paired by order.
     """
 
     first: tuple[dict[str, Array], ...]
     second: tuple[dict[str, Array], ...]
-    told: str
+    facts: tuple[Finding, ...]
 
 
-def paired(kind: str, first: ModelFile, second: ModelFile) -> tuple[list[tuple[Port, Port]], str]:
-    """The inputs or outputs of both that stand for each other, and a sentence if by order.
+def paired(
+    kind: str, first: ModelFile, second: ModelFile
+) -> tuple[list[tuple[Port, Port]], tuple[Finding, ...]]:
+    """The inputs or outputs of both that stand for each other, and a finding if by order.
 
     Args:
         kind: ``inputs`` or ``outputs``.
@@ -70,10 +74,10 @@ def paired(kind: str, first: ModelFile, second: ModelFile) -> tuple[list[tuple[P
         )
     by_name = {port.name: port for port in theirs}
     if set(by_name) == {port.name for port in ours}:
-        return [(port, by_name[port.name]) for port in ours], ""
+        return [(port, by_name[port.name]) for port in ours], ()
     pairs = list(zip(ours, theirs))
-    told = ", ".join(f"'{a.name}' with '{b.name}'" for a, b in pairs)
-    return pairs, f"{kind} paired by order: {told}"
+    names = tuple((a.name, b.name) for a, b in pairs)
+    return pairs, (Finding(cause=PairedByOrder(kind=kind, pairs=names)),)
 
 
 def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> Fed:
@@ -88,13 +92,13 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
             fit.
         DataError: the file is no .npz file of plain numbers.
     """
-    pairs, told = paired("inputs", first, second)
+    pairs, by_order = paired("inputs", first, second)
     bounds = {ours.name: _bound(first, ours, second, theirs) for ours, theirs in pairs}
     if given is not None:
         arrays = _read(given, pairs, bounds)
         batches = [arrays]
         _settle(first, second, pairs, {name: each.shape for name, each in arrays.items()})
-        where = f"inputs of {given}"
+        source: AnyCause = FedArrays(path=str(given))
     else:
         shapes = _settle(first, second, pairs, {})
         draw = np.random.Generator(np.random.PCG64(seed))
@@ -105,7 +109,7 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
             }
             for scale in SCALES
         ]
-        where = f"{len(SCALES)} batches of noise, standard deviation 1 and {SCALES[1]:.0f}"
+        source = FedNoise(deviations=SCALES)
     batches = [
         {ours.name: _narrowed(batch[ours.name], ours, theirs) for ours, theirs in pairs}
         for batch in batches
@@ -117,7 +121,7 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
         )
         for side in (0, 1)
     ]
-    return Fed(fed[0], fed[1], f"{where}; {told}" if told else where)
+    return Fed(fed[0], fed[1], (Finding(cause=source), *by_order))
 
 
 def _bound(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> int | None:
@@ -252,23 +256,29 @@ def _read(
     if set(stored) not in named:
         wanted = " or ".join(dict.fromkeys(", ".join(sorted(some)) for some in named))
         raise RequestError(
-            f"{path} holds {', '.join(stored) or 'nothing'}; the models read {wanted or 'nothing'}"
+            f"holds {', '.join(stored) or 'nothing'}; the models read {wanted or 'nothing'}",
+            path=path,
         )
     arrays = {}
     for ours, theirs in pairs:
         array = stored[ours.name if set(stored) == named[0] else theirs.name]
         kinds = list(dict.fromkeys(str(_dtype(port)) for port in (ours, theirs)))
-        name = f"{path}: '{ours.name}'"
+        name = f"'{ours.name}'"
         if str(array.dtype) not in kinds:
-            raise RequestError(f"{name} is of {array.dtype}; the models read {' or '.join(kinds)}")
+            raise RequestError(
+                f"{name} is of {array.dtype}; the models read {' or '.join(kinds)}", path=path
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise RequestError(f"{name} holds a NaN or an infinity, which proves nothing")
+            raise RequestError(
+                f"{name} holds a NaN or an infinity, which proves nothing", path=path
+            )
         if not array.size:
-            raise RequestError(f"{name} has shape {list(array.shape)}: no numbers")
+            raise RequestError(f"{name} has shape {list(array.shape)}: no numbers", path=path)
         bound = bounds[ours.name]
         if bound and not -bound <= array.min() <= array.max() < bound:
             raise RequestError(
-                f"{name} holds {array.min()} to {array.max()}; the models look up 0 to {bound - 1}"
+                f"{name} holds {array.min()} to {array.max()}; the models look up 0 to {bound - 1}",
+                path=path,
             )
         arrays[ours.name] = array
     return arrays

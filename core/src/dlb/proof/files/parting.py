@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,9 @@ from onnx import defs, helper
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of
-from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2
+from dlb.proof.findings import Figure, LayerFacts
+from dlb.proof.findings.files import ConstantsDiffer
 
 __all__ = ["Parting", "called", "first_parting", "same_values", "transposed"]
 
@@ -24,7 +25,16 @@ Array = npt.NDArray[Any]
 
 #: Nearer than this, a value is another's counterpart, whatever node made it.
 _NEAR = 1e-2
-_LONGEST = 160
+
+
+class Differs(TypedDict, total=False):
+    """What of two nodes is not the same, as :class:`NodesPart` has it; empty if nothing was found."""
+
+    operators_differ: bool
+    attributes: tuple[str, ...]
+    constants: tuple[ConstantsDiffer, ...]
+    reads: tuple[str, ...]
+    other_reads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -34,13 +44,13 @@ class Parting:
     Attributes:
         first, second: name and operator of each, with its attributes.
         figure: how far the second's value is from the first's.
-        differs: which attributes, constants or inputs differ, in words; empty if none was found.
+        differs: which attributes, constants or inputs differ.
     """
 
-    first: str
-    second: str
+    first: LayerFacts
+    second: LayerFacts
     figure: Figure
-    differs: str
+    differs: Differs
 
 
 def transposed(array: Array, other: Array) -> Iterator[Array]:
@@ -52,11 +62,11 @@ def transposed(array: Array, other: Array) -> Iterator[Array]:
 
 
 def first_parting(
-    first: Trace, second: Trace, outputs: Iterable[tuple[str, str]], gate: float
+    first: Trace, second: Trace, outputs: Iterable[tuple[str, str]], tolerance: float
 ) -> Parting | None:
     """Name the first nodes that part.
 
-    Values are the same within the gate, in whatever layout; nodes are those from which an output
+    Values are the same within the tolerance, in whatever layout; nodes are those from which an output
     that differs can be reached through values that all differ. The counterpart of a node is the
     one whose value is nearest, or else the one that reads the same.
 
@@ -68,7 +78,7 @@ def first_parting(
         None if the outputs are inputs or constants.
     """
     pairs = list(outputs)
-    same = same_values(first, second, gate)
+    same = same_values(first, second, tolerance)
     for ours, _ in pairs:
         same.pop(ours, None)
     back = {other for others in same.values() for other in others}
@@ -90,14 +100,14 @@ def first_parting(
     if value.size == found.size and value.shape != found.shape:
         value, found = np.sort(value, axis=None), np.sort(found, axis=None)
     return Parting(
-        first=_shown(a),
-        second=_shown(b),
+        first=_facts(a),
+        second=_facts(b),
         figure=figure(f"{called(a)} / {called(b)}", found, value),
         differs=_differs(first, second, a, b, same),
     )
 
 
-def same_values(first: Trace, second: Trace, gate: float) -> dict[str, list[str]]:
+def same_values(first: Trace, second: Trace, tolerance: float) -> dict[str, list[str]]:
     """For each value of the first model that depends on its inputs, the second's that equal it."""
     by_size: dict[int, list[tuple[str, float]]] = {}
     for name in _live(second):
@@ -110,8 +120,8 @@ def same_values(first: Trace, second: Trace, gate: float) -> dict[str, list[str]
         alike = [
             other
             for other, norm in by_size.get(value.size, [])
-            if abs(norm - size) <= max(gate, 1e-9) * max(norm, size)
-            and _equal(first, name, second, other, gate, same)
+            if abs(norm - size) <= max(tolerance, 1e-9) * max(norm, size)
+            and _equal(first, name, second, other, tolerance, same)
         ]
         if alike:
             same[name] = alike
@@ -128,11 +138,16 @@ def _norm(value: Array) -> float:
 
 
 def _equal(
-    first: Trace, name: str, second: Trace, other: str, gate: float, same: Mapping[str, list[str]]
+    first: Trace,
+    name: str,
+    second: Trace,
+    other: str,
+    tolerance: float,
+    same: Mapping[str, list[str]],
 ) -> bool:
     """Whether two values hold the same numbers in the same order, or in another by layout alone."""
     ours, theirs = first.values[name], second.values[other]
-    if any(relative_l2(theirs.squeeze(), each) <= gate for each in transposed(ours, theirs)):
+    if any(relative_l2(theirs.squeeze(), each) <= tolerance for each in transposed(ours, theirs)):
         return True
     roots = _root(first, name), _root(second, other)
     return roots != (name, other) and roots[1] in same.get(roots[0], [])
@@ -186,32 +201,29 @@ def _counterpart(
 
 def _differs(
     first: Trace, second: Trace, a: onnx.NodeProto, b: onnx.NodeProto, same: Mapping[str, list[str]]
-) -> str:
+) -> Differs:
     """What of two nodes is not the same."""
-    told = []
     if a.op_type != b.op_type:
-        told.append("operators")
-    else:
-        ours, theirs = _attributes(a), _attributes(b)
-        names = [
-            name for name in {**ours, **theirs} if repr(ours.get(name)) != repr(theirs.get(name))
-        ]
-        if names:
-            told.append(f"attributes: {', '.join(names)}")
-        for index, (left, right) in enumerate(zip(a.input, b.input)):
-            x, y = first.constant(a, index), second.constant(b, index)
-            if x is not None and y is not None and not np.array_equal(x, y):
-                by = figure("", y, x).largest
-                told.append(
-                    f"constants: '{left}' and '{right}'"
-                    + (f", largest difference {by:.1e}" if by is not None else "")
-                )
+        return Differs(operators_differ=True)
+    found = Differs()
+    ours, theirs = _attributes(a), _attributes(b)
+    names = [name for name in {**ours, **theirs} if repr(ours.get(name)) != repr(theirs.get(name))]
+    if names:
+        found["attributes"] = tuple(names)
+    constants = []
+    for index, (left, right) in enumerate(zip(a.input, b.input)):
+        x, y = first.constant(a, index), second.constant(b, index)
+        if x is not None and y is not None and not np.array_equal(x, y):
+            largest = figure("", y, x).largest
+            constants.append(ConstantsDiffer(name=left, other=right, largest=largest))
+    if constants:
+        found["constants"] = tuple(constants)
     live = [[n for n in node.input if n in t.live] for t, node in ((first, a), (second, b))]
-    if len(live[0]) == len(live[1]) and not told:
+    if len(live[0]) == len(live[1]) and not found:
         pairs = zip(*live)
         if any(right not in same.get(left, []) for left, right in pairs):
-            told.append(f"inputs: reads {', '.join(live[0])} and {', '.join(live[1])}")
-    return "; ".join(told)
+            found["reads"], found["other_reads"] = tuple(live[0]), tuple(live[1])
+    return found
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -236,14 +248,17 @@ def called(node: onnx.NodeProto) -> str:
     return node.name or next(name for name in node.output if name)
 
 
-def _shown(node: onnx.NodeProto) -> str:
-    given = []
-    for name, value in _attributes(node).items():
-        if isinstance(value, onnx.TensorProto):
-            value = f"tensor {list(value.dims)}"
-        elif isinstance(value, onnx.GraphProto):
-            value = f"graph of {len(value.node)} nodes"
-        given.append(f"{name}={value}")
-    text = ", ".join(given)
-    text = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
-    return f"{node.op_type} '{called(node)}'" + (f" ({text})" if text else "")
+def _facts(node: onnx.NodeProto) -> LayerFacts:
+    attributes = {name: _plain(value) for name, value in _attributes(node).items()}
+    return LayerFacts(name=called(node), kind=node.op_type, attributes=attributes)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON holds it."""
+    if isinstance(value, onnx.TensorProto):
+        return f"tensor {list(value.dims)}"
+    if isinstance(value, onnx.GraphProto):
+        return f"graph of {len(value.node)} nodes"
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, (bool, int, float, str)) else repr(value)

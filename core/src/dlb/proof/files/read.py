@@ -119,20 +119,20 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     _check_size(path)
     model = load_model(path)
     if not _is_text(model):
-        raise DataError(f"{path}: not an ONNX model: a name in it is no text")
+        raise DataError("not an ONNX model: a name in it is no text", path=path)
     _load_external(model, path)
     for each in _tensors(model):
         try:
             numpy_helper.to_array(each)
         except Exception as error:  # NumPy's and protobuf's own
-            raise DataError(f"{path}: weight '{each.name}': {_one_line(error)}") from None
+            raise DataError(f"weight '{each.name}': {_one_line(error)}", path=path) from None
     _check_opset(model, path)
     _check_operators(model, path)
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.tensor_type.elem_type
         if not value.type.HasField("tensor_type") or kind not in _ELEMENTS:
             raise UnsupportedError(
-                f"{path}: '{value.name}' is no tensor of real numbers, integers or booleans"
+                f"'{value.name}' is no tensor of real numbers, integers or booleans", path=path
             )
     facts = check_exported(model)
     # What ONNX Runtime has no kernel for, in float64 say, it does not call invalid.
@@ -140,7 +140,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     refused = facts.refusal and not any(word in facts.refusal for word in unable)
     if facts.complaint and refused:
         if facts.newest_consistent is None:
-            raise DataError(f"{path}: not a valid ONNX model: {facts.complaint}")
+            raise DataError(f"not a valid ONNX model: {facts.complaint}", path=path)
         model = with_opset(model, facts.newest_consistent)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return ModelFile(label, model, facts, sha256)
@@ -165,23 +165,26 @@ def _check_size(path: Path) -> None:
         regular = path.is_file()
     except OSError as error:
         raise DataError(
-            f"{path}: {error.strerror or error}; give the path of a .onnx file"
+            f"{error.strerror or error}; give the path of a .onnx file", path=path
         ) from None
     if not regular:
-        raise DataError(f"{path}: not a file; give the path of a .onnx file")
+        raise DataError("not a file; give the path of a .onnx file", path=path)
     if not size:
-        raise DataError(f"{path}: empty, not an ONNX model")
+        raise DataError("empty, not an ONNX model", path=path)
     _check_bytes(size, path)
 
 
 def _check_bytes(size: int, path: Path) -> None:
     if size > LARGEST_BYTES:
-        raise DataError(f"{path}: {size} bytes with its weights; at most {LARGEST_BYTES} are read")
+        raise DataError(
+            f"{size} bytes with its weights; at most {LARGEST_BYTES} are read", path=path
+        )
     free = psutil.virtual_memory().available
     if size * MEMORY_MULTIPLE > free:
         raise DataError(
-            f"{path}: {size} bytes with its weights would need {MEMORY_MULTIPLE} times as much "
-            f"memory, and {free} bytes are free"
+            f"{size} bytes with its weights would need {MEMORY_MULTIPLE} times as much "
+            f"memory, and {free} bytes are free",
+            path=path,
         )
 
 
@@ -204,7 +207,7 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
         for node in nodes_within(_bodies(model))
         for each in node.attribute
     ):
-        raise DataError(f"{path}: a function of its own keeps numbers in another file")
+        raise DataError("a function of its own keeps numbers in another file", path=path)
     total = model.ByteSize()
     outside = [each for each in _tensors(model) if each.data_location == TensorProto.EXTERNAL]
     for tensor in outside:
@@ -217,7 +220,8 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
             start, length = -1, 0
         if min(start, length) < 0 or start + length > there:
             raise DataError(
-                f"{path}: weight '{tensor.name}' is not within '{told['location']}' ({there} bytes)"
+                f"weight '{tensor.name}' is not within '{told['location']}' ({there} bytes)",
+                path=path,
             )
         total += length
     _check_bytes(total, path)
@@ -225,17 +229,18 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
         try:
             load_external_data_for_model(model, str(path.resolve().parent))
         except Exception as error:  # its own checks raise what they like
-            raise DataError(f"{path}: weights in other files: {_one_line(error)}") from None
+            raise DataError(f"weights in other files: {_one_line(error)}", path=path) from None
 
 
 def _check_opset(model: onnx.ModelProto, path: Path) -> None:
     newest, found = defs.onnx_opset_version(), _opset(model)
     if not found:
-        raise DataError(f"{path}: names no operator set; not a valid ONNX model")
+        raise DataError("names no operator set; not a valid ONNX model", path=path)
     if not OLDEST_OPSET <= found <= newest:
         raise UnsupportedError(
-            f"{path}: is of operator set {found}; {OLDEST_OPSET} to {newest} are read: export it "
-            "again with one of those, or convert it with onnx.version_converter"
+            f"is of operator set {found}; {OLDEST_OPSET} to {newest} are read: export it "
+            "again with one of those, or convert it with onnx.version_converter",
+            path=path,
         )
 
 
@@ -249,16 +254,19 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
         called = f"{domain}::{node.op_type}" if domain else node.op_type
         if domain not in _DOMAINS or not defs.has(node.op_type, domain):
             raise UnsupportedError(
-                f"{path}: {name} is {called}, which is no operator of ONNX, so that only its "
-                "maker knows what it computes; export the model in ONNX's own operators"
+                f"{name} is {called}, which is no operator of ONNX, so that only its "
+                "maker knows what it computes; export the model in ONNX's own operators",
+                path=path,
             )
         if node.op_type in _RANDOM:
             raise UnsupportedError(
-                f"{path}: {name} ({called}) draws random numbers; export the model for inference"
+                f"{name} ({called}) draws random numbers; export the model for inference", path=path
             )
         # ONNX Runtime takes such a file, and is killed by it when it runs.
         if node.op_type == "Split" and "" in node.output:
-            raise DataError(f"{path}: {name} ({called}) has a part without a name; name every one")
+            raise DataError(
+                f"{name} ({called}) has a part without a name; name every one", path=path
+            )
 
 
 def _bodies(model: onnx.ModelProto) -> list[onnx.NodeProto]:

@@ -18,6 +18,7 @@ from dlb.graph.precision import as_meant
 from dlb.graph.trace import Trace, trace
 from dlb.proof.files.inputs import Fed
 from dlb.proof.files.read import ModelFile
+from dlb.proof.findings import Finding
 
 __all__ = ["Pair", "Runs", "run_both", "settled", "traced_on"]
 
@@ -27,13 +28,13 @@ Values = dict[str, Array]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two files and what they are fed; ``outputs`` are pairs of names."""
+    """Two files and what they are fed; ``outputs`` are pairs of names, ``facts`` say how both were paired."""
 
     first: ModelFile
     second: ModelFile
     fed: Fed
     outputs: list[tuple[str, str]]
-    told: str
+    facts: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,19 @@ from dataclasses import dataclass
 import onnx
 
 from dlb.errors import DlbError
+from dlb.failure import failure_of
 from dlb.graph.structure import compare_structure
+from dlb.proof.checks.exports import difference_facts
 from dlb.proof.files.parting import called
 from dlb.proof.files.read import nodes_within
 from dlb.proof.files.runs import Pair, Runs, settled
+from dlb.proof.findings import AnyCause, LayerFacts
+from dlb.proof.findings.common import CannotRun, StructuresDiffer
+from dlb.proof.findings.files import Folded, NodeHoldsGraph
 
 __all__ = ["LISTED", "Structure", "compare"]
 
-#: Differences listed in a rung's detail.
+#: Differences that a finding lists.
 LISTED = 6
 #: Types of attribute that structures do not compare.
 _HELD = {
@@ -29,28 +34,34 @@ _HELD = {
 
 @dataclass(frozen=True)
 class Structure:
-    """How two graphs compare; ``hidden`` batch normalisations are folded or written out in one."""
+    """How two graphs compare.
+
+    Attributes:
+        equal: whether they are made of the same operators.
+        cause: what differs or keeps them from being compared; or what is folded.
+        compared: whether they could be.
+    """
 
     equal: bool
-    detail: str
-    hidden: bool = False
+    cause: AnyCause | None = None
     compared: bool = True
+
+    @property
+    def hidden(self) -> bool:
+        """Whether batch normalisations are folded or written out in one of them."""
+        return self.equal and isinstance(self.cause, Folded)
 
 
 def compare(pair: Pair, runs: Runs) -> Structure:
     if pair.first.opset == pair.second.opset and pair.first.wide.graph == pair.second.wide.graph:
-        return Structure(True, "")
+        return Structure(True)
     for file, traced in zip((pair.first, pair.second), runs.traces):
         for node in nodes_within(file.wide.graph.node):
             # A branch that is taken whatever goes in is compared as if it stood alone.
             reads = node.input if node.op_type == "If" else node.output
             if _holds(node) and not traced.live.isdisjoint(reads):
-                return Structure(
-                    False,
-                    f"{file.label}: {node.op_type} '{called(node)}' depends on the input and holds "
-                    "a graph or a tensor of its own, which is not compared",
-                    compared=False,
-                )
+                facts = LayerFacts(name=called(node), kind=node.op_type, owner=file.label)
+                return Structure(False, NodeHoldsGraph(node=facts), compared=False)
     sides = [
         settled(file.wide, batches[0])
         for file, batches in ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
@@ -64,15 +75,14 @@ def compare(pair: Pair, runs: Runs) -> Structure:
             if other.equal:
                 found, hides = other, pair.first.label
     except DlbError as error:
-        return Structure(False, str(error), compared=False)
+        return Structure(False, CannotRun(failure=failure_of(error)), compared=False)
     if found.equal and found.unseen:
-        names = ", ".join(f"'{name}'" for name in found.unseen)
-        return Structure(
-            True, f"batch normalisation that {hides} has folded or written out: {names}", True
-        )
-    listed = [str(each) for each in found.differences]
-    more = f"; and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-    return Structure(found.equal, "; ".join(listed[:LISTED]) + more)
+        return Structure(True, Folded(file=hides, nodes=tuple(found.unseen)))
+    if not found.differences:
+        return Structure(found.equal)
+    listed = tuple(map(difference_facts, found.differences[:LISTED]))
+    more = max(0, len(found.differences) - LISTED)
+    return Structure(found.equal, StructuresDiffer(differences=listed, more=more))
 
 
 def _holds(node: onnx.NodeProto) -> bool:

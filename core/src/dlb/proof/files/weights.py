@@ -19,17 +19,18 @@ from dlb.graph.decimals import decimal
 from dlb.graph.layout import LAYOUT, rearranged
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
-from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
 from dlb.proof.files.analytic import clips_shown, is_analytic
 from dlb.proof.files.parting import called, transposed
+from dlb.proof.findings import Figure
+from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
 
-__all__ = ["FOLDED_GATE", "Matched", "Weight", "match_weights", "weights_of"]
+__all__ = ["FOLDED_TOLERANCE", "Matched", "Weight", "match_weights", "weights_of"]
 
 Array = npt.NDArray[Any]
 
 #: Folding in float32 rounds several times: some units in the last place, 1.2e-7 each.
-FOLDED_GATE = 1e-6
+FOLDED_TOLERANCE = 1e-6
 #: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
 #: Operators of two values, number by number.
@@ -45,32 +46,33 @@ class Weight:
     Attributes:
         name: of the initialiser that it comes from, or of the value.
         values: in the model's own layout; real numbers in float64.
-        reader: operator and name of the node that reads it first.
+        operator, node: of the node that reads it first.
         exact: not every number matters to every input: rows that are looked up, and bounds.
         initialiser: the name of the one initialiser that it is made of; empty if there is none.
     """
 
     name: str
     values: Array
-    reader: str
+    operator: str
+    node: str
     exact: bool = False
     initialiser: str = ""
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The weights of two models held against each other.
+    """The weights of two models compared with each other.
 
     Attributes:
         figures: every weight of the first model against its counterpart, and every one that only
             the second has; worst first.
-        unmatched: in words, those that differ or have no counterpart; empty if all are the same.
+        unmatched: those that differ or have no counterpart; empty if all are the same.
         folded: of the first and of the second model, those that hold a batch normalisation of the
             other, rounded.
     """
 
     figures: tuple[Figure, ...]
-    unmatched: tuple[str, ...]
+    unmatched: tuple[WeightDiffers | WeightInOne, ...]
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]]
 
 
@@ -129,20 +131,24 @@ def weights_of(traced: Trace) -> list[Weight]:
             held[name] = Weight(
                 name=source or name,
                 values=array,
-                reader=before.reader if before else f"{node.op_type} '{called(node)}'",
+                operator=before.operator if before else node.op_type,
+                node=before.node if before else called(node),
                 exact=exact or (before is not None and before.exact),
                 initialiser=source,
             )
     return list(held.values())
 
 
-def match_weights(first: Trace, second: Trace, *, folding: bool) -> Matched:
+def match_weights(
+    first: Trace, second: Trace, labels: tuple[str, str], *, folding: bool
+) -> Matched:
     """Match by content: first in the same or a transposed layout, then in any order of the numbers.
 
     That an order is right, the comparison of values tells, since every number takes part in it;
     but for those marked exact, which therefore are only matched as they are.
 
     Args:
+        labels: what the files are called.
         folding: batch normalisation of one model may be folded into weights of the other.
     """
     ours, theirs = weights_of(first), weights_of(second)
@@ -165,7 +171,7 @@ def match_weights(first: Trace, second: Trace, *, folding: bool) -> Matched:
         theirs = [each for each in theirs if each.name not in used_second and each not in in_second]
         folded = (tuple(in_first), tuple(in_second))
         found += [*figures_second, *figures_first]
-    unmatched: list[str] = []
+    unmatched: list[WeightDiffers | WeightInOne] = []
     # One model may hold once what the other holds twice: a table that is also a projection.
     shared = (weights_of(first), weights_of(second))
     for weight in ours:
@@ -174,23 +180,29 @@ def match_weights(first: Trace, second: Trace, *, folding: bool) -> Matched:
             if any(_same_layout(weight, each) for each in shared[1]):
                 continue
             found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-            unmatched.append(f"{_told(weight)} is in the first file only")
+            unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
         theirs.remove(nearest)
         one = _figure(weight, nearest)
         found.append(one)
-        by = "are not finite" if one.largest is None else f"differ by up to {one.largest:.1e}"
-        unmatched.append(f"{_told(weight)} and {_told(nearest)} {by}")
+        unmatched.append(
+            WeightDiffers(weight=_facts(weight), other=_facts(nearest), largest=one.largest)
+        )
     for weight in theirs:
         if any(_same_layout(weight, each) for each in shared[0]):
             continue
         found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-        unmatched.append(f"{_told(weight)} is in the second file only")
+        unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
     return Matched(worst_first(found), tuple(unmatched), folded)
 
 
-def _told(weight: Weight) -> str:
-    return f"'{weight.name}' {list(weight.values.shape)} of {weight.reader}"
+def _facts(weight: Weight) -> WeightFacts:
+    return WeightFacts(
+        name=weight.name,
+        shape=tuple(int(size) for size in weight.values.shape),
+        operator=weight.operator,
+        node=weight.node,
+    )
 
 
 def _source(traced: Trace, name: str) -> str:
@@ -271,7 +283,7 @@ def _derived(
             if values.size == weight.values.size and not weight.exact
         ]
         distance, sources = min(near, key=lambda each: each[0], default=(math.inf, set()))
-        if distance <= FOLDED_GATE:
+        if distance <= FOLDED_TOLERANCE:
             found.append(weight)
             used |= sources
             figures.append(Figure(tensor=weight.name, relative_l2=distance, largest=None))

@@ -2,7 +2,7 @@
 wrong, by name.
 
 A pair of matched parameters says that the layers that own them are counterparts. Their outputs are
-compared in the order in which the reference calls them. Where the first one past the gate was
+compared in the order in which the reference calls them. Where the first one past the tolerance was
 given what the other was given, it is the culprit; otherwise what lies between it and the one
 before is, and is narrowed down by the values that agree.
 """
@@ -19,15 +19,25 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.contract import AdoptedLayer, LayerCall, Trace
-from dlb.proof.certificate import Figure
 from dlb.proof.distance import figure, relative_l2, worst_first
+from dlb.proof.findings import Figure, Finding, LayerFacts, shape_of
+from dlb.proof.findings.port import (
+    CodeSpan,
+    FlattenOrder,
+    LayoutUnknown,
+    OtherCalls,
+    PortLayerDiffers,
+    SpanDiffers,
+)
 from dlb.proof.port.weight_map import Pair
 
-__all__ = ["Found", "Side", "compare_layers", "owner_pairs"]
+__all__ = ["ComparedLayers", "Side", "compare_layers", "owner_pairs"]
 
 Array = npt.NDArray[Any]
 #: Kinds of layers that are called with a sequence, or once for each of its steps.
 RECURRENT = ("lstm", "gru")
+#: Layers of a stretch of code that a finding lists.
+LISTED = 4
 
 
 @dataclass(frozen=True)
@@ -38,29 +48,33 @@ class Side:
     layers: Mapping[str, AdoptedLayer]
     trace: Trace
 
-    def told(self, layer: str) -> str:
-        """A layer in words: name, type, attributes."""
+    def facts(self, layer: str) -> LayerFacts:
+        """A layer: name, kind, the framework's type, attributes."""
         known = self.layers.get(layer)
         if known is None:
-            return f"'{layer}'"
-        attributes = ", ".join(f"{name}={value}" for name, value in known.attributes.items())
-        name = f"'{layer}' " if layer else ""
-        return f"{name}{known.type}" + (f"({attributes})" if attributes else "")
+            return LayerFacts(name=layer, owner=self.name)
+        return LayerFacts(
+            name=layer,
+            kind=known.kind,
+            type=known.type,
+            attributes=dict(known.attributes),
+            owner=self.name,
+        )
 
 
 @dataclass(frozen=True)
-class Found:
+class ComparedLayers:
     """What came of comparing layers.
 
     Attributes:
         figures: of every output that could be compared, worst first.
-        culprit: the first layer past the gate, in words; "" if there is none.
+        culprit: the first layer past the tolerance, or what lies before it; empty if there is none.
         apart: layers whose values could not be compared, and why.
     """
 
     figures: tuple[Figure, ...]
-    culprit: str
-    apart: tuple[str, ...]
+    culprit: tuple[Finding, ...]
+    apart: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,9 @@ def owner_pairs(pairs: Sequence[Pair]) -> dict[str, str]:
     return {layer: others.pop() for layer, others in found.items() if len(others) == 1}
 
 
-def compare_layers(ours: Side, theirs: Side, pairs: Sequence[Pair], gate: float) -> Found:
+def compare_layers(
+    ours: Side, theirs: Side, pairs: Sequence[Pair], tolerance: float
+) -> ComparedLayers:
     """Compare the layers of a model with the reference's.
 
     Args:
@@ -94,30 +110,37 @@ def compare_layers(ours: Side, theirs: Side, pairs: Sequence[Pair], gate: float)
         pairs: matched parameters, whose layers are compared.
     """
     events, apart = _events(ours, theirs, owner_pairs(pairs))
-    past = next((one for one in events if one.output and not _within(one.output, gate)), None)
+    past = next((one for one in events if one.output and not _within(one.output, tolerance)), None)
     figures = worst_first(one.output for one in events if one.output)
     if past is not None:
-        told = _culprit(ours, theirs, events, past, gate)
-        return Found(figures, told + _flattened(ours, theirs, past, pairs, gate), tuple(apart))
+        culprit = Finding(
+            cause=_culprit(ours, theirs, events, past, tolerance),
+            figure=past.output,
+            tolerance=tolerance,
+        )
+        order = _flattened(ours, theirs, past, pairs, tolerance)
+        return ComparedLayers(figures, (culprit, *order), tuple(apart))
     ends = list(zip(ours.trace.outputs, theirs.trace.outputs))
     if len(ours.trace.outputs) == len(theirs.trace.outputs) and all(
-        relative_l2(other, own) <= gate for own, other in ends
+        relative_l2(other, own) <= tolerance for own, other in ends
     ):
-        return Found(figures, "", tuple(apart))
+        return ComparedLayers(figures, (), tuple(apart))
     before = events[-1] if events else None
     after = len(ours.trace.calls), len(theirs.trace.calls)
-    told = _between(ours, theirs, before, after, "the output", gate)
-    return Found(figures, told, tuple(apart))
+    span = _between(ours, theirs, before, after, "", tolerance)
+    return ComparedLayers(figures, (Finding(cause=span, tolerance=tolerance),), tuple(apart))
 
 
-def _within(one: Figure, gate: float) -> bool:
-    return one.relative_l2 is not None and one.relative_l2 <= gate
+def _within(one: Figure, tolerance: float) -> bool:
+    return one.relative_l2 is not None and one.relative_l2 <= tolerance
 
 
-def _events(ours: Side, theirs: Side, owners: Mapping[str, str]) -> tuple[list[_Event], list[str]]:
+def _events(
+    ours: Side, theirs: Side, owners: Mapping[str, str]
+) -> tuple[list[_Event], list[Finding]]:
     """Every call of the owners with its counterpart, in the reference's order."""
     found: list[_Event] = []
-    apart: list[str] = []
+    apart: list[Finding] = []
     for layer, other in owners.items():
         kind = ours.layers[layer].kind if layer in ours.layers else ""
         same = kind == (theirs.layers[other].kind if other in theirs.layers else "")
@@ -125,18 +148,27 @@ def _events(ours: Side, theirs: Side, owners: Mapping[str, str]) -> tuple[list[_
         if kind in RECURRENT and same and len(mine) != len(others):
             mine, others = _as_sequence(mine), _as_sequence(others)
         if len(mine) != len(others):
-            apart.append(
-                f"'{layer}' is called {len(mine)} times and '{other}' of {theirs.name} {len(others)}"
+            cause = OtherCalls(
+                layer=layer,
+                calls=len(mine),
+                other=other,
+                other_model=theirs.name,
+                other_calls=len(others),
             )
+            apart.append(Finding(cause=cause))
         for number, ((place, call), (there, counterpart)) in enumerate(zip(mine, others), 1):
             name = layer or type_of(ours, layer)
             name += f", call {number}" if len(mine) > 1 else ""
             value = _figure(name, call.output, counterpart.output, kind if same else "")
             if value is None:
-                apart.append(
-                    f"what '{name}' and '{other}' of {theirs.name} give cannot be told to lie alike: "
-                    f"{_shape(call.output)} and {_shape(counterpart.output)}"
+                unknown = LayoutUnknown(
+                    layer=name,
+                    shape=shape_of(call.output),
+                    other=other,
+                    other_model=theirs.name,
+                    other_shape=shape_of(counterpart.output),
                 )
+                apart.append(Finding(cause=unknown))
             given = _figure(name, call.inputs, counterpart.inputs, kind if same else "")
             distance = None if given is None else _number(given.relative_l2)
             found.append(_Event(layer, other, (place, there), distance, value))
@@ -162,7 +194,7 @@ def _as_sequence(calls: list[tuple[int, LayerCall]]) -> list[tuple[int, LayerCal
 
 
 def _figure(name: str, own: Array | None, other: Array | None, kind: str) -> Figure | None:
-    """The distance of two values, or None where they cannot be told to lie alike."""
+    """The distance of two values, or None where they are not known to have the same layout."""
     if own is None or other is None:
         return None
     if kind in RECURRENT and abs(own.ndim - other.ndim) == 1:
@@ -177,42 +209,42 @@ def _number(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _shape(array: Array | None) -> str:
-    return "no array" if array is None else str(list(array.shape))
-
-
 # --- naming it -----------------------------------------------------------------------------
 
 
-def _culprit(ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, gate: float) -> str:
-    """The culprit in words, once the first event past the gate is known."""
+def _culprit(
+    ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, tolerance: float
+) -> PortLayerDiffers | SpanDiffers:
+    """The culprit, once the first event past the tolerance is known."""
     assert past.output is not None
-    known = ours.layers.get(past.layer)
-    kind = known.kind or known.type if known else "layer"
-    told = (
-        f"{past.layer or kind}, {kind}"
-        f"({ours.name}: {ours.told(past.layer)}; {theirs.name}: {theirs.told(past.other)})"
-    )
-    if past.inputs is not None and past.inputs <= gate:
-        return f"first layer past the gate: {told}{_shapes(ours, theirs, past)}"
-    agreed = [one for one in events if one.output and _within(one.output, gate)]
+    if past.inputs is None or past.inputs <= tolerance:
+        shapes = _shapes(ours, theirs, past)
+        return PortLayerDiffers(
+            reference=ours.facts(past.layer),
+            other=theirs.facts(past.other),
+            inputs_known=past.inputs is not None,
+            shape=shapes[0] if shapes else None,
+            other_shape=shapes[1] if shapes else None,
+        )
+    agreed = [event for event in events if event.output and _within(event.output, tolerance)]
     before = max(
-        (one for one in agreed if one.places < past.places),
-        key=lambda one: one.places,
+        (event for event in agreed if event.places < past.places),
+        key=lambda event: event.places,
         default=None,
     )
-    if past.inputs is None:
-        return f"first layer past the gate: {told}; or what it is given"
-    return _between(ours, theirs, before, past.places, f"'{past.output.tensor}'", gate)
+    return _between(ours, theirs, before, past.places, past.output.tensor, tolerance)
 
 
-def _shapes(ours: Side, theirs: Side, past: _Event) -> str:
+def _shapes(
+    ours: Side, theirs: Side, past: _Event
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None:
+    """The shapes of two outputs, where these are what cannot be compared."""
     own = ours.trace.calls[past.places[0]].output
     other = theirs.trace.calls[past.places[1]].output
     comparable = past.output is not None and past.output.largest is not None
     if own is None or other is None or comparable:
-        return ""
-    return f"; they give {list(own.shape)} and {list(other.shape)}"
+        return None
+    return shape_of(own), shape_of(other)
 
 
 def _between(
@@ -221,21 +253,26 @@ def _between(
     before: _Event | None,
     ends: tuple[int, int],
     name: str,
-    gate: float,
-) -> str:
-    """What lies between the last owner that agrees and where values differ first."""
+    tolerance: float,
+) -> SpanDiffers:
+    """What lies between the last owner that agrees and where values differ first.
+
+    Args:
+        name: of the first value that differs; empty for the output.
+    """
     starts = before.places if before else (-1, -1)
     mine = _calls_between(ours, starts[0], ends[0])
     others = _calls_between(theirs, starts[1], ends[1])
-    mine, others, last = _narrowed(mine, others, gate)
-    after = last or (f"'{before.output.tensor}'" if before and before.output else "the input")
+    mine, others, last = _narrowed(mine, others, tolerance)
+    after = last or (before.output.tensor if before and before.output else "")
     if len(mine) == len(others):
         mine, others = mine[:1], others[:1]
-    told = [
-        f"{_listed(side, calls, end)} of {side.name}"
-        for side, calls, end in ((ours, mine, ends[0]), (theirs, others, ends[1]))
-    ]
-    return f"first past the gate: what is between {after} and {name}: {', '.join(told)}"
+    return SpanDiffers(
+        after=after,
+        before=name,
+        reference=_span(ours, mine, ends[0]),
+        other=_span(theirs, others, ends[1]),
+    )
 
 
 def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
@@ -248,39 +285,41 @@ def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
 
 
 def _narrowed(
-    mine: list[LayerCall], others: list[LayerCall], gate: float
+    mine: list[LayerCall], others: list[LayerCall], tolerance: float
 ) -> tuple[list[LayerCall], list[LayerCall], str]:
     """What is left of both after the last value that agrees, and the name of its layer."""
     name = ""
     start = 0
     for call in list(mine):
         for place in range(start, len(others)):
-            if _alike(call.output, others[place].output, gate):
-                start, name = place + 1, f"'{call.layer}'"
+            if _alike(call.output, others[place].output, tolerance):
+                start, name = place + 1, call.layer
                 mine = mine[mine.index(call) + 1 :]
                 break
     return mine, others[start:], name
 
 
-def _alike(own: Array | None, other: Array | None, gate: float) -> bool:
+def _alike(own: Array | None, other: Array | None, tolerance: float) -> bool:
     if own is None or other is None:
         return False
     own, other = np.squeeze(own), np.squeeze(other)
-    return own.shape == other.shape and relative_l2(other, own) <= gate
+    return own.shape == other.shape and relative_l2(other, own) <= tolerance
 
 
-def _listed(side: Side, calls: Iterable[LayerCall], end: int) -> str:
-    """Layers in words; where there are none, the one whose own code it is."""
+def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
+    """The layers there; where there are none, the one whose own code it is."""
     names = list(dict.fromkeys(call.layer for call in calls))
     if names:
-        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        return ", ".join(side.told(name) for name in names[:4]) + more
+        listed = tuple(map(side.facts, names[:LISTED]))
+        return CodeSpan(model=side.name, layers=listed, more=max(0, len(names) - LISTED))
     at = side.trace.calls[end].layer if end < len(side.trace.calls) else ""
-    return f"the code of {side.told(at.rpartition('.')[0])}"
+    return CodeSpan(model=side.name, code_of=side.facts(at.rpartition(".")[0]))
 
 
-def _flattened(ours: Side, theirs: Side, past: _Event, pairs: Sequence[Pair], gate: float) -> str:
-    """Whether a linear layer was only given the same numbers in another order, and what helps."""
+def _flattened(
+    ours: Side, theirs: Side, past: _Event, pairs: Sequence[Pair], tolerance: float
+) -> tuple[Finding, ...]:
+    """Whether a linear layer only reads the same numbers in another order, and what helps."""
     weight = next(
         (one for one in pairs if one.source.layer == past.layer and one.source.role == "weight"),
         None,
@@ -288,9 +327,9 @@ def _flattened(ours: Side, theirs: Side, past: _Event, pairs: Sequence[Pair], ga
     own = ours.trace.calls[past.places[0]].inputs
     other = theirs.trace.calls[past.places[1]].inputs
     if weight is None or weight.reshape or ours.layers[past.layer].kind != "linear":
-        return ""
+        return ()
     if own is None or other is None or own.ndim != 2 or own.shape != other.shape:
-        return ""
+        return ()
     shapes = {
         one.shape[1:]
         for side in (ours, theirs)
@@ -304,11 +343,12 @@ def _flattened(ours: Side, theirs: Side, past: _Event, pairs: Sequence[Pair], ga
         channels_last = (*shape[1:], shape[0]), [0, last, *range(1, last)]
         for given, order in (channels_first, channels_last):
             turned = own.reshape(-1, *given).transpose(order).reshape(own.shape)
-            if relative_l2(other, turned) <= gate:
-                whole = [weight.source.shape[0], *given]
-                return (
-                    ". Both are given the same numbers, flattened in another order, which the map "
-                    f'has to say: {{ from = "{weight.source.name}", to = "{weight.target.name}", '
-                    f"reshape = {whole}, transpose = {order} }}"
+            if relative_l2(other, turned) <= tolerance:
+                cause = FlattenOrder(
+                    source=weight.source.name,
+                    target=weight.target.name,
+                    reshape=(weight.source.shape[0], *given),
+                    transpose=tuple(order),
                 )
-    return ""
+                return (Finding(cause=cause),)
+    return ()

@@ -75,18 +75,21 @@ def _read(path: Path) -> Array:
     arrays = read_arrays(path)
     if len(arrays) != 1:
         raise RequestError(
-            f"{path}: holds {len(arrays)} arrays ({', '.join([*arrays][:5])}); an input is one "
-            "array, [batch, ...]"
+            f"holds {len(arrays)} arrays ({', '.join([*arrays][:5])}); an input is one "
+            "array, [batch, ...]",
+            path=path,
         )
     (array,) = arrays.values()
     if array.dtype.kind not in "fiu":
-        raise RequestError(f"{path}: its array is of {array.dtype}; reals or integers are needed")
+        raise RequestError(
+            f"its array is of {array.dtype}; reals or integers are needed", path=path
+        )
     if array.ndim < 1 or array.size == 0:
         raise RequestError(
-            f"{path}: its array has shape {list(array.shape)}; [batch, ...] is needed"
+            f"its array has shape {list(array.shape)}; [batch, ...] is needed", path=path
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise RequestError(f"{path}: its array holds a NaN or an infinity")
+        raise RequestError("its array holds a NaN or an infinity", path=path)
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
 
 

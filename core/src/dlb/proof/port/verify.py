@@ -1,4 +1,4 @@
-"""Proving a port: take the models in, match, carry the weights, climb."""
+"""Proving a port: load the models, match, carry the weights, compare."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dlb.adapters import Home, find_adapters
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.certificate import Certificate
+from dlb.proof.port.comparison import compare_models
 from dlb.proof.port.inputs import (
     LAYOUTS,
     Given,
@@ -27,8 +28,8 @@ from dlb.proof.port.inputs import (
     from_read,
     make_input,
 )
-from dlb.proof.port.ladder import Model, climb
 from dlb.proof.port.matching import Owned, propose
+from dlb.proof.port.model import Model
 from dlb.proof.port.weight_map import (
     Entry,
     ModelMap,
@@ -77,7 +78,7 @@ class Port:
         """Whether every model but the reference is proven."""
         certificate = self.certificate
         return certificate is not None and all(
-            certificate.word(name) == "proven" for name in self.pairs
+            certificate.status(name) == "proven" for name in self.pairs
         )
 
 
@@ -181,7 +182,7 @@ def verify_port(
             proof.adopt(inputs)
             port = proof.match(map_file is not None)
             _propose(port, said, words, proposal, on_matched)
-            return proof.climb(port, inputs, (given or Given()).seed)
+            return proof.compare(port, inputs, (given or Given()).seed)
 
 
 def _propose(
@@ -271,8 +272,10 @@ class _Proof:
             return AdoptedRemote(self.groups[name], self.factories[name], self.folder, inputs)
         except DlbError as error:
             log = self.scratch / name / "worker-0.log"
-            more = "" if str(log) in str(error) or not _size(log) else f"; output: {log}"
-            raise RequestError(f"{error}{more}") from None
+            shown = error.log or (str(log) if _size(log) else None)
+            raise RequestError(
+                error.message, adapter=error.adapter, path=error.path or None, log=shown
+            ) from None
 
     def input(self, given: Given) -> Array:
         """The input, of the shape that is said, or that the first model tells that can.
@@ -315,8 +318,10 @@ class _Proof:
                 model.calls = [call.layer for call in model.forward(inputs).calls]
             except WorkerRaised as error:
                 raise RequestError(
-                    f"{error}: its model cannot be run on an input of shape {list(read.shape)}"
-                    f"{self._advice(name, read)}"
+                    f"{error.message}: its model cannot be run on an input of shape "
+                    f"{list(read.shape)}{self._advice(name, read)}",
+                    adapter=error.adapter,
+                    log=error.log or None,
                 ) from None
             self.models[name] = model
 
@@ -328,8 +333,9 @@ class _Proof:
             size not in (-1, given) for size, given in zip(wanted, read.shape[1:])
         ):
             raise RequestError(
-                f"{remote.name}: its model reads samples of shape {list(wanted)} (-1 is any); it is "
-                f"given {list(read.shape[1:])}{self._advice(remote.name, read)}"
+                f"its model reads samples of shape {list(wanted)} (-1 is any); it is "
+                f"given {list(read.shape[1:])}{self._advice(remote.name, read)}",
+                adapter=remote.name,
             )
 
     def _advice(self, name: str, read: Array) -> str:
@@ -370,17 +376,17 @@ class _Proof:
             raise RequestError("the models have no parameters, so there is nothing to carry")
         return port
 
-    def climb(self, port: Port, inputs: Array, seed: int) -> Port:
-        """Carry the weights and climb, with each model but the reference."""
+    def compare(self, port: Port, inputs: Array, seed: int) -> Port:
+        """Carry the weights and run the checks, with each model but the reference."""
         reference, *others = self.models.values()
         weights = reference.remote.weights()
-        rungs = climb(reference, others, port.pairs, inputs, seed, self.report)
+        results = compare_models(reference, others, port.pairs, inputs, seed, self.report)
         port.certificate = Certificate(
             workload=" ".join(f"{name}={factory}" for name, factory in self.factories.items()),
             workload_hash=_digest({**weights, " input": inputs}),
             seed=seed,
             adapters=self.versions,
-            rungs=tuple(rungs),
+            checks=tuple(results),
         )
         return port
 
@@ -405,16 +411,14 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _kept_output(scratch: Path) -> Iterator[None]:
-    """Keep the output of workers that an error points to, where it can still be read."""
+    """Keep the output of the worker that an error points to, where it can still be read."""
     try:
         yield
     except DlbError as error:
-        said = str(error)
-        for log in scratch.glob("*/*.log"):
-            if str(log) in said:
-                with contextlib.suppress(OSError):
-                    kept = Path(tempfile.mkdtemp(prefix="dlb-output-")) / f"{log.parent.name}.log"
-                    kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
-                    said = said.replace(str(log), str(kept))
-        error.args = (said, *error.args[1:])
+        log = Path(error.log) if error.log else None
+        if log is not None and scratch in log.parents:
+            with contextlib.suppress(OSError):  # The error itself is still shown.
+                kept = Path(tempfile.mkdtemp(prefix="dlb-output-")) / f"{log.parent.name}.log"
+                kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
+                error.log = str(kept)
         raise

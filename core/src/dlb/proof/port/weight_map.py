@@ -106,25 +106,28 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
     try:
         # A device or a pipe has no end, or never begins.
         if path.exists() and not path.is_file():
-            raise RequestError(f"{path}: not a file, so not a map")
+            raise RequestError("not a file, so not a map", path=path)
         if path.stat().st_size > _LARGEST_BYTES:
-            raise RequestError(f"{path}: larger than {_LARGEST_BYTES} bytes, so not a map")
+            raise RequestError(f"larger than {_LARGEST_BYTES} bytes, so not a map", path=path)
         read = msgspec.toml.decode(path.read_bytes(), type=WeightMap)
     except OSError as error:
-        raise RequestError(f"{path}: {error.strerror or error}; give the path of a map") from None
+        raise RequestError(
+            f"{error.strerror or error}; give the path of a map", path=path
+        ) from None
     # The reader recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise RequestError(f"{path}: not a map: {error}") from None
+        raise RequestError(f"not a map: {error}", path=path) from None
     for name, said in read.models.items():
         if name not in models:
             raise RequestError(
-                f"{path}: [models.{name}] is of a model that there is not; there are "
-                f"{', '.join(models)}"
+                f"[models.{name}] is of a model that there is not; there are {', '.join(models)}",
+                path=path,
             )
         if name == models[0] and said.weights is not None:
             raise RequestError(
-                f"{path}: [models.{name}] is the reference, which is the first --model; weights are "
-                "carried from it, so entries belong to the others"
+                f"[models.{name}] is the reference, which is the first --model; weights are "
+                "carried from it, so entries belong to the others",
+                path=path,
             )
         for word in (said.input, said.output):
             check_layout(name, word)

@@ -47,6 +47,15 @@ def dlb_describe() -> AdapterDescription:
         },
         optimizers={"sgd": "composed"},
         exporter="onnx.helper",
+        features=(
+            "clip_norm",
+            "label_smoothing",
+            "tied_weights",
+            "augmentation",
+            "masks",
+            "user_models",
+            "export",
+        ),
         variants={"layout": ("rows", "columns")},
     )
 

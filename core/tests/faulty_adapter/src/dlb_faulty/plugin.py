@@ -29,6 +29,7 @@ def dlb_describe() -> Any:
         changes["contract"] = (99, 0)
     if KIND == "older-contract":
         changes["contract"] = (1, 1)
+        changes["features"] = ("user_models", "export")
         changes["layers"] = {**example.dlb_describe().layers, "embedding": "native"}
     if KIND == "twice":
         changes["name"] = example.NAME

@@ -1,4 +1,4 @@
-"""The rung of native dropout: what a framework draws by itself, held against what dropout means.
+"""Native dropout: what a framework draws by itself, against what dropout means.
 
 Everywhere else dropouts are given masks, since what frameworks draw cannot be matched.
 """
@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Figure, Rung
+from dlb.proof.certificate import Baseline, CheckResult, Verdict
+from dlb.proof.checks.layers import layer_facts
 from dlb.proof.distance import figure, worst_first
-from dlb.proof.rungs import culprit
+from dlb.proof.findings import AnyCause, Figure, Finding
+from dlb.proof.findings.workload import (
+    DropoutCount,
+    DropoutElement,
+    DropoutInEvaluation,
+    DropoutShape,
+    FewElements,
+)
 from dlb.workload import Dropout, Model
 
-__all__ = ["DROPOUT_GATE", "dropout_rung"]
+__all__ = ["DROPOUT_TOLERANCE", "check_dropout"]
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
+#: What happens with a known probability; see :class:`DropoutCount`.
+Event = Literal["dropped", "passes_alike", "neighbours_alike"]
 
 #: A product or two, each rounded. Of every element by itself.
-DROPOUT_GATE = 1e-12
+DROPOUT_TOLERANCE = 1e-12
 #: The chance that one count of right draws is called wrong; a layer has less than ten.
 FALSE_ALARM = 1e-10
 
@@ -35,14 +45,14 @@ class Pass(NamedTuple):
     found: Array
 
 
-def dropout_rung(
+def check_dropout(
     adapter: str,
     model: Model,
     first: Tensors,
     second: Tensors,
     evaluated: Tensors,
     native: Mapping[str, str],
-) -> Rung:
+) -> CheckResult:
     """Each element is 0 or its input / (1 - rate); as many are 0 as the rate says, drawn each by
     itself and anew at every pass; evaluation is the identity. Of every dropout of a rate above 0.
 
@@ -51,8 +61,8 @@ def dropout_rung(
             passes in training mode, and of one in evaluation.
         native: what the framework says of each layer, by name.
     """
-    collected: list[Figure] = []
-    wrong: dict[str, str] = {}
+    collected: dict[str, Figure] = {}
+    faults: list[Finding] = []
     few: list[str] = []
     for node in model.wired():
         if not isinstance(node.layer, Dropout) or not node.layer.rate:
@@ -61,27 +71,31 @@ def dropout_rung(
         one, other, still = (
             Pass(values[node.inputs[0]], values[name]) for values in (first, second, evaluated)
         )
-        collected.append(_figure(name, (one, other), still, rate))
-        fault = next(_faults(one, other, still, rate), "")
-        if fault:
-            wrong[name] = fault
+        collected[name] = _figure(name, (one, other), still, rate)
+        fault = next(_faults(one, other, still, rate), None)
+        if fault is not None:
+            # What was dropped may be wrong by its count, where what was kept is right.
+            apart = None if isinstance(fault, DropoutCount) else collected[name]
+            facts = layer_facts(model, name, native)
+            faults.append(
+                Finding(cause=fault, layer=facts, figure=apart, tolerance=DROPOUT_TOLERANCE)
+            )
         elif not _can_tell(one, other, rate):
             few.append(name)
-    detail = ""
-    if wrong:
-        name = next(iter(wrong))
-        detail = f"{wrong[name]}: {culprit(adapter, model, name, native)}"
-    elif few:
-        detail = f"too few elements reach {', '.join(few)} to tell how many are dropped"
-    return Rung(
-        name="dropout",
-        level="forward",
+    if few and not faults:
+        faults = [Finding(cause=FewElements(layers=tuple(few)))]
+        verdict: Verdict = "not run"
+    else:
+        verdict = "failed" if faults else "passed"
+    return CheckResult(
+        check="dropout",
+        group="forward",
         adapter=adapter,
-        against="the definition, of what the framework itself draws, in float64",
-        verdict="failed" if wrong else "not run" if few else "passed",
-        gate=DROPOUT_GATE,
-        figures=worst_first(collected),
-        detail=detail,
+        baseline=Baseline(kind="dropout_definition"),
+        verdict=verdict,
+        tolerance=DROPOUT_TOLERANCE,
+        figures=worst_first(collected.values()),
+        findings=tuple(faults),
     )
 
 
@@ -93,34 +107,37 @@ def _figure(name: str, passes: tuple[Pass, Pass], still: Pass, rate: float) -> F
     return worst_first(figure(name, *pair) for pair in [*expected, (still.found, still.given)])[0]
 
 
-def _faults(one: Pass, other: Pass, still: Pass, rate: float) -> Iterator[str]:
-    """What is wrong with a layer, in words."""
+def _faults(one: Pass, other: Pass, still: Pass, rate: float) -> Iterator[AnyCause]:
+    """What is wrong with a layer."""
     if any(each.found.shape != each.given.shape for each in (one, other, still)):
-        yield "another shape than its input's"
+        yield DropoutShape()
         return
     if not np.array_equal(still.found, still.given):
-        yield "evaluation is not the identity"
+        yield DropoutInEvaluation()
     for each in (one, other):
         scaled = each.given / (1 - rate)
         apart = np.minimum(np.abs(each.found), np.abs(each.found - scaled))
-        if not (apart <= DROPOUT_GATE * np.abs(scaled)).all():
-            yield f"an element is neither 0 nor its input / (1 - {rate})"
-    for words, hits, chance in _counts(one, other, rate):
+        if not (apart <= DROPOUT_TOLERANCE * np.abs(scaled)).all():
+            yield DropoutElement(rate=rate)
+    for event, axis, hits, chance in _counts(one, other, rate):
         if _alarm(hits, chance):
-            yield f"{words} {hits.mean():.4g} of the time, and should be {chance:.4g}"
+            share = float(hits.mean())
+            yield DropoutCount(event=event, axis=axis, share=share, expected=chance)
 
 
-def _counts(one: Pass, other: Pass, rate: float) -> Iterator[tuple[str, Array, float]]:
-    """Independent events that each must happen with a known chance: words, [n] of them, chance.
+def _counts(
+    one: Pass, other: Pass, rate: float
+) -> Iterator[tuple[Event, int | None, Array, float]]:
+    """Independent events that each must happen with a known chance: event, axis, [n] of them, chance.
 
     Where the input is 0, nothing can be said.
     """
     alike = rate**2 + (1 - rate) ** 2
     alive, dropped = one.given != 0, one.found == 0
     others_alive, others_dropped = other.given != 0, other.found == 0
-    yield "dropped", np.concatenate([dropped[alive], others_dropped[others_alive]]), rate
+    yield "dropped", None, np.concatenate([dropped[alive], others_dropped[others_alive]]), rate
     both = alive & others_alive
-    yield "two passes treat an element alike", (dropped == others_dropped)[both], alike
+    yield "passes_alike", None, (dropped == others_dropped)[both], alike
     for axis in range(dropped.ndim):
         count = dropped.shape[axis] // 2
         evens, odds = (
@@ -131,9 +148,7 @@ def _counts(one: Pass, other: Pass, rate: float) -> Iterator[tuple[str, Array, f
             for start in (0, 1)
         )
         pairs = alive[evens] & alive[odds]
-        where = "samples" if axis == 0 else f"elements along axis {axis}"
-        words = f"neighbouring {where} are treated alike"
-        yield words, (dropped[evens] == dropped[odds])[pairs], alike
+        yield "neighbours_alike", axis, (dropped[evens] == dropped[odds])[pairs], alike
 
 
 def _can_tell(one: Pass, other: Pass, rate: float) -> bool:
@@ -141,7 +156,7 @@ def _can_tell(one: Pass, other: Pass, rate: float) -> bool:
     dropped, passes, *_ = _counts(one, other, rate)
     return all(
         _alarm(np.full_like(hits, extreme), chance)
-        for (_, hits, chance), extreme in ((dropped, False), (passes, True))
+        for (_, _, hits, chance), extreme in ((dropped, False), (passes, True))
     )
 
 

@@ -1,4 +1,4 @@
-"""The rung of native dropout: what is dropout passes, and what is nearly dropout does not."""
+"""The check of native dropout: what is dropout passes, and what is nearly dropout does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dlb.proof.dropout import dropout_rung
+from dlb.proof.checks.dropout import check_dropout
+from dlb.proof.findings.workload import FewElements
+from dlb.report.sentences import describe
 from dlb.workload import Dropout, Input, Linear, Model, Node
 from dlb.workload.initial import proof_masks
 
@@ -27,7 +29,7 @@ def judged(drop: Drop, still: Drop = lambda x, random: x, samples: int = 40, see
     x = random.standard_normal((samples, 6, 20))
     x[:, :, ::7] = 0
     passes = [{"input": x, "drop": how(x.copy(), random)} for how in (drop, drop, still)]
-    return dropout_rung("example", MODEL, *passes, {"drop": "Dropout(p=0.3)"})
+    return check_dropout("example", MODEL, *passes, {"drop": "Dropout(p=0.3)"})
 
 
 def right(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -83,31 +85,36 @@ WRONG: dict[str, tuple[Drop, str]] = {
 
 @pytest.mark.parametrize("seed", range(20))
 def test_dropout_passes(seed: int) -> None:
-    rung = judged(right, seed=seed)
-    assert rung.verdict == "passed" and rung.detail == ""
-    assert rung.worst is not None and rung.worst.relative_l2 <= 1e-15
+    result = judged(right, seed=seed)
+    assert result.verdict == "passed" and result.findings == ()
+    assert result.worst is not None and result.worst.relative_l2 <= 1e-15
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_not_dropout_fails(name: str) -> None:
     drop, words = WRONG[name]
-    rung = judged(drop)
-    assert rung.verdict == "failed"
-    assert words in rung.detail
-    assert "drop, dropout(rate=0.3); in example: Dropout(p=0.3)" in rung.detail
+    result = judged(drop)
+    assert result.verdict == "failed"
+    (finding,) = result.findings
+    assert finding.layer is not None
+    assert (finding.layer.name, finding.layer.kind) == ("drop", "dropout")
+    assert finding.layer.attributes == {"rate": 0.3} and finding.layer.built == "Dropout(p=0.3)"
+    assert words in describe(result)
+    assert "drop, dropout(rate=0.3); in example: Dropout(p=0.3)" in describe(result)
 
 
 def test_what_drops_in_evaluation_fails() -> None:
-    rung = judged(right, still=right)
-    assert rung.verdict == "failed" and "evaluation is not the identity" in rung.detail
+    result = judged(right, still=right)
+    assert result.verdict == "failed" and "evaluation is not the identity" in describe(result)
 
 
 def test_too_few_elements_tell_nothing() -> None:
     for samples, verdict in ((0, "not run"), (1, "passed")):
-        rung = judged(right, samples=samples)
-        assert rung.verdict == verdict
+        result = judged(right, samples=samples)
+        assert result.verdict == verdict
     few = judged(right, samples=0)
-    assert "too few elements reach drop" in few.detail
+    assert [finding.cause for finding in few.findings] == [FewElements(layers=("drop",))]
+    assert "too few elements reach drop" in describe(few)
 
 
 def test_masks_are_of_the_rate_and_each_layers_own() -> None:

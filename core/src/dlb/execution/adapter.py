@@ -1,0 +1,240 @@
+"""The stages of one adapter's run in order, and what came of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy.typing as npt
+
+from dlb.adapters import Home
+from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
+from dlb.errors import DlbError, RecordError
+from dlb.execution.calibration import Calibration, calibrate
+from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
+from dlb.execution.exported import export_model
+from dlb.execution.float32 import Float32Proof, prove_float32
+from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refuse_training
+from dlb.execution.models import Stage
+from dlb.execution.tested import test_model
+from dlb.execution.timed import time_training
+from dlb.execution.workers import Workers, keep_output
+from dlb.failure import Failure, failure_of
+from dlb.proof.certificate import CheckResult, not_run
+from dlb.proof.checks.distributed import SINGLE_WORKER
+from dlb.proof.divergence import Changes
+from dlb.proof.findings import Finding
+from dlb.record import Exported, Quality, Timing
+from dlb.request import Prepared, Reporter, Request
+from dlb.supervision.group import Group
+
+__all__ = ["AdapterRun", "calibrate_again", "run_adapter"]
+
+Array = npt.NDArray[Any]
+#: Groups whose checks are of the model that is timed.
+TIMED_GROUPS = {"weights", "float32", "structure", "export"}
+
+
+@dataclass
+class AdapterRun:
+    """What came of one adapter, filled in as far as it got.
+
+    Attributes:
+        facts: what the framework and its worker say of themselves.
+        version: framework and version; deviations: what the adapter declares.
+        checks: what was found of it by itself.
+        gradients: in float64, to be compared across adapters.
+        changes: what so many float64 steps changed, for the same.
+        float32: what float32 does to it.
+        calibration: what rounding alone does to it, of the adapter that shows that.
+        failure: what ended it early.
+    """
+
+    adapter: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
+    deviations: tuple[str, ...] = ()
+    checks: list[CheckResult] = field(default_factory=list)
+    gradients: Mapping[str, Array] = field(default_factory=dict)
+    changes: Mapping[int, Changes] = field(default_factory=dict)
+    float32: Float32Proof | None = None
+    calibration: Calibration | None = None
+    timing: Timing | None = None
+    quality: Quality | None = None
+    exported: Exported | None = None
+    observed: dict[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    @property
+    def independently_correct(self) -> bool:
+        """Whether it failed nothing by itself, so that others can be compared with it."""
+        return not any(result.verdict == "failed" for result in self.checks)
+
+
+def run_adapter(
+    home: Home,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    stop: threading.Event,
+    workers: Workers | None = None,
+) -> AdapterRun:
+    """Run one adapter; whatever goes wrong with it is in the result.
+
+    Args:
+        workers: to run it in, of a run without a strategy; otherwise it has its own.
+
+    Raises:
+        RecordError: its exported model cannot be kept.
+        KeyboardInterrupt: ``stop`` was set; its processes have been ended.
+    """
+    run = AdapterRun(home.adapter)
+    if request.imported is not None:
+        # What all other checks compare with is the file that was asked for.
+        run.checks.append(
+            msgspec.structs.replace(request.imported.file_check, adapter=home.adapter)
+        )
+    stage = _stage(home, request, prepared, reporter, stop, run)
+    reporter.phase(home.adapter, "starting")
+    try:
+        if request.strategy:
+            _run_with_strategy(stage, run)
+        else:
+            _run_in_one_worker(stage, run, workers)
+    except RecordError:
+        raise
+    except DlbError as error:
+        run.failure = _failure(error, stage)
+    reporter.finished(home.adapter, run.failure.line if run.failure else "done")
+    return run
+
+
+def calibrate_again(
+    home: Home,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    stop: threading.Event,
+    run: AdapterRun,
+) -> None:
+    """Measure rounding on an adapter whose run has ended, in a worker of its own.
+
+    ``run`` is given the calibration, or the failure where its worker fails.
+    """
+    stage = _stage(home, request, prepared, reporter, stop, run)
+    try:
+        with stage.start("calibration", single=True) as workers:
+            run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
+    except DlbError as error:
+        run.failure = _failure(error, stage)
+    reporter.finished(home.adapter, run.failure.line if run.failure else "done")
+
+
+def _stage(
+    home: Home,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    stop: threading.Event,
+    run: AdapterRun,
+) -> Stage:
+    def keep(result: CheckResult) -> None:
+        """Keep a result, if its group is asked for; that of workers always is."""
+        if result.group in request.groups or result.group == "distributed":
+            run.checks.append(result)
+
+    scratch = prepared.scratch / home.adapter
+    scratch.mkdir(exist_ok=True)
+    return Stage(home, request, prepared, reporter, scratch, stop, keep)
+
+
+def _failure(error: DlbError, stage: Stage) -> Failure:
+    keep_output(error, stage.scratch, stage.request.out, stage.adapter)
+    return failure_of(error)
+
+
+def _run_in_one_worker(stage: Stage, run: AdapterRun, lent: Workers | None) -> None:
+    """Prove in float64, then build, train, test and export what is timed, all in one process."""
+    with nullcontext(lent) if lent else stage.start("timed") as workers:
+        adapter = _introduce(stage, run, workers)
+        no_masks = missing_masks(stage, adapter.features)
+        model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
+        model.drop()
+        run.changes = prove_steps(stage, workers.group, training=no_masks is None)
+        _measure(stage, run, workers, adapter)
+        _prove_rounding(stage, run, workers.group, no_masks)
+
+
+def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
+    """The same where processes that work together carry one model at a time: models that are only
+    there for the proof have processes of their own."""
+    per_worker_weights: list[dict[str, Array]] = []
+    with stage.start("distributed") as workers:
+        adapter = _introduce(stage, run, workers)
+        no_masks = missing_masks(stage, adapter.features)
+        model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
+        if is_synchronous(stage, workers):
+            if no_masks is None:
+                per_worker_weights = train_few_steps(stage, model)
+            else:
+                stage.keep(
+                    not_run("distributed", "distributed", stage.adapter, SINGLE_WORKER, no_masks)
+                )
+    with stage.start("timed") as workers:
+        _measure(stage, run, workers, adapter)
+    with stage.start("single", single=True) as workers:
+        if per_worker_weights:
+            compare_with_single_worker(stage, workers.group, per_worker_weights)
+        run.changes = prove_steps(stage, workers.group, training=no_masks is None)
+        _prove_rounding(stage, run, workers.group, no_masks)
+
+
+def _introduce(stage: Stage, run: AdapterRun, workers: Workers) -> Capabilities:
+    """Note what the framework says of itself, and see that it can do what is asked.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    request, facts = stage.request, workers.facts
+    run.facts, run.version = facts, f"{facts['framework']} {facts['version']}"
+    adapter = capabilities_of(workers.described, stage.adapter)
+    run.deviations = adapter.deviations
+    check_capabilities(
+        adapter,
+        request.workload,
+        dtype=request.dtype,
+        device=request.device,
+        variant=request.variant(stage.adapter),
+        crops=stage.prepared.crops is not None,
+    )
+    return adapter
+
+
+def _measure(stage: Stage, run: AdapterRun, workers: Workers, adapter: Capabilities) -> None:
+    """Time, test and export the model that is measured."""
+    groups = stage.request.groups
+    if not groups & TIMED_GROUPS:
+        return
+    timed = time_training(stage, workers)
+    run.timing, run.observed = timed.timing, timed.observed
+    run.quality = test_model(stage, timed)
+    if groups & {"structure", "export"}:
+        run.exported = export_model(stage, timed, adapter.features)
+    if not stage.request.strategy:
+        timed.model.drop()
+
+
+def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Finding | None) -> None:
+    """Float32 of models built for it in one worker; of the first adapter, what rounding may do."""
+    request = stage.request
+    if no_masks is not None:
+        refuse_training(stage, no_masks)
+        return
+    if request.dtype == "float32" and "float32" in request.groups:
+        run.float32 = prove_float32(stage, group, run.changes)
+    if stage.home == request.homes[0] and run.independently_correct:
+        run.calibration = calibrate(stage, group, run.changes, run.float32)

@@ -1,0 +1,37 @@
+"""The trained model exported, and the file compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from dlb import record
+from dlb.execution.models import Stage
+from dlb.execution.timed import TimedRun
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import FeatureMissing
+from dlb.proof.run_export import prove_export, refuse_export
+from dlb.record import Exported
+
+__all__ = ["export_model"]
+
+
+def export_model(stage: Stage, run: TimedRun, features: Collection[str]) -> Exported | None:
+    """Export what was timed, prove the file, and keep it.
+
+    Raises:
+        RecordError: it cannot be kept.
+    """
+    request, prepared = stage.request, stage.prepared
+    if "export" not in features:
+        refuse_export(stage.adapter, Finding(cause=FeatureMissing(feature="export")), stage.keep)
+        return None
+    stage.phase("exporting and verifying")
+    exported = stage.scratch / "exported.onnx"
+    shape = (run.model.share, *prepared.test_inputs.shape[1:])
+    inputs = np.resize(prepared.test_inputs, shape)
+    prove_export(run.model, prepared.canonical, stage.adapter, inputs, exported, stage.keep)
+    if request.out is not None and exported.exists():
+        return record.keep_model(exported, request.out)
+    return None

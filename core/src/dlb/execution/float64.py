@@ -1,0 +1,98 @@
+"""Proving in float64: a model's layers and gradients, its updates, and native dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from dlb.execution.models import Stage, dropped
+from dlb.proof.certificate import Baseline, CheckGroup, not_run
+from dlb.proof.checks.layers import CANONICAL, ISOLATED
+from dlb.proof.checks.updates import DEFINITION
+from dlb.proof.divergence import Changes
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import FeatureMissing
+from dlb.proof.run_float64 import prove_dropout, prove_float64
+from dlb.proof.run_updates import prove_updates
+from dlb.supervision.group import Group
+from dlb.supervision.remote import RemoteModel, scratch_file
+
+__all__ = ["missing_masks", "prove_model", "prove_steps", "refuse_training"]
+
+Array = npt.NDArray[Any]
+#: Checks of training mode, which need masks where there is dropout.
+TRAINING_CHECKS: dict[str, tuple[CheckGroup, Baseline]] = {
+    "forward float64, training": ("forward", CANONICAL),
+    "isolated layers, training": ("layers", ISOLATED),
+    "gradients by differences": ("gradients", Baseline(kind="finite_differences")),
+    "update": ("update", DEFINITION),
+    "trajectory": ("trajectory", DEFINITION),
+}
+
+
+def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
+    """Why checks of training mode cannot be run: the workload has dropout, the adapter takes no masks."""
+    masks = stage.prepared.reference.masks
+    if not masks or "masks" in features:
+        return None
+    return Finding(cause=FeatureMissing(feature="masks", because=tuple(masks)))
+
+
+def refuse_training(stage: Stage, reason: Finding) -> None:
+    """Say of each check of training mode that it was not run."""
+    request = stage.request
+    checks = dict(TRAINING_CHECKS)
+    if request.dtype == "float32":
+        checks["update float32"] = ("float32", DEFINITION)
+    if len(request.homes) > 1:
+        others = Baseline(kind="adapters", names=(), float64=True)
+        checks |= {"gradients": ("gradients", others), "trajectories": ("trajectory", others)}
+        if request.dtype == "float32":
+            checks["gradients float32"] = ("float32", Baseline(kind="own_float64"))
+    for check, (group, baseline) in checks.items():
+        stage.keep(not_run(check, group, stage.adapter, baseline, reason))
+
+
+def prove_model(
+    stage: Stage, group: Group, *, training: bool
+) -> tuple[RemoteModel, Mapping[str, Array]]:
+    """Prove a model built in float64; returned with its gradients, still there."""
+    stage.phase("proving in float64")
+    model = stage.build(group, "float64", stage.request.batch_size)
+    gradients = prove_float64(
+        model,
+        stage.prepared.reference,
+        stage.adapter,
+        stage.request.seed,
+        stage.request.groups,
+        stage.keep,
+        training=training,
+    )
+    return model, gradients
+
+
+def prove_steps(stage: Stage, group: Group, *, training: bool) -> Mapping[int, Changes]:
+    """Native dropout, and updates in one worker; what so many steps changed."""
+    request, prepared = stage.request, stage.prepared
+    if prepared.reference.masks and "forward" in request.groups:
+        stage.phase("proving dropout")
+        batch, weights = len(prepared.reference.inputs), prepared.reference.weights
+        with dropped(stage.build_plain(group, "float64", batch, weights)) as model:
+            prove_dropout(model, request.workload.model, stage.adapter, request.seed, stage.keep)
+    if not training or not request.groups & {"update", "trajectory"}:
+        return {}
+    stage.phase("proving updates")
+    batches = prepared.update_batches
+    with dropped(stage.build(group, "float64", batches.batch_size)) as model:
+        return prove_updates(
+            model,
+            prepared.reference,
+            batches,
+            stage.adapter,
+            via=request.via,
+            groups=request.groups,
+            keep=stage.keep,
+            folder=scratch_file(group, ""),
+        )

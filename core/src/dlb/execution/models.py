@@ -1,0 +1,147 @@
+"""What every stage works with, and the models that stages build."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy.typing as npt
+
+from dlb.adapters import Home
+from dlb.execution.workers import Workers, start_workers
+from dlb.proof import divergence
+from dlb.proof.certificate import CheckResult
+from dlb.request import Prepared, Reporter, Request
+from dlb.supervision.group import Group, Launch
+from dlb.supervision.remote import RemoteModel, scratch_file
+from dlb.workload.shapes import trained_names
+
+__all__ = ["Stage", "dropped"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every stage of one adapter's run works with.
+
+    Attributes:
+        home: the adapter and its interpreter.
+        scratch: a folder for its processes.
+        keep: takes each result as it is made, so that none is lost to what comes after it.
+    """
+
+    home: Home
+    request: Request
+    prepared: Prepared
+    reporter: Reporter
+    scratch: Path
+    stop: threading.Event
+    keep: Callable[[CheckResult], None]
+
+    @property
+    def adapter(self) -> str:
+        """The adapter's name."""
+        return self.home.adapter
+
+    def phase(self, text: str) -> None:
+        """Say what is being done."""
+        self.reporter.phase(self.adapter, text)
+
+    def start(self, name: str, *, single: bool = False) -> AbstractContextManager[Workers]:
+        """Workers with a folder of their own.
+
+        Args:
+            single: one worker without the strategy.
+        """
+        folder = self.scratch / name
+        folder.mkdir()
+        request = self.request
+        launch = Launch(
+            adapter=self.adapter,
+            python=self.home.python,
+            scratch=folder,
+            threads=request.threads,
+            strategy="" if single else request.strategy,
+            workers=1 if single else request.workers,
+            device=request.device,
+            call_seconds=request.call_seconds,
+            stop=self.stop,
+        )
+        return start_workers(launch, request.seed)
+
+    def build(
+        self,
+        group: Group,
+        dtype: str,
+        batch_size: int,
+        weights: Mapping[str, Array] | None = None,
+        step_scale: float = 0.0,
+    ) -> RemoteModel:
+        """Build a model for the proof: its dropouts are given masks, and no weight is constant.
+
+        Args:
+            weights: those of the reference, when left out.
+            step_scale: by what share its steps are longer than the workload's.
+        """
+        reference, replace = self.prepared.reference, msgspec.structs.replace
+        optimizer = self.request.workload.optimizer
+        rate = optimizer.learning_rate * (1.0 + step_scale)
+        workload = replace(
+            self.request.workload,
+            model=reference.model,
+            optimizer=replace(optimizer, learning_rate=rate),
+        )
+        return RemoteModel(
+            group,
+            workload,
+            reference.weights if weights is None else weights,
+            dtype=dtype,
+            batch_size=batch_size,
+            masks=reference.masks,
+            variant=self.request.variant(self.adapter),
+        )
+
+    def build_plain(
+        self, group: Group, dtype: str, batch_size: int, weights: Mapping[str, Array]
+    ) -> RemoteModel:
+        """Build a model as it is timed: its dropouts draw by themselves."""
+        return RemoteModel(
+            group,
+            self.request.workload,
+            weights,
+            dtype=dtype,
+            batch_size=batch_size,
+            variant=self.request.variant(self.adapter),
+        )
+
+    def follow(
+        self,
+        group: Group,
+        dtype: str,
+        weights: Mapping[str, Array] | None = None,
+        step_scale: float = 0.0,
+    ) -> list[divergence.Changes]:
+        """What a trajectory changes of the reference's weights, after each observed step.
+
+        Args:
+            weights: that it starts from; those of the reference, when left out.
+            step_scale: by what share its steps are longer than the workload's.
+        """
+        batches, start = self.prepared.update_batches, self.prepared.reference.weights
+        trained = {name: start[name] for name in trained_names(self.prepared.reference.model)}
+        with dropped(self.build(group, dtype, batches.batch_size, weights, step_scale)) as model:
+            path, folder = batches.path(dtype), scratch_file(group, "")
+            return divergence.follow(model, path, batches.order, folder, trained)
+
+
+@contextmanager
+def dropped(model: RemoteModel) -> Iterator[RemoteModel]:
+    """A model that is dropped at the end, unless its worker has failed by then."""
+    yield model
+    model.drop()

@@ -1,0 +1,86 @@
+"""The model that is measured: built, its float32 proven, trained and timed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.execution.models import Stage
+from dlb.execution.workers import Workers
+from dlb.proof.run_float32 import prove_timed_model
+from dlb.provenance import OtherWork
+from dlb.record import Timing
+from dlb.request import Request
+from dlb.supervision.remote import RemoteModel, Trained
+
+__all__ = ["TimedRun", "time_training"]
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A model that was trained and timed.
+
+    Attributes:
+        model: as training left it.
+        losses: float64 [steps], the mean over workers.
+        observed: what observers recorded.
+    """
+
+    model: RemoteModel
+    timing: Timing
+    losses: npt.NDArray[np.float64]
+    observed: dict[str, Any]
+
+
+def time_training(stage: Stage, workers: Workers) -> TimedRun:
+    """Build what is timed, prove what it computes before it trains, and train it."""
+    request, prepared = stage.request, stage.prepared
+    stage.phase("building")
+    began = time.perf_counter()
+    model = stage.build_plain(workers.group, request.dtype, request.batch_size, prepared.weights)
+    built = time.perf_counter() - began
+    if request.dtype == "float32":
+        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
+    stage.phase("training")
+    others = OtherWork()
+    trained = model.train(
+        prepared.train,
+        prepared.order,
+        crops=prepared.crops,
+        via=request.via,
+        observe=True,
+        on_progress=lambda event: stage.reporter.steps(
+            stage.adapter, event["step"], request.steps, event["loss"]
+        ),
+    )
+    timing = summary(trained, request, workers.seconds, built, others.cores())
+    return TimedRun(model, timing, trained.losses, trained.facts[0]["observed"])
+
+
+def summary(
+    trained: Trained, request: Request, started: float, built: float, other_cores: float
+) -> Timing:
+    """The timing of a record from what training cost."""
+    steady = trained.step_seconds[request.warmup :]
+    waiting = trained.data_seconds[request.warmup :]
+    lower, median, upper = np.percentile(steady, (25, 50, 75))
+    samples = len(steady) * request.batch_size
+    return Timing(
+        step_seconds=tuple(trained.step_seconds.tolist()),
+        data_seconds=tuple(trained.data_seconds.tolist()),
+        total_seconds=trained.facts[0]["seconds"],
+        start_seconds=started,
+        build_seconds=built,
+        median=float(median),
+        lower_quartile=float(lower),
+        upper_quartile=float(upper),
+        samples_per_second=float(samples / (steady.sum() + waiting.sum())),
+        cpu_seconds=sum(one["cpu_seconds"] for one in trained.facts),
+        busy_threads=max(one["busy_threads"] for one in trained.facts),
+        memory_bytes=max(one["memory_bytes"] for one in trained.facts),
+        other_cores=other_cores,
+    )

@@ -1,0 +1,76 @@
+"""The processes of one adapter, and the output of those that failed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlb.errors import DlbError
+from dlb.supervision.group import Group, Launch, worker_group
+from dlb.supervision.remote import start
+
+__all__ = ["Workers", "keep_output", "start_workers"]
+
+#: The end of what a failed worker printed, kept with the records.
+KEPT_OUTPUT_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes of one adapter, its framework up.
+
+    Attributes:
+        facts: what the framework and its worker say of themselves.
+        described: what its environment has.
+        seconds: what it took to start them.
+    """
+
+    group: Group
+    facts: dict[str, Any]
+    described: dict[str, Any]
+    seconds: float
+
+
+@contextmanager
+def start_workers(launch: Launch, seed: int) -> Iterator[Workers]:
+    """Start processes and the framework in each, and end them all on every way out.
+
+    Raises:
+        WorkerError: a process or a framework did not come up.
+    """
+    began = time.perf_counter()
+    with worker_group(launch) as group:
+        facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
+        seconds = time.perf_counter() - began
+        yield Workers(group, facts, group.call("describe")[0], seconds)
+        group.call("leave")
+
+
+def keep_output(error: DlbError, scratch: Path, kept: Path | None, adapter: str) -> None:
+    """Keep what the workers printed where an error can still point to it.
+
+    Args:
+        error: its ``log`` becomes the file that is kept.
+        scratch: the folder of the adapter's workers, a folder each.
+        kept: where the records are; a temporary folder that stays where there are none.
+    """
+    logs = sorted(scratch.glob("*/*.log"))
+    if not logs:
+        return
+    try:
+        folder = kept or Path(tempfile.mkdtemp(prefix="dlb-output-"))
+    except OSError:
+        return  # There is no room to keep it in; the error itself is still shown.
+    for log in logs:
+        copy = folder / f"{adapter}-{log.parent.name}-{log.name}"
+        try:
+            copy.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
+        except OSError:
+            continue
+        if error.log == str(log):
+            error.log = str(copy)

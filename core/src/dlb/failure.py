@@ -1,0 +1,52 @@
+"""An error as data: what a record, a certificate and a finding keep of one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dlb.errors import DlbError
+
+__all__ = ["Failure", "failure_of"]
+
+
+class Failure(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What ended an adapter's run, or kept a check from being run.
+
+    Attributes:
+        kind: the type of the error, as :mod:`dlb.errors` names it; ``Interrupted`` for a run that
+            was interrupted, ``Note`` for a sentence of an older document.
+        message: what went wrong and what to do next, in one line. The framework may have written it.
+        adapter: whose worker or plugin failed.
+        path: the file that the error is about.
+        log: the file that keeps the output of the failed worker.
+        layer: the layer that the error is about.
+    """
+
+    kind: str
+    message: str
+    adapter: str = ""
+    path: str = ""
+    log: str = ""
+    layer: str = ""
+
+    @property
+    def line(self) -> str:
+        """One line for people, without the adapter, next to which it is shown."""
+        before = f"{self.path}: " if self.path else ""
+        return before + self.message + (f"; output: {self.log}" if self.log else "")
+
+
+def failure_of(error: DlbError) -> Failure:
+    """The fields of an error."""
+    # Others may derive errors; what they are is the nearest of ours.
+    kind = next(each for each in type(error).__mro__ if each.__module__ == DlbError.__module__)
+    return Failure(
+        kind=kind.__name__,
+        message=" ".join(error.message.split()),
+        adapter=error.adapter,
+        path=error.path,
+        log=error.log,
+        layer=error.layer,
+    )

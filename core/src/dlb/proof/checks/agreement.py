@@ -1,0 +1,130 @@
+"""Agreement between adapters: gradients, and trajectories after as many steps as rounding allows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping
+
+import msgspec
+import numpy as np
+
+from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
+from dlb.proof.checks.tolerances import (
+    FLOAT64_TOLERANCE,
+    SMALL,
+    STEP_SCALE,
+    Tensors,
+    norm_floor,
+    verdict,
+)
+from dlb.proof.distance import figure, passes, relative_l2, worst_first
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.common import StepsCompared
+from dlb.proof.findings.workload import RoundingGrows
+
+__all__ = ["check_agreement", "comparable_steps", "error_growth", "largest_agreed_distance"]
+
+
+def error_growth(changes: Tensors, perturbed: Tensors) -> float:
+    """The largest distance of any tensor between what two trajectories of one adapter changed, as
+    :func:`check_agreement` measures it between adapters.
+
+    Args:
+        perturbed: all of ``changes``, or more.
+    """
+    least = norm_floor(changes, SMALL)
+    return max(
+        (relative_l2(perturbed[name], changes[name], least) for name in changes), default=0.0
+    )
+
+
+def comparable_steps(
+    steps: Collection[int], growth: Mapping[int, float], apart: float = 0.0
+) -> tuple[int, Finding]:
+    """After how many steps trajectories can be compared, and the finding that says so.
+
+    Args:
+        steps: after which they were looked at.
+        growth: what steps that are :data:`STEP_SCALE` longer grow to after each; none where it is
+            unknown.
+        apart: how far gradients that agree are apart, of any adapter: so much grows, too.
+    """
+    asked, more = max(steps), max(1.0, apart / STEP_SCALE)
+    near = [step for step in steps if more * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
+    chosen = max(near, default=min(steps))
+    if chosen == asked:
+        return chosen, Finding(cause=StepsCompared(steps=chosen))
+    cause = RoundingGrows(
+        steps=chosen,
+        asked=asked,
+        step_scale=STEP_SCALE,
+        error_growth=growth[asked] if math.isfinite(growth[asked]) else None,
+        gradients_apart=apart if more > 1.0 else None,
+    )
+    return chosen, Finding(cause=cause)
+
+
+def largest_agreed_distance(results: Collection[CheckResult]) -> float:
+    """The largest distance between gradients of adapters whose gradients agree."""
+    agreeing = [one for result in results if result.verdict == "passed" for one in result.figures]
+    return max((one.relative_l2 or 0.0 for one in agreeing), default=0.0)
+
+
+def check_agreement(
+    check: str,
+    group: CheckGroup,
+    tensors: Mapping[str, Tensors],
+    independently_correct: Collection[str],
+    *findings: Finding,
+) -> list[CheckResult]:
+    """Tensors of every adapter against the other adapters', in float64.
+
+    An adapter's figure for a tensor is its median distance to the others, so that one that is
+    wrong among three or more does not make the others look wrong. An adapter with no others to be
+    compared with gets no result.
+
+    Args:
+        tensors: ``loss``, ``input`` and parameter gradients, or changes, by adapter.
+        independently_correct: adapters that the others are compared with: what already differs from
+            the neutral truth is no measure.
+        findings: facts about the comparison, for every result.
+    """
+    results = []
+    least = {adapter: norm_floor(own, SMALL) for adapter, own in tensors.items()}
+    for adapter, own in tensors.items():
+        others = {
+            other: theirs
+            for other, theirs in tensors.items()
+            if other != adapter and other in independently_correct
+        }
+        if not others:
+            continue
+        collected: list[Figure] = []
+        for tensor, array in own.items():
+            distances = [
+                relative_l2(array, theirs.get(tensor, np.full(1, np.nan)), least[other])
+                for other, theirs in others.items()
+            ]
+            middle = statistics.median_low(distances)
+            nearest = min(
+                others, key=lambda other: abs(distances[list(others).index(other)] - middle)
+            )
+            counterpart = others[nearest].get(tensor, np.full(1, np.nan))
+            compared = figure(tensor, array, counterpart, least[adapter])
+            finite = middle if np.isfinite(middle) else None
+            collected.append(msgspec.structs.replace(compared, relative_l2=finite))
+        ordered = worst_first(collected)
+        results.append(
+            CheckResult(
+                check=check,
+                group=group,
+                adapter=adapter,
+                baseline=Baseline(kind="adapters", names=tuple(others), float64=True),
+                verdict=verdict(passes(ordered, FLOAT64_TOLERANCE)),
+                tolerance=FLOAT64_TOLERANCE,
+                figures=ordered,
+                findings=findings,
+            )
+        )
+    return results

@@ -1,0 +1,46 @@
+"""Several workers against one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE, Tensors, verdict
+from dlb.proof.distance import figures, passes, same_bits, worst_first
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import WorkersCompared, WorkersDisagree
+
+__all__ = ["SINGLE_WORKER", "check_distributed"]
+
+SINGLE_WORKER = Baseline(kind="single_worker")
+
+
+def check_distributed(
+    adapter: str,
+    workers: int,
+    steps: int,
+    per_worker_weights: Sequence[Tensors],
+    single_worker: Tensors,
+) -> CheckResult:
+    """Weights of K workers after some steps against one worker's on the same global batches."""
+    compared = [figures(weights, single_worker) for weights in per_worker_weights]
+    ordered = worst_first(one for by_tensor in compared for one in by_tensor)
+    first, *peers = per_worker_weights
+    apart = [
+        name
+        for name in single_worker
+        if any(not same_bits(weights[name], first[name]) for weights in peers)
+    ]
+    findings = [Finding(cause=WorkersCompared(workers=workers, steps=steps))]
+    if apart:
+        findings.insert(0, Finding(cause=WorkersDisagree(tensors=tuple(apart))))
+    return CheckResult(
+        check="distributed",
+        group="distributed",
+        adapter=adapter,
+        baseline=SINGLE_WORKER,
+        verdict=verdict(passes(ordered, FLOAT64_TOLERANCE)),
+        tolerance=FLOAT64_TOLERANCE,
+        figures=ordered,
+        findings=tuple(findings),
+    )

@@ -1,0 +1,92 @@
+"""Findings: what a check saw, as fields. :mod:`dlb.report` makes sentences of them."""
+
+from __future__ import annotations
+
+from typing import Union
+
+from dlb.proof.findings import common, files, port, workload
+from dlb.proof.findings.base import Cause, Figure, LayerFacts, Part, shape_of
+
+__all__ = ["AnyCause", "Cause", "Figure", "Finding", "LayerFacts", "Part", "shape_of"]
+
+#: Every cause there is, told apart by its code.
+AnyCause = Union[
+    common.BitsDiffer,
+    common.CannotRun,
+    common.FeatureMissing,
+    common.Missing,
+    common.Note,
+    common.NotFinite,
+    common.ShapeMismatch,
+    common.StepsCompared,
+    common.StructuresDiffer,
+    workload.Asynchronous,
+    workload.ConstantLogits,
+    workload.DifferenceSteps,
+    workload.DropoutCount,
+    workload.DropoutElement,
+    workload.DropoutInEvaluation,
+    workload.DropoutShape,
+    workload.ErrorMultiple,
+    workload.FewElements,
+    workload.Float32Baseline,
+    workload.LayerDiffers,
+    workload.NoWeightMoves,
+    workload.NodeIsLoss,
+    workload.RoundedWeights,
+    workload.RoundingGrows,
+    workload.SameNumbers,
+    workload.TiedWeights,
+    workload.TrainedNotFinite,
+    workload.WorkersCompared,
+    workload.WorkersDisagree,
+    port.DrawsRandom,
+    port.EvaluationMode,
+    port.FlattenOrder,
+    port.KeptPart,
+    port.LayoutUnknown,
+    port.NoCounterparts,
+    port.OnlyKeptPart,
+    port.OtherCalls,
+    port.OutputCount,
+    port.PortLayerDiffers,
+    port.SameAsEvaluation,
+    port.SpanDiffers,
+    port.TrainedInOne,
+    port.VarianceDivisor,
+    port.WeightsLeft,
+    files.BothFolded,
+    files.FedArrays,
+    files.FedNoise,
+    files.Folded,
+    files.FoldedTolerance,
+    files.FoldedWeights,
+    files.NodeHoldsGraph,
+    files.NodesPart,
+    files.NotFiniteOutputs,
+    files.OutputsConstant,
+    files.PairedByOrder,
+    files.RunInFloat32,
+    files.RuntimeDiffers,
+    files.WeightDiffers,
+    files.WeightInOne,
+    files.WeightsNotComparable,
+]
+
+
+class Finding(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a check found: a fault, a reason not to run, or a fact about the comparison.
+
+    The check and the adapter are those of the :class:`~dlb.proof.certificate.CheckResult` that holds it.
+
+    Attributes:
+        cause: what it is: a code with fields of its own.
+        layer: the layer that it is about, as described and as built.
+        figure: the distance of the tensor that it is about.
+        tolerance: the largest distance of it that passes.
+    """
+
+    cause: AnyCause
+    layer: LayerFacts | None = None
+    figure: Figure | None = None
+    tolerance: float | None = None

@@ -1,0 +1,161 @@
+"""Causes that checks of two ONNX files find."""
+
+from __future__ import annotations
+
+from dlb.proof.findings.base import Cause, LayerFacts, Part, Shape
+
+__all__ = [
+    "BothFolded",
+    "ConstantsDiffer",
+    "FedArrays",
+    "FedNoise",
+    "Folded",
+    "FoldedTolerance",
+    "FoldedWeights",
+    "NodeHoldsGraph",
+    "NodesPart",
+    "NotFiniteOutputs",
+    "OutputValue",
+    "OutputsConstant",
+    "PairedByOrder",
+    "RunInFloat32",
+    "RuntimeDiffers",
+    "WeightDiffers",
+    "WeightFacts",
+    "WeightInOne",
+    "WeightsNotComparable",
+]
+
+
+class FedNoise(Cause, frozen=True, kw_only=True):
+    """Both files were run on seeded noise: a fact, not a fault."""
+
+    deviations: tuple[float, ...]
+
+
+class FedArrays(Cause, frozen=True, kw_only=True):
+    """Both files were run on a user's arrays: a fact, not a fault."""
+
+    path: str
+
+
+class PairedByOrder(Cause, frozen=True, kw_only=True):
+    """Inputs or outputs have other names in both files and were paired by order."""
+
+    kind: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+class NodeHoldsGraph(Cause, frozen=True, kw_only=True):
+    """A node depends on the input and holds a graph or tensor, which is not compared."""
+
+    node: LayerFacts
+
+
+class Folded(Cause, frozen=True, kw_only=True):
+    """Batch normalisations that a file has folded or written out as other operators."""
+
+    file: str
+    nodes: tuple[str, ...]
+
+
+class WeightFacts(Part, frozen=True, kw_only=True):
+    """A constant that a file computes with, and the operator and node that read it first."""
+
+    name: str
+    shape: Shape
+    operator: str
+    node: str
+
+
+class WeightInOne(Cause, frozen=True, kw_only=True):
+    """A weight has no counterpart in the other file."""
+
+    file: str
+    weight: WeightFacts
+
+
+class WeightDiffers(Cause, frozen=True, kw_only=True):
+    """Two weights differ; ``largest`` is null where they are not finite."""
+
+    weight: WeightFacts
+    other: WeightFacts
+    largest: float | None
+
+
+class WeightsNotComparable(Cause, frozen=True, kw_only=True):
+    """The files are written differently, so these weights cannot be compared with each other."""
+
+
+class BothFolded(Cause, frozen=True, kw_only=True):
+    """No weight is further apart than folding a batch normalisation rounds it."""
+
+
+class FoldedWeights(Cause, frozen=True, kw_only=True):
+    """A batch normalisation of the other file is folded into these weights."""
+
+    weights: tuple[str, ...]
+
+
+class OutputValue(Part, frozen=True, kw_only=True):
+    """An output of a file, of one batch; batches are counted from 1, 0 where there is one."""
+
+    file: str
+    output: str
+    batch: int
+
+
+class NotFiniteOutputs(Cause, frozen=True, kw_only=True):
+    """Outputs hold a NaN or an infinity."""
+
+    outputs: tuple[OutputValue, ...]
+
+
+class FoldedTolerance(Cause, frozen=True, kw_only=True):
+    """The tolerance is a multiple of what rounding of the folded weights does."""
+
+    multiple: float
+
+
+class ConstantsDiffer(Part, frozen=True, kw_only=True):
+    """Two constants that counterparts read; ``largest`` is null where they cannot be subtracted."""
+
+    name: str
+    other: str
+    largest: float | None
+
+
+class NodesPart(Cause, frozen=True, kw_only=True):
+    """The first nodes whose values differ, though what they read does not.
+
+    Attributes:
+        node, other: of the first and of the second file.
+        operators_differ: whether they are other operators.
+        attributes: names of those that differ.
+        constants: that differ.
+        reads, other_reads: values that they read, where these are what differs.
+    """
+
+    node: LayerFacts
+    other: LayerFacts
+    operators_differ: bool = False
+    attributes: tuple[str, ...] = ()
+    constants: tuple[ConstantsDiffer, ...] = ()
+    reads: tuple[str, ...] = ()
+    other_reads: tuple[str, ...] = ()
+
+
+class OutputsConstant(Cause, frozen=True, kw_only=True):
+    """The outputs that differ are inputs or constants, so no node is to blame."""
+
+
+class RunInFloat32(Cause, frozen=True, kw_only=True):
+    """A file of float64 was run in float32."""
+
+    file: str
+
+
+class RuntimeDiffers(Cause, frozen=True, kw_only=True):
+    """ONNX Runtime computes something else than the truth; ``distance`` null is infinity."""
+
+    distance: float | None

@@ -1,0 +1,191 @@
+"""Causes that checks of a port find: one model that users wrote in several frameworks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dlb.proof.findings.base import Cause, LayerFacts, Part, Shape
+
+__all__ = [
+    "CodeSpan",
+    "DrawsRandom",
+    "EvaluationMode",
+    "FlattenOrder",
+    "KeptPart",
+    "LayoutUnknown",
+    "NoCounterparts",
+    "OnlyKeptPart",
+    "OtherCalls",
+    "OutputCount",
+    "PortLayerDiffers",
+    "SameAsEvaluation",
+    "SpanDiffers",
+    "TrainedInOne",
+    "VarianceDivisor",
+    "WeightsLeft",
+]
+
+
+class WeightsLeft(Cause, frozen=True, kw_only=True):
+    """Parameters that the map leaves as they are: a fact, not a fault."""
+
+    parameters: tuple[str, ...]
+
+
+class OutputCount(Cause, frozen=True, kw_only=True):
+    """The models have other numbers of outputs."""
+
+    found: int
+    expected: int
+
+
+class OtherCalls(Cause, frozen=True, kw_only=True):
+    """A layer and its counterpart are called another number of times."""
+
+    layer: str
+    calls: int
+    other: str
+    other_model: str
+    other_calls: int
+
+
+class LayoutUnknown(Cause, frozen=True, kw_only=True):
+    """Outputs of a layer and its counterpart cannot be known to have the same layout.
+
+    A shape of null stands for no array.
+    """
+
+    layer: str
+    shape: Shape | None
+    other: str
+    other_model: str
+    other_shape: Shape | None
+
+
+class NoCounterparts(Cause, frozen=True, kw_only=True):
+    """No layer of one model is the counterpart of a layer of the other."""
+
+
+class PortLayerDiffers(Cause, frozen=True, kw_only=True):
+    """The first layer past the tolerance that owns matched parameters, and its counterpart.
+
+    Attributes:
+        reference, other: both layers.
+        inputs_known: whether both read the same values; if not, what they read may be the cause.
+        shape, other_shape: of their outputs, where these differ in shape.
+    """
+
+    reference: LayerFacts
+    other: LayerFacts
+    inputs_known: bool = True
+    shape: Shape | None = None
+    other_shape: Shape | None = None
+
+
+class CodeSpan(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """A stretch of one model between two of its layers.
+
+    Attributes:
+        model: its adapter.
+        layers: the first layers that are called there.
+        more: how many further ones there are.
+        code_of: the layer whose own code it is, where no layer is called.
+    """
+
+    model: str
+    layers: tuple[LayerFacts, ...] = ()
+    more: int = 0
+    code_of: LayerFacts | None = None
+
+
+class SpanDiffers(Cause, frozen=True, kw_only=True):
+    """What differs lies between two layers that own parameters.
+
+    Attributes:
+        after: the last layer whose values agree; empty for the input.
+        before: the first value that differs; empty for the model's output.
+        reference, other: what each model has there.
+    """
+
+    after: str
+    before: str
+    reference: CodeSpan
+    other: CodeSpan
+
+
+class FlattenOrder(Cause, frozen=True, kw_only=True):
+    """Both layers read the same numbers, flattened in another order; the map can say so.
+
+    Attributes:
+        source, target: the parameters of the map's entry.
+        reshape, transpose: what the entry needs.
+    """
+
+    source: str
+    target: str
+    reshape: Shape
+    transpose: Shape
+
+
+class DrawsRandom(Cause, frozen=True, kw_only=True):
+    """Two passes of a model in training mode differ: it draws random numbers.
+
+    ``layer`` is the first whose values differ; null where it is the model's own code.
+    """
+
+    model: str
+    layer: LayerFacts | None = None
+
+
+class SameAsEvaluation(Cause, frozen=True, kw_only=True):
+    """What differs in training mode is what differs in evaluation mode."""
+
+
+class KeptPart(Cause, frozen=True, kw_only=True):
+    """Counterparts keep other parts of their running statistics at a step of training.
+
+    A momentum of null stands for no fixed part.
+    """
+
+    layer: str
+    model: str
+    momentum: float | None
+    other: str
+    other_model: str
+    other_momentum: float | None
+
+
+class OnlyKeptPart(Cause, frozen=True, kw_only=True):
+    """Only the part of the running statistics that a step keeps was compared, and why.
+
+    Attributes:
+        because: ``draws_random``, or ``states_not_reported`` where the adapter of ``model`` does not
+            report running statistics.
+    """
+
+    because: Literal["draws_random", "states_not_reported"]
+    model: str = ""
+
+
+class VarianceDivisor(Cause, frozen=True, kw_only=True):
+    """Running variances are moved by the batch's variance over n or n - 1 values.
+
+    They were compared as if both models took the same.
+    """
+
+    tensors: tuple[str, ...]
+    model: str
+    divisor: str
+    other_model: str
+    other_divisor: str
+
+
+class TrainedInOne(Cause, frozen=True, kw_only=True):
+    """A parameter is trained in one of the models only."""
+
+    parameter: str
+    model: str
+
+
+class EvaluationMode(Cause, frozen=True, kw_only=True):
+    """Gradients were compared in evaluation mode, since training mode draws random numbers."""

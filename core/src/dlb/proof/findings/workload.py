@@ -1,0 +1,179 @@
+"""Causes that checks of a workload on an adapter find."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dlb.proof.findings.base import Cause
+
+__all__ = [
+    "Asynchronous",
+    "ConstantLogits",
+    "DifferenceSteps",
+    "DropoutCount",
+    "DropoutElement",
+    "DropoutInEvaluation",
+    "DropoutShape",
+    "ErrorMultiple",
+    "FewElements",
+    "Float32Baseline",
+    "LayerDiffers",
+    "NoWeightMoves",
+    "NodeIsLoss",
+    "RoundedWeights",
+    "RoundingGrows",
+    "SameNumbers",
+    "TiedWeights",
+    "TrainedNotFinite",
+    "WorkersCompared",
+    "WorkersDisagree",
+]
+
+
+class LayerDiffers(Cause, frozen=True, kw_only=True):
+    """The first layer, in the model's order, whose value is past the tolerance."""
+
+
+class Float32Baseline(Cause, frozen=True, kw_only=True):
+    """How far ONNX Runtime's float32 logits of the canonical graph are from the truth.
+
+    A fact, not a fault. ``distance`` is null where ONNX Runtime refuses the graph.
+    """
+
+    distance: float | None
+
+
+class ConstantLogits(Cause, frozen=True, kw_only=True):
+    """At these weights the true logits are the same for every input."""
+
+
+class DifferenceSteps(Cause, frozen=True, kw_only=True):
+    """The steps of central differences, by what is moved: a fact, not a fault."""
+
+    steps: dict[str, float]
+
+
+class NoWeightMoves(Cause, frozen=True, kw_only=True):
+    """No weight moves by more than its rounding, so that a wrong step would look the same."""
+
+    steps: int
+
+
+class RoundingGrows(Cause, frozen=True, kw_only=True):
+    """Rounding grows, so trajectories were compared after fewer steps than were asked for.
+
+    Attributes:
+        steps: after which they were compared.
+        asked: steps that were trained.
+        step_scale: by what share the perturbed run's steps are longer.
+        error_growth: the distance that makes after all steps; null stands for infinity.
+        gradients_apart: how far gradients that agree are apart, where that grows to more.
+    """
+
+    steps: int
+    asked: int
+    step_scale: float
+    error_growth: float | None
+    gradients_apart: float | None = None
+
+
+class ErrorMultiple(Cause, frozen=True, kw_only=True):
+    """An error as a multiple of what counts as unavoidable: a fact, or a fault where it is more.
+
+    Attributes:
+        of: ``numpy_float32``, what float32 makes of the tensor in NumPy; or ``best_adapter``, the
+            smallest error of any adapter, or a share of what perturbed weights make.
+        multiple: null stands for infinity.
+        allowed: the largest multiple that passes.
+    """
+
+    of: Literal["numpy_float32", "best_adapter"]
+    multiple: float | None
+    allowed: float
+
+
+class TrainedNotFinite(Cause, frozen=True, kw_only=True):
+    """The trained model outputs NaN or infinity, so its export cannot be compared."""
+
+
+class Asynchronous(Cause, frozen=True, kw_only=True):
+    """The strategy is asynchronous, so it need not end as one worker does."""
+
+    strategy: str
+
+
+class WorkersCompared(Cause, frozen=True, kw_only=True):
+    """How many workers trained, and for how many steps: a fact, not a fault."""
+
+    workers: int
+    steps: int
+
+
+class WorkersDisagree(Cause, frozen=True, kw_only=True):
+    """Workers hold other weights than their peers."""
+
+    tensors: tuple[str, ...]
+
+
+class DropoutShape(Cause, frozen=True, kw_only=True):
+    """A dropout's output has another shape than its input."""
+
+
+class DropoutInEvaluation(Cause, frozen=True, kw_only=True):
+    """A dropout is not the identity in evaluation mode."""
+
+
+class DropoutElement(Cause, frozen=True, kw_only=True):
+    """An element is neither 0 nor its input / (1 - rate)."""
+
+    rate: float
+
+
+class DropoutCount(Cause, frozen=True, kw_only=True):
+    """An event that should happen with a known probability happens more or less often.
+
+    Attributes:
+        event: ``dropped``; ``passes_alike``, two passes treat an element alike; ``neighbours_alike``,
+            neighbouring elements along an axis are treated alike.
+        axis: of neighbours; the first is the batch.
+        share: how often it happened; expected: how often it should.
+    """
+
+    event: Literal["dropped", "passes_alike", "neighbours_alike"]
+    share: float
+    expected: float
+    axis: int | None = None
+
+
+class FewElements(Cause, frozen=True, kw_only=True):
+    """Too few elements reach some dropouts to tell how many are dropped."""
+
+    layers: tuple[str, ...]
+
+
+class NodeIsLoss(Cause, frozen=True, kw_only=True):
+    """The last softmax of a file belongs to the loss; the logits are what it reads."""
+
+    node: str
+    operator: str
+
+
+class RoundedWeights(Cause, frozen=True, kw_only=True):
+    """Weights of a file that float32 does not hold, rounded for what is run."""
+
+    tensors: tuple[str, ...]
+    more: int
+    total: int
+
+
+class TiedWeights(Cause, frozen=True, kw_only=True):
+    """A layer multiplies by an embedding's table: both were read as tied."""
+
+    layer: str
+    owner: str
+
+
+class SameNumbers(Cause, frozen=True, kw_only=True):
+    """Weights hold the same numbers in the file, and are trained separately."""
+
+    tensors: tuple[str, ...]

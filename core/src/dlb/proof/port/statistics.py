@@ -1,0 +1,156 @@
+"""Running statistics of batch normalisations, after a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.contract import AdoptedLayer, Gradients
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE, verdict
+from dlb.proof.distance import figures, passes
+from dlb.proof.findings import Finding
+from dlb.proof.findings.port import KeptPart, OnlyKeptPart, VarianceDivisor
+from dlb.proof.port.model import Model
+from dlb.proof.port.reference_model import ReferenceModel
+from dlb.proof.port.weight_map import Pair
+
+__all__ = ["STATISTICS", "check_statistics", "normalisations"]
+
+Array = npt.NDArray[Any]
+STATISTICS = "running statistics"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Running means and variances after a step, what they should be, and what there is to say."""
+
+    found: dict[str, Array]
+    expected: dict[str, Array]
+    finding: Finding | None = None
+
+
+def normalisations(
+    reference: Model, model: Model, owners: Mapping[str, str]
+) -> list[tuple[AdoptedLayer, AdoptedLayer]]:
+    """Batch normalisations that are counterparts; not those that keep no fixed part, both."""
+    ours, theirs = reference.remote.layers, model.remote.layers
+    pairs = [
+        (ours[own], theirs[other])
+        for own, other in owners.items()
+        if own in ours and other in theirs and ours[own].kind == "batch_norm"
+    ]
+    return [pair for pair in pairs if any(layer.momentum is not None for layer in pair)]
+
+
+def check_statistics(
+    truth: ReferenceModel,
+    model: Model,
+    layers: Sequence[tuple[AdoptedLayer, AdoptedLayer]],
+    pairs: Sequence[Pair],
+    weights: Mapping[str, Array],
+    passed: Gradients | None,
+) -> CheckResult:
+    """What a step of training makes of the running statistics, and what part of them it keeps.
+
+    Args:
+        layers: :func:`normalisations`.
+        weights: of the reference, before the step.
+        passed: the model's pass in training mode; None where that draws random numbers.
+    """
+    expected = {own.name: np.array([own.momentum], np.float64) for own, _ in layers}
+    found = {own.name: np.array([other.momentum], np.float64) for own, other in layers}
+    findings = [
+        Finding(
+            cause=KeptPart(
+                layer=own.name,
+                model=truth.model.name,
+                momentum=own.momentum,
+                other=other.name,
+                other_model=model.name,
+                other_momentum=other.momentum,
+            )
+        )
+        for own, other in layers
+        if not passes(figures({"": found[own.name]}, {"": expected[own.name]}), FLOAT64_TOLERANCE)
+    ]
+    moved = _moved(truth, model, {own.name: own for own, _ in layers}, pairs, weights, passed)
+    compared = figures({**found, **moved.found}, {**expected, **moved.expected})
+    findings += [moved.finding] if moved.finding else []
+    return CheckResult(
+        check=STATISTICS,
+        group="forward",
+        adapter=model.name,
+        baseline=Baseline(kind="model_statistics", names=(truth.model.name,)),
+        verdict=verdict(passes(compared, FLOAT64_TOLERANCE)),
+        tolerance=FLOAT64_TOLERANCE,
+        figures=compared,
+        findings=tuple(findings),
+    )
+
+
+def _moved(
+    truth: ReferenceModel,
+    model: Model,
+    layers: Mapping[str, AdoptedLayer],
+    pairs: Sequence[Pair],
+    weights: Mapping[str, Array],
+    passed: Gradients | None,
+) -> Moved:
+    if passed is None:
+        return Moved({}, {}, Finding(cause=OnlyKeptPart(because="draws_random")))
+    ours, theirs = truth.gradients(True).states, passed.states
+    for name, states in ((truth.model.name, ours), (model.name, theirs)):
+        if not states:
+            only = OnlyKeptPart(because="states_not_reported", model=name)
+            return Moved({}, {}, Finding(cause=only))
+    found: dict[str, Array] = {}
+    expected: dict[str, Array] = {}
+    divisors: dict[str, tuple[str, str]] = {}
+    for pair in pairs:
+        own = layers.get(pair.source.layer)
+        name, other = pair.source.name, pair.target.name
+        if own is None or pair.source.role not in ("mean", "variance"):
+            continue
+        if name not in ours or other not in theirs:  # of several calls of a layer
+            continue
+        expected[name], found[name] = ours[name], pair.bring_back(theirs[other])
+        if pair.source.role == "variance":
+            for over, changed in _by_other_variance(truth, own, weights[name], expected[name]):
+                if passes(figures({"": found[name]}, {"": changed}), FLOAT64_TOLERANCE):
+                    expected[name], divisors[name] = changed, over
+                    break
+    if not divisors:
+        return Moved(found, expected)
+    divisor, other_divisor = next(iter(divisors.values()))
+    cause = VarianceDivisor(
+        tensors=tuple(divisors),
+        model=truth.model.name,
+        divisor=divisor,
+        other_model=model.name,
+        other_divisor=other_divisor,
+    )
+    return Moved(found, expected, Finding(cause=cause))
+
+
+def _by_other_variance(
+    truth: ReferenceModel, own: AdoptedLayer, before: Array, moved: Array
+) -> Iterator[tuple[tuple[str, str], Array]]:
+    """A running variance as the reference had moved it by the batch's other variance.
+
+    Over n - 1 values in torch and Chainer, over n in Keras and MXNet; none lets one choose.
+    """
+    calls = [call for call in truth.trained.calls if call.layer == own.name]
+    if own.momentum in (None, 1.0) or len(calls) != 1:
+        return
+    inputs = calls[0].inputs
+    if inputs is None or inputs.size == before.size:
+        return
+    count, kept = inputs.size // before.size, own.momentum * before
+    batch = moved - kept
+    yield ("n - 1", "n"), kept + (count - 1) / count * batch
+    yield ("n", "n - 1"), kept + count / (count - 1) * batch

@@ -1,0 +1,117 @@
+"""Sentences of findings of two ONNX files."""
+
+from __future__ import annotations
+
+from dlb.proof.findings import Finding, files
+from dlb.report.common import node_text, quoted, renders
+
+__all__: list[str] = []
+
+
+@renders(files.FedNoise)
+def _noise(cause: files.FedNoise, finding: Finding, adapter: str) -> str:
+    deviations = " and ".join(f"{deviation:.0f}" for deviation in cause.deviations)
+    return f"{len(cause.deviations)} batches of noise, standard deviation {deviations}"
+
+
+@renders(files.FedArrays)
+def _arrays(cause: files.FedArrays, finding: Finding, adapter: str) -> str:
+    return f"inputs of {cause.path}"
+
+
+@renders(files.PairedByOrder)
+def _paired(cause: files.PairedByOrder, finding: Finding, adapter: str) -> str:
+    pairs = ", ".join(f"'{first}' with '{second}'" for first, second in cause.pairs)
+    return f"{cause.kind} paired by order: {pairs}"
+
+
+@renders(files.NodeHoldsGraph)
+def _holds(cause: files.NodeHoldsGraph, finding: Finding, adapter: str) -> str:
+    node = f"{cause.node.owner}: {cause.node.kind} '{cause.node.name}'"
+    return f"{node} depends on the input and holds a graph or a tensor of its own, which is not compared"
+
+
+@renders(files.Folded)
+def _folded(cause: files.Folded, finding: Finding, adapter: str) -> str:
+    nodes = quoted(cause.nodes)
+    return f"batch normalisation that {cause.file} has folded or written out: {nodes}"
+
+
+def _weight(weight: files.WeightFacts) -> str:
+    return f"'{weight.name}' {list(weight.shape)} of {weight.operator} '{weight.node}'"
+
+
+@renders(files.WeightInOne)
+def _in_one(cause: files.WeightInOne, finding: Finding, adapter: str) -> str:
+    return f"{_weight(cause.weight)} is in {cause.file} only"
+
+
+@renders(files.WeightDiffers)
+def _differs(cause: files.WeightDiffers, finding: Finding, adapter: str) -> str:
+    by = "are not finite" if cause.largest is None else f"differ by up to {cause.largest:.1e}"
+    return f"{_weight(cause.weight)} and {_weight(cause.other)} {by}"
+
+
+@renders(files.WeightsNotComparable)
+def _not_comparable(cause: files.WeightsNotComparable, finding: Finding, adapter: str) -> str:
+    return "written differently, so that these weights cannot be compared with each other"
+
+
+@renders(files.BothFolded)
+def _both(cause: files.BothFolded, finding: Finding, adapter: str) -> str:
+    return (
+        "no further apart than a batch normalisation is rounded where it is folded; if both files have "
+        "it folded, compare one that was exported with its normalisations kept"
+    )
+
+
+@renders(files.FoldedWeights)
+def _folded_weights(cause: files.FoldedWeights, finding: Finding, adapter: str) -> str:
+    return f"batch normalisation folded into: {', '.join(cause.weights)}"
+
+
+@renders(files.NotFiniteOutputs)
+def _not_finite(cause: files.NotFiniteOutputs, finding: Finding, adapter: str) -> str:
+    outputs = ", ".join(
+        f"{value.file}: '{value.output}'" + (f", batch {value.batch}" if value.batch else "")
+        for value in cause.outputs
+    )
+    return f"a NaN or an infinity in {outputs}: give inputs that both are made for with --input"
+
+
+@renders(files.FoldedTolerance)
+def _tolerance(cause: files.FoldedTolerance, finding: Finding, adapter: str) -> str:
+    multiple = f"times {cause.multiple:.0f}"
+    return f"the tolerance is what rounding of the folded weights does, {multiple}"
+
+
+@renders(files.NodesPart)
+def _part(cause: files.NodesPart, finding: Finding, adapter: str) -> str:
+    text = f"first apart: {node_text(cause.node)} of {cause.node.owner}, "
+    text += f"{node_text(cause.other)} of {cause.other.owner}"
+    if cause.operators_differ:
+        text += "; operators"
+    if cause.attributes:
+        text += f"; attributes: {', '.join(cause.attributes)}"
+    for pair in cause.constants:
+        text += f"; constants: '{pair.name}' and '{pair.other}'"
+        text += "" if pair.largest is None else f", largest difference {pair.largest:.1e}"
+    if cause.reads or cause.other_reads:
+        text += f"; inputs: reads {', '.join(cause.reads)} and {', '.join(cause.other_reads)}"
+    return text
+
+
+@renders(files.OutputsConstant)
+def _constant(cause: files.OutputsConstant, finding: Finding, adapter: str) -> str:
+    return "the outputs that differ are inputs or constants"
+
+
+@renders(files.RunInFloat32)
+def _float32(cause: files.RunInFloat32, finding: Finding, adapter: str) -> str:
+    return f"{cause.file} is a model of float64 and was run in float32"
+
+
+@renders(files.RuntimeDiffers)
+def _runtime(cause: files.RuntimeDiffers, finding: Finding, adapter: str) -> str:
+    distance = "infinitely far" if cause.distance is None else f"{cause.distance:.1e}"
+    return f"this ONNX Runtime computes something else: {distance} from the truth"

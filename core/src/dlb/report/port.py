@@ -1,0 +1,139 @@
+"""Sentences of findings of a port."""
+
+from __future__ import annotations
+
+from dlb.proof.findings import Finding, port
+from dlb.report.common import native_layer_text, quoted, renders, shape_text
+
+__all__ = ["span_text"]
+
+
+@renders(port.WeightsLeft)
+def _left(cause: port.WeightsLeft, finding: Finding, adapter: str) -> str:
+    return f"left as they are: {', '.join(cause.parameters)}"
+
+
+@renders(port.OutputCount)
+def _count(cause: port.OutputCount, finding: Finding, adapter: str) -> str:
+    return f"{cause.found} outputs against {cause.expected}"
+
+
+@renders(port.OtherCalls)
+def _calls(cause: port.OtherCalls, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.layer}' is called {cause.calls} times and '{cause.other}' of {cause.other_model} "
+        f"{cause.other_calls}"
+    )
+
+
+@renders(port.LayoutUnknown)
+def _layout(cause: port.LayoutUnknown, finding: Finding, adapter: str) -> str:
+    return (
+        f"outputs of '{cause.layer}' and '{cause.other}' of {cause.other_model} are not known to have "
+        f"the same layout: {shape_text(cause.shape)} and {shape_text(cause.other_shape)}"
+    )
+
+
+@renders(port.NoCounterparts)
+def _none(cause: port.NoCounterparts, finding: Finding, adapter: str) -> str:
+    return "no layer of one model is the counterpart of a layer of the other"
+
+
+@renders(port.PortLayerDiffers)
+def _layer(cause: port.PortLayerDiffers, finding: Finding, adapter: str) -> str:
+    kind = cause.reference.kind or cause.reference.type or "layer"
+    text = (
+        f"first layer past the tolerance: {cause.reference.name or kind}, {kind}"
+        f"({cause.reference.owner}: {native_layer_text(cause.reference)}; "
+        f"{cause.other.owner}: {native_layer_text(cause.other)})"
+    )
+    if not cause.inputs_known:
+        return f"{text}; or what it reads"
+    if cause.shape is not None and cause.other_shape is not None:
+        text += f"; their outputs are {shape_text(cause.shape)} and {shape_text(cause.other_shape)}"
+    return text
+
+
+def _code(span: port.CodeSpan) -> str:
+    """Layers in words; where there are none, the one whose own code it is."""
+    if span.layers:
+        more = f" and {span.more} more" if span.more else ""
+        return ", ".join(map(native_layer_text, span.layers)) + more
+    assert span.code_of is not None
+    return f"the code of {native_layer_text(span.code_of)}"
+
+
+def span_text(cause: port.SpanDiffers) -> str:
+    """``what is between 'fc1' and 'fc2': ...``."""
+    after = quoted([cause.after]) if cause.after else "the input"
+    before = quoted([cause.before]) if cause.before else "the output"
+    spans = ", ".join(f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other))
+    return f"what is between {after} and {before}: {spans}"
+
+
+@renders(port.SpanDiffers)
+def _span(cause: port.SpanDiffers, finding: Finding, adapter: str) -> str:
+    return f"first past the tolerance: {span_text(cause)}"
+
+
+@renders(port.FlattenOrder)
+def _flatten(cause: port.FlattenOrder, finding: Finding, adapter: str) -> str:
+    return (
+        "both layers read the same numbers, flattened in another order; say so in the map: "
+        f'{{ from = "{cause.source}", to = "{cause.target}", '
+        f"reshape = {list(cause.reshape)}, transpose = {list(cause.transpose)} }}"
+    )
+
+
+@renders(port.DrawsRandom)
+def _draws(cause: port.DrawsRandom, finding: Finding, adapter: str) -> str:
+    where = "its code" if cause.layer is None else native_layer_text(cause.layer)
+    return (
+        f"two passes of {cause.model} differ from {where} on: it draws random numbers; make the models "
+        "without dropout"
+    )
+
+
+@renders(port.SameAsEvaluation)
+def _as_evaluation(cause: port.SameAsEvaluation, finding: Finding, adapter: str) -> str:
+    return "as in evaluation mode"
+
+
+def _part(momentum: float | None) -> str:
+    return "no fixed part" if momentum is None else f"{momentum:.6g}"
+
+
+@renders(port.KeptPart)
+def _kept(cause: port.KeptPart, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.layer}' of {cause.model} keeps {_part(cause.momentum)} of its running statistics at a "
+        f"step, '{cause.other}' of {cause.other_model} {_part(cause.other_momentum)}"
+    )
+
+
+@renders(port.OnlyKeptPart)
+def _only_kept(cause: port.OnlyKeptPart, finding: Finding, adapter: str) -> str:
+    why = {
+        "draws_random": "training mode draws random numbers",
+        "states_not_reported": f"the adapter of {cause.model} does not report more",
+    }[cause.because]
+    return f"only what a step keeps of them is compared: {why}"
+
+
+@renders(port.VarianceDivisor)
+def _divisor(cause: port.VarianceDivisor, finding: Finding, adapter: str) -> str:
+    return (
+        f"running variances are moved by the batch's variance over {cause.divisor} values in "
+        f"{cause.model} and over {cause.other_divisor} in {cause.other_model}, and compared as if both "
+        f"took the same: {quoted(cause.tensors)}"
+    )
+
+
+@renders(port.TrainedInOne)
+def _trained(cause: port.TrainedInOne, finding: Finding, adapter: str) -> str:
+    return f"'{cause.parameter}' is trained in {cause.model} only"
+
+
+@renders(port.EvaluationMode)
+def _evaluation(cause: port.EvaluationMode, finding: Finding, adapter: str) -> str:
+    return "in evaluation mode, since training mode draws random numbers"

@@ -1,0 +1,161 @@
+"""Sentences of findings of a workload on adapters."""
+
+from __future__ import annotations
+
+from dlb.proof.findings import Finding, workload
+from dlb.report.common import layer_text, number_of_steps, quoted, renders
+
+__all__: list[str] = []
+
+
+def _distance(value: float | None) -> str:
+    return "infinity" if value is None else f"{value:.1e}"
+
+
+@renders(workload.LayerDiffers)
+def _layer_differs(cause: workload.LayerDiffers, finding: Finding, adapter: str) -> str:
+    assert finding.layer is not None
+    return f"first layer past the tolerance: {layer_text(finding.layer, adapter)}"
+
+
+@renders(workload.Float32Baseline)
+def _baseline(cause: workload.Float32Baseline, finding: Finding, adapter: str) -> str:
+    return f"ONNX Runtime on the canonical graph: {_distance(cause.distance)}"
+
+
+@renders(workload.ConstantLogits)
+def _constant(cause: workload.ConstantLogits, finding: Finding, adapter: str) -> str:
+    return "at these weights the logits are the same for every input"
+
+
+@renders(workload.DifferenceSteps)
+def _difference_steps(cause: workload.DifferenceSteps, finding: Finding, adapter: str) -> str:
+    steps = ", ".join(f"{step:.1e} along {name}" for name, step in cause.steps.items())
+    return f"central differences, step {steps}"
+
+
+@renders(workload.NoWeightMoves)
+def _no_weight_moves(cause: workload.NoWeightMoves, finding: Finding, adapter: str) -> str:
+    return (
+        f"in {number_of_steps(cause.steps)} no weight moves by more than its rounding, so a wrong step "
+        "would look the same; raise optimizer.learning_rate, or start from other weights"
+    )
+
+
+@renders(workload.RoundingGrows)
+def _rounding_grows(cause: workload.RoundingGrows, finding: Finding, adapter: str) -> str:
+    grown = "infinitely far" if cause.error_growth is None else f"{cause.error_growth:.0e}"
+    text = (
+        f"after {cause.steps} of {cause.asked} steps: in {cause.asked}, steps "
+        f"{cause.step_scale:.0e} longer end {grown} apart"
+    )
+    if cause.gradients_apart is not None:
+        text += f", and gradients are {cause.gradients_apart:.0e} apart"
+    return text
+
+
+@renders(workload.ErrorMultiple)
+def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: str) -> str:
+    tensor = finding.figure.tensor if finding.figure else "any tensor"
+    multiple = "infinitely many" if cause.multiple is None else f"{cause.multiple:.1f}"
+    unit = {
+        "numpy_float32": f"what float32 makes of {tensor} in NumPy",
+        "best_adapter": f"the best error in {tensor}, or a sixteenth of what moving the weights makes",
+    }[cause.of]
+    return f"{multiple} times {unit}; allowed {cause.allowed:.0f}"
+
+
+@renders(workload.TrainedNotFinite)
+def _not_finite(cause: workload.TrainedNotFinite, finding: Finding, adapter: str) -> str:
+    return (
+        "the trained model outputs NaN or infinity, so its export cannot be compared; where every "
+        "adapter's does, lower optimizer.learning_rate or raise the batch size"
+    )
+
+
+@renders(workload.Asynchronous)
+def _asynchronous(cause: workload.Asynchronous, finding: Finding, adapter: str) -> str:
+    return f"'{cause.strategy}' is asynchronous: it need not end as one worker does"
+
+
+@renders(workload.WorkersCompared)
+def _workers(cause: workload.WorkersCompared, finding: Finding, adapter: str) -> str:
+    return f"{cause.workers} workers, {number_of_steps(cause.steps)}"
+
+
+@renders(workload.WorkersDisagree)
+def _disagree(cause: workload.WorkersDisagree, finding: Finding, adapter: str) -> str:
+    return f"workers differ from each other in {', '.join(cause.tensors)}"
+
+
+def _dropout(fault: str, finding: Finding, adapter: str) -> str:
+    return f"{fault}: {layer_text(finding.layer, adapter)}" if finding.layer else fault
+
+
+@renders(workload.DropoutShape)
+def _dropout_shape(cause: workload.DropoutShape, finding: Finding, adapter: str) -> str:
+    return _dropout(dropout_text(cause), finding, adapter)
+
+
+@renders(workload.DropoutInEvaluation)
+def _in_evaluation(cause: workload.DropoutInEvaluation, finding: Finding, adapter: str) -> str:
+    return _dropout(dropout_text(cause), finding, adapter)
+
+
+@renders(workload.DropoutElement)
+def _element(cause: workload.DropoutElement, finding: Finding, adapter: str) -> str:
+    return _dropout(dropout_text(cause), finding, adapter)
+
+
+@renders(workload.DropoutCount)
+def _count(cause: workload.DropoutCount, finding: Finding, adapter: str) -> str:
+    return _dropout(dropout_text(cause), finding, adapter)
+
+
+def dropout_text(cause: object) -> str:
+    """What is wrong with a dropout, without the layer."""
+    if isinstance(cause, workload.DropoutShape):
+        return "another shape than its input's"
+    if isinstance(cause, workload.DropoutInEvaluation):
+        return "evaluation is not the identity"
+    if isinstance(cause, workload.DropoutElement):
+        return f"an element is neither 0 nor its input / (1 - {cause.rate:g})"
+    assert isinstance(cause, workload.DropoutCount)
+    event = {
+        "dropped": "dropped",
+        "passes_alike": "two passes treat an element alike",
+        "neighbours_alike": "neighbouring "
+        + ("samples" if cause.axis == 0 else f"elements along axis {cause.axis}")
+        + " are treated alike",
+    }[cause.event]
+    return f"{event} {cause.share:.4g} of the time, and should be {cause.expected:.4g}"
+
+
+@renders(workload.FewElements)
+def _few(cause: workload.FewElements, finding: Finding, adapter: str) -> str:
+    return f"too few elements reach {', '.join(cause.layers)} to tell how many are dropped"
+
+
+@renders(workload.NodeIsLoss)
+def _loss(cause: workload.NodeIsLoss, finding: Finding, adapter: str) -> str:
+    node = f"node '{cause.node}' ({cause.operator})"
+    return f"{node} is what the loss begins with: the logits are what it reads"
+
+
+@renders(workload.RoundedWeights)
+def _rounded(cause: workload.RoundedWeights, finding: Finding, adapter: str) -> str:
+    more = f" and {cause.more} more of {cause.total}" if cause.more else ""
+    return f"rounded to float32 for what is run: {', '.join(cause.tensors)}{more}"
+
+
+@renders(workload.TiedWeights)
+def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
+    return (
+        f"{quoted([cause.layer])} multiplies by the table of {quoted([cause.owner])}: they are tied"
+    )
+
+
+@renders(workload.SameNumbers)
+def _same(cause: workload.SameNumbers, finding: Finding, adapter: str) -> str:
+    first, *others = cause.tensors
+    return f"{first} and {', '.join(others)} are the same numbers, trained apart"

@@ -1,0 +1,142 @@
+"""What an adapter describes is compared with what is asked, before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dlb.capabilities import FEATURES, capabilities_of, check_capabilities
+from dlb.errors import UnsupportedError, WorkerError
+from dlb.workload import (
+    SGD,
+    Adam,
+    Embedding,
+    Input,
+    Linear,
+    Model,
+    Node,
+    ReLU,
+    SoftmaxCrossEntropy,
+    Workload,
+)
+from dlb.workload.files import load
+
+MLP = load("lenet5")
+WHOLE: dict[str, Any] = {
+    "name": "example",
+    "title": "NumPy",
+    "layers": {"conv": "native", "linear": "native", "relu": "native", "tanh": "native",
+               "max_pool": "native", "average_pool": "native", "flatten": "native",
+               "embedding": "native"},
+    "optimizers": {"sgd": "native"},
+    "dtypes": ["float32", "float64"],
+    "devices": ["cpu"],
+    "variants": {"layout": ["rows", "columns"]},
+    "features": list(FEATURES),
+    "deviations": ["rounds up"],
+}  # fmt: skip
+TIED = Model(
+    input=Input(shape=(3,), kind="index"),
+    nodes=(
+        Node(name="table", layer=Embedding(entries=9, features=4)),
+        Node(name="logits", layer=Linear(out_features=9, tied_to="table")),
+    ),
+)
+
+
+def check(workload: Workload = MLP, described: dict[str, Any] | None = None, **asked: Any) -> None:
+    entry = WHOLE if described is None else described
+    adapter = capabilities_of({"adapters": [entry]}, "example")
+    check_capabilities(adapter, workload, **{"dtype": "float32", "device": "cpu", **asked})
+
+
+def without(*features: str) -> dict[str, Any]:
+    return {**WHOLE, "features": [name for name in FEATURES if name not in features]}
+
+
+def changed(**fields: Any) -> Workload:
+    return msgspec.structs.replace(MLP, **fields)
+
+
+def test_what_is_described_is_read() -> None:
+    adapter = capabilities_of({"adapters": [{"name": "other"}, WHOLE]}, "example")
+    assert adapter.features == frozenset(FEATURES) and adapter.deviations == ("rounds up",)
+    assert adapter.variants == {"layout": ("rows", "columns")}
+
+
+def test_an_environment_without_the_adapter_is_an_error_of_it() -> None:
+    with pytest.raises(WorkerError, match="only other") as raised:
+        capabilities_of({"adapters": [{"name": "other"}]}, "example")
+    assert raised.value.adapter == "example"
+
+
+def test_what_is_asked_and_there_passes() -> None:
+    check(changed(optimizer=SGD(learning_rate=0.1, clip_norm=1.0)), crops=True)
+    check(changed(model=TIED), variant={"layout": "columns"}, dtype="float64")
+
+
+#: What is described, what is asked, and what the error says: its message, and its layer.
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "a layer": (
+        {**WHOLE, "layers": {"linear": "native"}},
+        {"workload": changed(model=Model(input=Input(shape=(3,)), nodes=(
+            Node(name="fc", layer=Linear(out_features=2)), Node(name="act", layer=ReLU())))) },
+        "NumPy cannot build layer 'act': no relu",
+        "act",
+    ),
+    "an optimizer": (WHOLE, {"workload": changed(optimizer=Adam(learning_rate=0.1))}, "adam", ""),
+    "clipping": (
+        without("clip_norm"),
+        {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_norm=1.0))},
+        "'clip_norm': optimizer.clip_norm must be 0",
+        "",
+    ),
+    "smoothing": (
+        without("label_smoothing"),
+        {"workload": changed(loss=SoftmaxCrossEntropy(label_smoothing=0.1))},
+        "'label_smoothing': loss.label_smoothing must be 0",
+        "",
+    ),
+    "tied weights": (
+        without("tied_weights"),
+        {"workload": changed(model=TIED)},
+        "layer 'logits' is tied to 'table'",
+        "logits",
+    ),
+    "augmentation": (without("augmentation"), {"crops": True}, "'augmentation'", ""),
+    "a type": ({**WHOLE, "dtypes": ["float32"]}, {"dtype": "float64"}, "no dtype float64", ""),
+    "a device": (WHOLE, {"device": "cuda"}, "no device cuda; it has cpu", ""),
+    "a variant": (
+        WHOLE,
+        {"variant": {"layout": "diagonal"}},
+        "no variant layout=diagonal; it offers layout=rows|columns",
+        "",
+    ),
+    "a choice": (WHOLE, {"variant": {"compile": "yes"}}, "no variant compile=yes", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("described", "asked", "says", "layer"), REFUSED.values(), ids=REFUSED)
+def test_what_is_asked_and_not_there_is_refused(
+    described: dict[str, Any], asked: dict[str, Any], says: str, layer: str
+) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        check(described=described, **asked)
+    error = raised.value
+    assert says in error.message and (error.adapter, error.layer) == ("example", layer)
+    assert str(error) == f"example: {error.message}"
+
+
+def test_an_adapter_that_describes_no_features_has_none() -> None:
+    described = {name: value for name, value in WHOLE.items() if name != "features"}
+    assert capabilities_of({"adapters": [described]}, "example").features == frozenset()
+    check(described=described)
+    with pytest.raises(UnsupportedError, match="clip_norm"):
+        check(changed(optimizer=SGD(learning_rate=0.1, clip_norm=1.0)), described)
+
+
+def test_what_a_foreign_worker_does_not_describe_is_left_to_it() -> None:
+    """It refuses by itself what it cannot build."""
+    check(described={"name": "example", "title": "NumPy", "deviations": []}, device="cuda")
