@@ -59,14 +59,14 @@ def main() -> int:
     runs = [_once(words, homes) for _ in range(asked.runs)]
     seconds = [one["seconds"] for one in runs]
     table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
-    for name in ("adapter", "rungs", "seconds in rungs", "peak memory of a process"):
+    for name in ("adapter", "checks", "seconds in checks", "peak memory of a process"):
         table.add_column(name)
     memory = {}
     for adapter in homes.values():
         memory[adapter] = max(one["memory"][adapter] for one in runs)
-        rungs = statistics.median(one["rungs"][adapter] for one in runs)
+        checks = statistics.median(one["checks"][adapter] for one in runs)
         count = runs[0]["counts"][adapter]
-        table.add_row(adapter, f"{count}", f"{rungs:.1f}", f"{memory[adapter] / 1e9:.2f} GB")
+        table.add_row(adapter, f"{count}", f"{checks:.1f}", f"{memory[adapter] / 1e9:.2f} GB")
     core = max(one["memory"][CORE] for one in runs)
     table.add_row(CORE, "", "", f"{core / 1e9:.2f} GB")
     Console(width=100).print(table)
@@ -122,15 +122,15 @@ def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
         status, peak = verify(words, path, homes)
         seconds = time.perf_counter() - began
         certificate = json.loads(path.read_bytes())
-    rungs: dict[str, float] = defaultdict(float)
+    checks: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
-    for rung in certificate["rungs"]:
-        rungs[rung["adapter"]] += rung["seconds"]
-        counts[rung["adapter"]] += 1
+    for result in certificate["checks"]:
+        checks[result["adapter"]] += result["seconds"]
+        counts[result["adapter"]] += 1
     return {
         "seconds": seconds,
         "memory": peak,
-        "rungs": rungs,
+        "checks": checks,
         "counts": counts,
         "proven": status == 0,
     }

@@ -1,4 +1,4 @@
-"""Every workload on every adapter, and how it did on every rung: docs/explanation/benchmarks/matrix.csv.
+"""Every workload on every adapter, and how it did in every check: docs/explanation/benchmarks/matrix.csv.
 
     python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--on ADAPTER ...] [--steps N]
                                 [--batch-size N] [--threads N] [--time-out SECONDS]
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -26,13 +25,15 @@ from ladder_cost import verify
 
 from dlb.adapters import find_adapters
 from dlb.proof import certificate
-from dlb.proof.certificate import Rung
+from dlb.proof.certificate import CheckResult
+from dlb.proof.findings.common import StepsCompared
+from dlb.proof.findings.workload import RoundingGrows
 from dlb.workload import files
 
-#: Rungs by column; a column shows the largest distance of any tensor on any of its rungs.
+#: Checks by column; a column shows the largest distance of any tensor in any of its checks.
 COLUMNS = {
     "forward": ("forward float64", "forward float64, training"),
-    "layers alone": ("layers alone", "layers alone, training"),
+    "isolated layers": ("isolated layers", "isolated layers, training"),
     "differences": ("gradients by differences",),
     "gradients": ("gradients",),
     "update": ("update",),
@@ -82,16 +83,15 @@ def main() -> int:
             continue
         found = certificate.read(path)
         memory = json.loads(_memory_of(path).read_bytes())
-        for adapter in found.judged:
-            rungs, word = found.of(adapter), found.word(adapter)
-            cells = [_cell(rungs, names) for names in COLUMNS.values()]
+        for adapter in found.judged_adapters:
+            results, word = found.results_of(adapter), found.status(adapter)
+            cells = [_cell(results, names) for names in COLUMNS.values()]
             # Of one adapter alone there are only its own.
-            details = {rung.name: rung.detail.partition(":")[0] for rung in rungs}
-            steps = details.get("trajectories") or details.get("trajectory", "")
-            counted = re.findall(r"\d+", steps)
-            cells += [counted[0], counted[-1]] if counted else ["", ""]
+            by_check = {result.check: result for result in results}
+            compared = by_check.get("trajectories") or by_check.get("trajectory")
+            cells += _steps(compared) if compared else ["", ""]
             cells.append(f"{memory.get(adapter, 0) / 1e9:.1f}")
-            cells += [_cell(rungs, ("structure",)), word]
+            cells += [_cell(results, ("structure",)), word]
             proven &= word == "proven"
             table.writerow([name, adapter, *cells])
             sys.stdout.flush()
@@ -119,10 +119,20 @@ def _memory_of(path: Path) -> Path:
     return path.with_suffix(".memory")
 
 
-def _cell(rungs: tuple[Rung, ...], names: tuple[str, ...]) -> str:
-    some = [rung for rung in rungs if rung.name in names]
-    verdicts = {rung.verdict for rung in some}
-    sizes = [one.relative_l2 for rung in some for one in rung.figures]
+def _steps(result: CheckResult) -> list[str]:
+    """After how many steps trajectories were compared, and how many were asked for."""
+    for finding in result.findings:
+        if isinstance(finding.cause, StepsCompared):
+            return [str(finding.cause.steps)] * 2
+        if isinstance(finding.cause, RoundingGrows):
+            return [str(finding.cause.steps), str(finding.cause.asked)]
+    return ["", ""]
+
+
+def _cell(results: tuple[CheckResult, ...], names: tuple[str, ...]) -> str:
+    some = [result for result in results if result.check in names]
+    verdicts = {result.verdict for result in some}
+    sizes = [one.relative_l2 for result in some for one in result.figures]
     size = "" if not sizes or None in sizes else f"{max(filter(None, sizes), default=0.0):.1e}"
     if verdicts == {"passed"}:
         return size or "passed"

@@ -52,10 +52,9 @@ from dlb.adapters import find_adapters
 from dlb.contract import BuildRequest, LoadRequest, StartRequest
 from dlb.data.batches import sample_order
 from dlb.plugins import check_hooks, load_plugins
-from dlb.proof.ladder import without_dropout
 from dlb.provenance import machine_facts
 from dlb.samples import noise, random_labels
-from dlb.workload import Dropout, Workload
+from dlb.workload import Dropout, Model, Workload
 from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
 
@@ -286,12 +285,22 @@ def _trained(made: Any, workload: Workload, *, drop: bool) -> Any:
     return made(workload.name, weights, workload.batch_size, settings, inputs, labels, drop=drop)
 
 
+def _without_dropout(model: Model) -> Model:
+    """The model with every dropout at rate 0."""
+    replace = msgspec.structs.replace
+    nodes = tuple(
+        replace(node, layer=Dropout(rate=0.0)) if isinstance(node.layer, Dropout) else node
+        for node in model.nodes
+    )
+    return replace(model, nodes=nodes)
+
+
 def _contestants(
     name: str, hook: Any, workload: Workload, *, drop: bool, native_first: bool
 ) -> list[Any]:
     """The adapter's model, the hand-written one and that of ``fit``, from the same weights."""
     if not drop:
-        workload = msgspec.structs.replace(workload, model=without_dropout(workload.model))
+        workload = msgspec.structs.replace(workload, model=_without_dropout(workload.model))
     inputs, labels = _samples(workload)
     weights = initial_weights(workload.model, SEED)
     by_hand = _by_hand(name)

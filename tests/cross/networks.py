@@ -39,14 +39,14 @@ def words(network: str, steps: int) -> list[str]:
     return ["verify", NETWORKS[network], *on, "--steps", str(steps), "--json"]
 
 
-def worst(document: dict, adapter: str, rungs: tuple[str, ...]) -> float:
-    """The largest relative L2 distance of any tensor on an adapter's rungs, which all are there."""
+def worst(document: dict, adapter: str, checks: tuple[str, ...]) -> float:
+    """The largest relative L2 distance of any tensor in an adapter's checks, which all are there."""
     found = {
-        one["name"]: one["figures"][0]["relative_l2"]
-        for one in document["certificate"]["rungs"]
-        if one["adapter"] == adapter and one["name"] in rungs
+        one["check"]: one["figures"][0]["relative_l2"]
+        for one in document["certificate"]["checks"]
+        if one["adapter"] == adapter and one["check"] in checks
     }
-    return max(float("inf") if found[name] is None else found[name] for name in rungs)
+    return max(float("inf") if found[name] is None else found[name] for name in checks)
 
 
 def main() -> int:
@@ -59,8 +59,8 @@ def main() -> int:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         status = max(status, done.returncode)
         document = json.loads(done.stdout)
-        for what, rungs in FLOAT64.items():
-            sizes = [f"{worst(document, adapter, rungs):.1e}" for adapter in ADAPTERS]
+        for what, checks in FLOAT64.items():
+            sizes = [f"{worst(document, adapter, checks):.1e}" for adapter in ADAPTERS]
             print(f"| {network} | {what} | {' | '.join(sizes)} |", flush=True)
     return status
 

@@ -15,7 +15,7 @@ from conftest import ADAPTERS, Dlb
 from dlb import record
 
 ON = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-FLOAT64_RUNGS = ("forward float64", "forward float64, training", "gradients")
+FLOAT64_CHECKS = ("forward float64", "forward float64, training", "gradients")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def test_every_adapter_is_proven(document: dict) -> None:
 def test_float64_agrees_to_rounding(records: dict[str, record.Record], adapter: str) -> None:
     certificate = records[adapter].certificate
     assert certificate is not None
-    by_name = {rung.name: rung for rung in certificate.of(adapter)}
-    for name in FLOAT64_RUNGS:
+    by_name = {result.check: result for result in certificate.results_of(adapter)}
+    for name in FLOAT64_CHECKS:
         worst = by_name[name].worst
         assert worst is not None and worst.relative_l2 is not None
         assert worst.relative_l2 < 1e-13, (name, worst)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 from conftest import ADAPTERS, ROOT, Dlb
 
@@ -11,16 +10,17 @@ DEEP = ROOT / "tests" / "seeded_faults" / "workloads" / "deep.toml"
 
 
 def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:
-    done = dlb("verify", str(DEEP), "--level", "trajectory", "--level", "float32", "--json")
+    done = dlb("verify", str(DEEP), "--group", "trajectory", "--group", "float32", "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    rungs = json.loads(done.stdout)["certificate"]["rungs"]
-    across = [rung for rung in rungs if rung["name"] == "trajectories"]
-    assert {rung["adapter"] for rung in across} == set(ADAPTERS)
-    for rung in across:
+    checks = json.loads(done.stdout)["certificate"]["checks"]
+    across = [result for result in checks if result["check"] == "trajectories"]
+    assert {result["adapter"] for result in across} == set(ADAPTERS)
+    for result in across:
         # Over all 20 steps it would fail, though every adapter is right.
-        told = re.fullmatch(
-            r"after (\d+) of 20 steps: in 20, steps 1e-12 longer end (\S+) apart", rung["detail"]
-        )
-        assert told and int(told[1]) < 20 and float(told[2]) > rung["gate"] == 1e-10
-    alone = [rung for rung in rungs if rung["name"] == "trajectory"]
-    assert [rung["detail"] for rung in alone] == ["20 steps"] * len(ADAPTERS)
+        (finding,) = result["findings"]
+        cause = finding["cause"]
+        assert (cause["code"], cause["asked"]) == ("rounding_grows", 20)
+        assert cause["steps"] < 20 and cause["error_growth"] > result["tolerance"] == 1e-10
+    single = [result for result in checks if result["check"] == "trajectory"]
+    compared = [{"cause": {"code": "steps_compared", "steps": 20}}]
+    assert [result["findings"] for result in single] == [compared] * len(ADAPTERS)

@@ -44,5 +44,5 @@ def test_a_network_is_the_same_on_every_adapter(
     document = json.loads(done.stdout)
     assert document["proven"] is True
     for adapter in ADAPTERS:
-        for what, rungs in FLOAT64.items():
-            assert worst(document, adapter, rungs) <= NEAR[what], (adapter, what)
+        for what, checks in FLOAT64.items():
+            assert worst(document, adapter, checks) <= NEAR[what], (adapter, what)

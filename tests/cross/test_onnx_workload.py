@@ -26,7 +26,7 @@ def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path:
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     document = json.loads(done.stdout)
     assert document["proven"] is True
-    first = [each for each in document["certificate"]["rungs"] if each["name"] == "file"]
+    first = [each for each in document["certificate"]["checks"] if each["check"] == "file"]
     assert [each["adapter"] for each in first] == list(ADAPTERS)
     assert {each["verdict"] for each in first} == {"passed"}
 
@@ -40,7 +40,7 @@ def test_layers_of_transformers_come_back_however_they_are_written_out(
     done = dlb("export", str(workload), str(path), "--from", adapter)
     assert done.returncode == 0, done.stderr
     found = import_file(path)
-    assert found.rung.verdict == "passed"
+    assert found.file_check.verdict == "passed"
     wanted = load_workload(str(workload)).model.nodes
     assert [type_name(each.layer) for each in found.workload.model.nodes] == [
         type_name(each.layer) for each in wanted

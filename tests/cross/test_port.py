@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import ADAPTERS, Dlb
+from dlb.proof.certificate import CheckResult
+from dlb.report.sentences import describe
 
 PORTS = Path(__file__).parent / "ports"
 #: Words with which each kind of model is run.
@@ -47,9 +50,14 @@ def verify(dlb: Dlb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     return run
 
 
-def rung(document: dict[str, Any], name: str, adapter: str) -> dict[str, Any]:
-    rungs = document["certificate"]["rungs"]
-    (found,) = (one for one in rungs if (one["name"], one["adapter"]) == (name, adapter))
+def said(result: dict[str, Any]) -> str:
+    """The sentences of a result."""
+    return describe(msgspec.convert(result, CheckResult))
+
+
+def check(document: dict[str, Any], name: str, adapter: str) -> dict[str, Any]:
+    results = document["certificate"]["checks"]
+    (found,) = (one for one in results if (one["check"], one["adapter"]) == (name, adapter))
     return dict(found)
 
 
@@ -57,11 +65,11 @@ def rung(document: dict[str, Any], name: str, adapter: str) -> dict[str, Any]:
 def test_right_ports_are_proven(verify: Verify, kind: str) -> None:
     document = verify(*[f"{one}:{kind}" for one in ADAPTERS], status=0, words=INPUTS[kind])
     assert document["proven"]
-    for one in document["certificate"]["rungs"]:
+    for one in document["certificate"]["checks"]:
         assert one["verdict"] == "passed", one
-        if one["gate"]:
+        if one["tolerance"]:
             assert one["figures"][0]["relative_l2"] < 1e-11, one
-    assert {one["adapter"] for one in document["certificate"]["rungs"]} == set(ADAPTERS[1:])
+    assert {one["adapter"] for one in document["certificate"]["checks"]} == set(ADAPTERS[1:])
 
 
 def test_sequences_in_each_frameworks_own_way_are_proven(verify: Verify) -> None:
@@ -102,7 +110,7 @@ def test_attention_with_steps_first_is_proven(verify: Verify) -> None:
 
 def test_a_normalisation_after_the_attention_is_named(verify: Verify) -> None:
     document = verify("tf:encoder", "torch:post_norm", status=1, words=SEQUENCE)
-    assert "norm1" in rung(document, "layers", "torch")["detail"]
+    assert "norm1" in said(check(document, "layers", "torch"))
 
 
 #: The kind of error, the reference, the model that has it, and what must be told of its place.
@@ -111,26 +119,26 @@ ERRORS = [
         "epsilon",
         "torch",
         "tf",
-        r"first layer past the gate: bn1, batch_norm.*eps=1e-05.*epsilon=0.001",
+        r"first layer past the tolerance: bn1, batch_norm.*eps=1e-05.*epsilon=0.001",
     ),
     (
         "epsilon",
         "torch",
         "mxnet",
-        r"first layer past the gate: bn1, batch_norm.*'1' BatchNorm\(.*eps=0.001",
+        r"first layer past the tolerance: bn1, batch_norm.*'1' BatchNorm\(.*eps=0.001",
     ),
-    ("epsilon", "torch", "chainer", r"first layer past the gate: bn1, batch_norm.*eps=2e-05"),
+    ("epsilon", "torch", "chainer", r"first layer past the tolerance: bn1, batch_norm.*eps=2e-05"),
     (
         "epsilon",
         "tf",
         "torch",
-        r"first layer past the gate: bn1, batch_norm.*epsilon=1e-05.*eps=0.001",
+        r"first layer past the tolerance: bn1, batch_norm.*epsilon=1e-05.*eps=0.001",
     ),
     (
         "padding",
         "torch",
         "tf",
-        r"past the gate: conv2, conv.*'conv2' Conv2d.*'conv2' Conv2D\(.*padding=same",
+        r"past the tolerance: conv2, conv.*'conv2' Conv2d.*'conv2' Conv2D\(.*padding=same",
     ),
     ("padding", "torch", "mxnet", r"between 'max_pool2d\(\)' and 'conv2':.*'4' Pad of mxnet"),
     ("padding", "torch", "chainer", r"between 'bn1' and 'conv2':.*'Pad\(\)' of chainer"),
@@ -158,10 +166,10 @@ def test_an_error_is_named_where_it_is(
     models = f"{reference}:{kind}", f"{wrong}:{error}"
     document = verify(*models, status=1, words=INPUTS[kind])
     assert not document["proven"]
-    assert rung(document, "weights", wrong)["verdict"] == "passed"
+    assert check(document, "weights", wrong)["verdict"] == "passed"
     for name in ("forward", "layers", "gradients"):
-        assert rung(document, name, wrong)["verdict"] == "failed"
-    assert re.search(says, rung(document, "layers", wrong)["detail"])
+        assert check(document, name, wrong)["verdict"] == "failed"
+    assert re.search(says, said(check(document, "layers", wrong)))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +181,7 @@ def test_features_flattened_in_another_order_are_told_and_carried(
     """Keras flattens [H, W, C]: what the map needs is told, and with it the port is proven."""
     other = second.partition(":")[0]
     document = verify(first, second, status=1, words=INPUTS["image"])
-    detail = rung(document, "layers", other)["detail"]
+    detail = said(check(document, "layers", other))
     entry = re.search(r"\{ from = .* \}", detail)
     assert entry is not None, detail
     proposed = tmp_path / "dlb-map.toml"
@@ -205,9 +213,9 @@ def test_running_statistics_that_move_otherwise_fail_alone(
     """torch's momentum is one minus everybody else's, and Keras' default is another. A layer that
     says the same of itself may do something else all the same."""
     document = verify(f"{reference}:image", wrong, status=1, words=INPUTS["image"])
-    (failed,) = (one for one in document["certificate"]["rungs"] if one["verdict"] != "passed")
-    assert failed["name"] == "running statistics"
-    assert re.search(says, failed["detail"])
+    (failed,) = (one for one in document["certificate"]["checks"] if one["verdict"] != "passed")
+    assert failed["check"] == "running statistics"
+    assert re.search(says, said(failed))
     past = {one["tensor"] for one in failed["figures"] if one["relative_l2"] > 1e-3}
     if says:
         assert past == {"bn1", "bn1.running_mean", "bn1.running_var"}
@@ -221,14 +229,14 @@ def test_the_batchs_variance_over_one_less_is_told(
 ) -> None:
     """torch and Chainer move the running variance by another one than Keras and MXNet."""
     document = verify("torch:image", f"{other}:image", status=0, words=INPUTS["image"])
-    found = rung(document, "running statistics", other)
+    found = check(document, "running statistics", other)
     assert {one["tensor"] for one in found["figures"]} == {
         "bn1",
         "bn1.running_mean",
         "bn1.running_var",
     }
     said = f"over n - 1 values in torch and over n in {other}"
-    assert (said in found["detail"]) == differs
+    assert (said in said(found)) == differs
 
 
 def test_channels_last_is_never_guessed(dlb: Dlb, verify: Verify) -> None:
@@ -262,7 +270,7 @@ def test_dropout_is_named_and_not_run(verify: Verify) -> None:
         Path("torch_port.py").read_text() + "\n\nfrom torch_port_dropping import make as dropping\n"
     )
     document = verify("chainer:cell", "torch:dropping", status=1, words=INPUTS["cell"])
-    training = rung(document, "forward, training", "torch")
-    assert training["verdict"] == "not run" and "Dropout(p=0.5" in training["detail"]
-    assert rung(document, "forward", "torch")["verdict"] == "passed"
-    assert rung(document, "gradients", "torch")["verdict"] == "passed"
+    training = check(document, "forward, training", "torch")
+    assert training["verdict"] == "not run" and "Dropout(p=0.5" in said(training)
+    assert check(document, "forward", "torch")["verdict"] == "passed"
+    assert check(document, "gradients", "torch")["verdict"] == "passed"

@@ -1,4 +1,4 @@
-"""No false alarms: random models that four frameworks were given alike are found alike by every rung."""
+"""No false alarms: random models that four frameworks were given alike are found alike by every check."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from conftest import ADAPTERS
 from dlb import workload as W
-from dlb.adapter_run import Workers, start_workers
 from dlb.adapters import Home, find_adapters
 from dlb.conformance.models import CLASSES, chain
 from dlb.conformance.random_models import models
+from dlb.execution.workers import Workers, start_workers
 from dlb.progress import Silent
-from dlb.proof.certificate import LEVELS, Certificate, Level
+from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
+from dlb.report.sentences import describe
 from dlb.request import Request
 from dlb.run import run
 from dlb.samples import SYNTHETIC
@@ -28,9 +29,9 @@ from dlb.workload.files import to_document
 
 STEPS = 5
 #: These take many seconds a model, and have fewer.
-SLOW: frozenset[Level] = frozenset({"structure", "export"})
-#: What is climbed, and on how many models in a long run and otherwise.
-CLIMBS = {"computed": (frozenset(LEVELS) - SLOW, 200, 8), "exported": (SLOW, 20, 2)}
+SLOW: frozenset[CheckGroup] = frozenset({"structure", "export"})
+#: What is run, and on how many models in a long run and otherwise.
+RUNS = {"computed": (frozenset(CHECK_GROUPS) - SLOW, 200, 8), "exported": (SLOW, 20, 2)}
 RATES = st.sampled_from([0.1, 0.05, 0.01])
 DECAYS = st.sampled_from([0.0, 0.0, 5e-4, 0.1])
 OPTIMIZERS = st.one_of(
@@ -93,9 +94,9 @@ def layer_types(workers: dict[str, Workers]) -> frozenset[str]:
     return frozenset(described[0]).intersection(*described)
 
 
-@pytest.mark.parametrize(("levels", "many", "few"), CLIMBS.values(), ids=CLIMBS)
+@pytest.mark.parametrize(("groups", "many", "few"), RUNS.values(), ids=RUNS)
 def test_random_models_are_the_same(
-    levels: frozenset[Level],
+    groups: frozenset[CheckGroup],
     many: int,
     few: int,
     homes: list[Home],
@@ -124,14 +125,14 @@ def test_random_models_are_the_same(
         schedule=SCHEDULES,
         seed=st.integers(0, 2**16),
     )
-    def climb(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
-        found.append(climbed(model, optimizer, schedule, seed, levels, homes, workers))
+    def prove(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
+        found.append(proven(model, optimizer, schedule, seed, groups, homes, workers))
 
-    climb()
+    prove()
     assert len(found) >= (many if long else few)
     with capsys.disabled():
         print(f"\n{len(found)} models in {time.monotonic() - began:.0f} s; worst")
-        for name in dict.fromkeys(one.name for one in found[0].rungs):
+        for name in dict.fromkeys(one.check for one in found[0].checks):
             print(f"  {name}: {worst(found, name):.1e}")
 
 
@@ -166,15 +167,15 @@ def normalised_responses() -> W.Model:
 def test_models_that_once_looked_different_are_the_same(
     make: Callable[[], W.Model], homes: list[Home], workers: dict[str, Workers]
 ) -> None:
-    climbed(make(), W.Adam(), W.Constant(), 0, CLIMBS["computed"][0], homes, workers)
+    proven(make(), W.Adam(), W.Constant(), 0, RUNS["computed"][0], homes, workers)
 
 
-def climbed(
+def proven(
     model: W.Model,
     optimizer: W.Optimizer,
     schedule: W.Schedule,
     seed: int,
-    levels: frozenset[Level],
+    groups: frozenset[CheckGroup],
     homes: list[Home],
     workers: dict[str, Workers],
 ) -> Certificate:
@@ -197,25 +198,25 @@ def climbed(
         threads=1,
         seed=seed,
         command="verify",
-        levels=levels,
+        groups=groups,
         trajectory_steps=STEPS,
     )
     certificate = run(request, Silent(), workers).certificate
     what = f"seed {seed} of {json.dumps(to_document(workload))}"
     assert not certificate.failures, f"{certificate.failures}: {what}"
-    wrong = [one for one in certificate.rungs if one.verdict != "passed"]
-    told = [(one.adapter, one.name, one.verdict, one.worst, one.detail) for one in wrong]
+    wrong = [one for one in certificate.checks if one.verdict != "passed"]
+    told = [(one.adapter, one.check, one.verdict, one.worst, describe(one)) for one in wrong]
     assert not wrong, f"{told}: {what}"
     assert certificate.judged == ADAPTERS
     return certificate
 
 
 def worst(found: list[Certificate], name: str) -> float:
-    """The largest distance of any tensor on a rung."""
+    """The largest distance of any tensor of a check."""
     figures = [
         one.worst.relative_l2
         for certificate in found
-        for one in certificate.rungs
-        if one.name == name and one.worst is not None
+        for one in certificate.checks
+        if one.check == name and one.worst is not None
     ]
     return max((size for size in figures if size is not None), default=0.0)

@@ -28,8 +28,8 @@ def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
     words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12")
     done = dlb("run", "lenet5", "--on", adapter, *words, "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    rungs = json.loads(done.stdout)["certificate"]["rungs"]
-    distributed = next(rung for rung in rungs if rung["name"] == "distributed")
+    checks = json.loads(done.stdout)["certificate"]["checks"]
+    distributed = next(one for one in checks if one["check"] == "distributed")
     assert distributed["verdict"] == "passed"
     assert distributed["figures"][0]["relative_l2"] <= 1e-10
 
@@ -39,9 +39,9 @@ def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
     workload = str(Path(__file__).parent / "workloads" / "dropouts.toml")
     done = dlb("verify", workload, "--on", "chainer", *words)
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    rungs = {one["name"]: one for one in json.loads(done.stdout)["certificate"]["rungs"]}
-    assert {"dropout", "distributed"} <= rungs.keys()
-    assert {one["verdict"] for one in rungs.values()} == {"passed"}
+    checks = {one["check"]: one for one in json.loads(done.stdout)["certificate"]["checks"]}
+    assert {"dropout", "distributed"} <= checks.keys()
+    assert {one["verdict"] for one in checks.values()} == {"passed"}
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

@@ -16,7 +16,7 @@ def test_what_xla_makes_of_a_model_is_proven(dlb: Dlb) -> None:
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     certificate = json.loads(done.stdout)["certificate"]
     assert certificate["variants"] == {"tf": {"compile": "xla"}}
-    assert {one["verdict"] for one in certificate["rungs"]} == {"passed"}
+    assert {one["verdict"] for one in certificate["checks"]} == {"passed"}
 
 
 def test_a_compiler_that_is_missing_is_told_in_a_line(dlb: Dlb, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every seeded fault is found, on its rung and at its layer; without one, nothing is."""
+"""Every seeded fault is found, by its check and at its layer; without one, nothing is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dlb_seeded_faults.__main__ import find, is_right
 from dlb_seeded_faults.faults import FAULTS
 
 import dlb
+from dlb.report.explanations import place_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
 TABLE = Path(__file__).parents[2] / "docs" / "explanation" / "seeded-faults.csv"
@@ -24,14 +25,17 @@ def test_a_seeded_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep"])
 def test_without_a_fault_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"])
-    assert certificate.word("seeded-faults") == "proven"
+    assert certificate.status("seeded-faults") == "proven"
 
 
 def test_the_culprit_is_named_as_described_and_as_built() -> None:
     found = find(FAULTS["batch norm's epsilon 1e-3 for 1e-5"], WORKLOADS)
     assert found is not None
-    assert found.where == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
-    assert found.built.startswith("BatchNorm2d(8, eps=0.001, momentum=")
+    assert place_text(found) == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
+    assert found.finding is not None and found.finding.layer is not None
+    layer = found.finding.layer
+    assert layer.attributes == {"epsilon": 1e-05, "momentum": 0.9}
+    assert layer.built.startswith("BatchNorm2d(8, eps=0.001, momentum=")
 
 
 def test_the_table_in_the_documentation_has_every_fault_where_it_must_be_found() -> None:
@@ -39,5 +43,5 @@ def test_the_table_in_the_documentation_has_every_fault_where_it_must_be_found()
         rows = {row["fault"]: row for row in csv.DictReader(file)}
     assert rows.keys() == FAULTS.keys()
     for name, fault in FAULTS.items():
-        assert rows[name]["check"] == fault.rung
+        assert rows[name]["check"] == fault.check
         assert fault.where in rows[name]["where"]

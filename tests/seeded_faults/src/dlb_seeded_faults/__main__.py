@@ -14,30 +14,31 @@ import sys
 from pathlib import Path
 
 from dlb import verify
-from dlb.proof.certificate import LEVELS, Level
+from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.explain import Explanation, explain
+from dlb.report.explanations import place_text
 from dlb_seeded_faults.faults import FAULTS, Fault
 
-#: What is climbed to find a difference on a rung: all that must not fail before it.
-CLIMBED: dict[str, tuple[Level, ...]] = {
+#: What is run to find a difference by a check: all that must not fail before it.
+RUN: dict[str, tuple[CheckGroup, ...]] = {
     "weights": ("weights",),
-    "layers": ("forward", "layers"),
+    "isolated": ("forward", "layers"),
     "dropout": ("forward", "layers"),
     "gradients": ("forward", "layers", "gradients"),
     "update": ("forward", "layers", "gradients", "update"),
-    "update float32": LEVELS,
+    "update float32": CHECK_GROUPS,
     "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
 }
 
 
 def find(fault: Fault, workloads: Path) -> Explanation | None:
-    """What the ladder says of it: the first difference, or None where nothing differs."""
+    """What the checks say of it: the first difference, or None where nothing differs."""
     os.environ["DLB_SEEDED_FAULT"] = fault.name
     try:
         path = workloads / f"{fault.workload}.toml"
-        rung = fault.rung if fault.rung in CLIMBED else fault.rung.split()[0]
-        levels = CLIMBED.get(rung, LEVELS)
-        certificate = verify(path, ["seeded-faults"], levels=levels, steps=8, threads=1)
+        check = fault.check if fault.check in RUN else fault.check.split()[0]
+        groups = RUN.get(check, CHECK_GROUPS)
+        certificate = verify(path, ["seeded-faults"], groups=groups, steps=8, threads=1)
     finally:
         del os.environ["DLB_SEEDED_FAULT"]
     found = explain(certificate)
@@ -47,8 +48,13 @@ def find(fault: Fault, workloads: Path) -> Explanation | None:
 
 
 def is_right(fault: Fault, found: Explanation | None) -> bool:
-    """Whether it was found on its rung, at its layer or tensor."""
-    return found is not None and found.rung == fault.rung and fault.where in found.where
+    """Whether it was found by its check, at its layer or tensor."""
+    return found is not None and found.check == fault.check and fault.where in place_text(found)
+
+
+def size_of(found: Explanation) -> float | None:
+    """The distance where it was found."""
+    return found.figure.relative_l2 if found.figure else None
 
 
 def main() -> int:
@@ -62,14 +68,15 @@ def main() -> int:
         if not is_right(fault, found):
             missed += 1
             print(
-                f"{fault.name}: expected {fault.rung} {fault.where}, found {found}", file=sys.stderr
+                f"{fault.name}: expected {fault.check} {fault.where}, found {found}",
+                file=sys.stderr,
             )
         if found is None:
             table.writerow([fault.name, "", "", ""])
         else:
-            size = "" if found.size is None else f"{found.size:.1e}"
-            where = re.split("[(:]", found.where)[0].rstrip(", ")
-            table.writerow([fault.name, found.rung, where, size])
+            size = "" if size_of(found) is None else f"{size_of(found):.1e}"
+            where = re.split("[(:]", place_text(found))[0].rstrip(", ")
+            table.writerow([fault.name, found.check, where, size])
         sys.stdout.flush()
     print(f"{len(FAULTS) - missed} of {len(FAULTS)} found where they were seeded.", file=sys.stderr)
     return 1 if missed else 0

@@ -29,14 +29,14 @@ class Fault:
     Attributes:
         name: what is different.
         workload: of ``workloads``, the one that has the layer.
-        rung: the first of the ladder that must fail, as ``dlb explain`` orders it.
+        check: the first that must fail, as ``dlb explain`` orders it.
         where: what its finding must name: a layer or a tensor.
         apply: seeds it in a model that torch's adapter has built.
     """
 
     name: str
     workload: str
-    rung: str
+    check: str
     where: str
     apply: Apply
 
@@ -44,11 +44,13 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, rung: str, where: str, workload: str = "pictures") -> Callable[[Apply], Apply]:
+def fault(
+    name: str, check: str, where: str, workload: str = "pictures"
+) -> Callable[[Apply], Apply]:
     """Register a function that seeds a fault."""
 
     def register(apply: Apply) -> Apply:
-        FAULTS[name] = Fault(name, workload, rung, where, apply)
+        FAULTS[name] = Fault(name, workload, check, where, apply)
         return apply
 
     return register
@@ -97,12 +99,12 @@ def flat(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 # --- layers --------------------------------------------------------------------------------
 
 
-@fault("batch norm's epsilon 1e-3 for 1e-5", "layers alone", "norm")
+@fault("batch norm's epsilon 1e-3 for 1e-5", "isolated layers", "norm")
 def _(model: Any) -> None:
     layer(model, "norm").eps = 1e-3
 
 
-@fault("batch norm trains on running statistics", "layers alone, training", "norm")
+@fault("batch norm trains on running statistics", "isolated layers, training", "norm")
 def _(model: Any) -> None:
     around(
         model,
@@ -113,7 +115,7 @@ def _(model: Any) -> None:
     )
 
 
-@fault("uneven padding on the other side", "layers alone", "conv")
+@fault("uneven padding on the other side", "isolated layers", "conv")
 def _(model: Any) -> None:
     padded = layer(model, "conv")
     assert isinstance(padded, Padded)
@@ -121,7 +123,7 @@ def _(model: Any) -> None:
     padded.pad.padding = (right, left, bottom, top)
 
 
-@fault("a true convolution, its kernel turned", "layers alone", "first")
+@fault("a true convolution, its kernel turned", "isolated layers", "first")
 def _(model: Any) -> None:
     around(
         model,
@@ -130,84 +132,84 @@ def _(model: Any) -> None:
     )
 
 
-@fault("a bias left out", "layers alone", "hidden")
+@fault("a bias left out", "isolated layers", "hidden")
 def _(model: Any) -> None:
     # A part of the graph all the same, so that it has a gradient: zero.
     around(model, "hidden", lambda linear, x: F.linear(x, linear.weight, 0 * linear.bias))
 
 
-@fault("LRN's alpha not divided by its size", "layers alone", "lrn")
+@fault("LRN's alpha not divided by its size", "isolated layers", "lrn")
 def _(model: Any) -> None:
     layer(model, "lrn").alpha *= layer(model, "lrn").size
 
 
-@fault("LRN's constant 1 for 2", "layers alone", "lrn")
+@fault("LRN's constant 1 for 2", "isolated layers", "lrn")
 def _(model: Any) -> None:
     layer(model, "lrn").k = 1.0
 
 
-@fault("max pooling pads with zeros", "layers alone", "most")
+@fault("max pooling pads with zeros", "isolated layers", "most")
 def _(model: Any) -> None:
     around(model, "most", lambda pool, x: F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2))
 
 
-@fault("average pooling counts its padding", "layers alone", "mean")
+@fault("average pooling counts its padding", "isolated layers", "mean")
 def _(model: Any) -> None:
     layer(model, "mean").count_include_pad = True
 
 
-@fault("the odd window of ceil mode at the front", "layers alone", "less")
+@fault("the odd window of ceil mode at the front", "isolated layers", "less")
 def _(model: Any) -> None:
     front = (1, 0, 1, 0)
     around(model, "less", lambda pool, x: F.max_pool2d(F.pad(x, front, value=-np.inf), 2, 2))
 
 
-@fault("a leaky slope of 1e-6", "layers alone", "relu")
+@fault("a leaky slope of 1e-6", "isolated layers", "relu")
 def _(model: Any) -> None:
     around(model, "relu", lambda relu, x: F.leaky_relu(x, 1e-6))
 
 
-@fault("an upper bound on ReLU", "layers alone", "relu")
+@fault("an upper bound on ReLU", "isolated layers", "relu")
 def _(model: Any) -> None:
     around(model, "relu", lambda relu, x: x.clamp(0, 1))
 
 
-@fault("tanh computed in float32", "layers alone", "tanh")
+@fault("tanh computed in float32", "isolated layers", "tanh")
 def _(model: Any) -> None:
     around(model, "tanh", lambda tanh, x: torch.tanh(x.float()).to(x.dtype))
 
 
-@fault("a hard sigmoid", "layers alone", "sigmoid")
+@fault("a hard sigmoid", "isolated layers", "sigmoid")
 def _(model: Any) -> None:
     around(model, "sigmoid", lambda sigmoid, x: F.hardsigmoid(x))
 
 
-@fault("concatenated the other way round", "layers alone", "both")
+@fault("concatenated the other way round", "isolated layers", "both")
 def _(model: Any) -> None:
     around(model, "both", lambda concat, *x: torch.cat(x[::-1], 1))
 
 
-@fault("flattened channels last", "layers alone", "flat")
+@fault("flattened channels last", "isolated layers", "flat")
 def _(model: Any) -> None:
     around(model, "flat", lambda flatten, x: x.permute(0, 2, 3, 1).flatten(1))
 
 
-@fault("a sum that leaves a branch out", "layers alone", "sum")
+@fault("a sum that leaves a branch out", "isolated layers", "sum")
 def _(model: Any) -> None:
     around(model, "sum", lambda add, one, other: one)
 
 
-@fault("dropout left on in evaluation", "layers alone", "drop")
+@fault("dropout left on in evaluation", "isolated layers", "drop")
 def _(model: Any) -> None:
     around(model, "drop", lambda drop, x: F.dropout(x, 0.1, training=True))
 
 
-@fault("a mask drawn where one was given", "layers alone, training", "drop")
+@fault("a mask drawn where one was given", "isolated layers, training", "drop")
 def _(model: Any) -> None:
     around(model, "drop", lambda drop, x: F.dropout(x, drop.p, model.network.training))
 
 
-@fault("dropout's rate taken for the part that is kept", "layers alone, training", "drop")
+@fault("dropout's rate taken for the part that is kept", "isolated layers, training", "drop")
 def _(model: Any) -> None:
     layer(model, "drop").p = 1 - layer(model, "drop").p
 
@@ -237,7 +239,7 @@ def _(model: Any) -> None:
     draw(model, same)
 
 
-@fault("one value in a thousand not a number", "layers alone", "logits")
+@fault("one value in a thousand not a number", "isolated layers", "logits")
 def _(model: Any) -> None:
     def function(linear: nn.Module, x: Tensor) -> Tensor:
         found = linear(x).clone()
@@ -247,14 +249,14 @@ def _(model: Any) -> None:
     around(model, "logits", function)
 
 
-@fault("two layers of one shape swapped", "layers alone", "first")
+@fault("two layers of one shape swapped", "isolated layers", "first")
 def _(model: Any) -> None:
     layers = model.network.layers
     one, other = torch_model.key("first"), torch_model.key("second")
     layers[one], layers[other] = layers[other], layers[one]
 
 
-@fault("a square matrix transposed, there and back", "layers alone", "square")
+@fault("a square matrix transposed, there and back", "isolated layers", "square")
 def _(model: Any) -> None:
     around(model, "square", lambda linear, x: F.linear(x, linear.weight.T, linear.bias))
 
@@ -277,7 +279,7 @@ def _(model: Any) -> None:
 # --- layers of words -----------------------------------------------------------------------
 
 
-@fault("LSTM's gates in another order, there and back", "layers alone", "lower", "words")
+@fault("LSTM's gates in another order, there and back", "isolated layers", "lower", "words")
 def _(model: Any) -> None:
     def function(lstm: Any, x: Tensor) -> Tensor:
         turned = [torch.cat([w.chunk(4)[i] for i in (1, 0, 2, 3)]) for w in lstm._flat_weights]
@@ -287,19 +289,19 @@ def _(model: Any) -> None:
     around(model, "lower", function)
 
 
-@fault("a forget bias of 1", "layers alone", "upper", "words")
+@fault("a forget bias of 1", "isolated layers", "upper", "words")
 def _(model: Any) -> None:
     lstm = layer(model, "upper")
     with torch.no_grad():
         lstm.bias_hh_l0[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
 
 
-@fault("a sequence read backwards", "layers alone", "upper", "words")
+@fault("a sequence read backwards", "isolated layers", "upper", "words")
 def _(model: Any) -> None:
     around(model, "upper", lambda lstm, x: lstm(x.flip(1)))
 
 
-@fault("indices shifted by one", "layers alone", "table", "words")
+@fault("indices shifted by one", "isolated layers", "table", "words")
 def _(model: Any) -> None:
     around(model, "table", lambda table, x: F.embedding((x + 1) % len(table.weight), table.weight))
 
@@ -307,27 +309,27 @@ def _(model: Any) -> None:
 # --- layers of sequences -------------------------------------------------------------------
 
 
-@fault("axes in another order, of the same sizes", "layers alone", "last", "sequences")
+@fault("axes in another order, of the same sizes", "isolated layers", "last", "sequences")
 def _(model: Any) -> None:
     around(model, "last", lambda transpose, x: x.permute(0, 3, 2, 1))
 
 
-@fault("a reshape for a transpose", "layers alone", "last", "sequences")
+@fault("a reshape for a transpose", "isolated layers", "last", "sequences")
 def _(model: Any) -> None:
     around(model, "last", lambda transpose, x: x.reshape(-1, *x.shape[2:], x.shape[1]))
 
 
-@fault("positions shifted by one", "layers alone", "places", "sequences")
+@fault("positions shifted by one", "isolated layers", "places", "sequences")
 def _(model: Any) -> None:
     around(model, "places", lambda places, x: x + places.weight.roll(1, 0))
 
 
-@fault("layer norm's epsilon 1e-12 for 1e-5", "layers alone", "norm", "sequences")
+@fault("layer norm's epsilon 1e-12 for 1e-5", "isolated layers", "norm", "sequences")
 def _(model: Any) -> None:
     layer(model, "norm").eps = 1e-12
 
 
-@fault("layer norm by the unbiased variance", "layers alone", "norm", "sequences")
+@fault("layer norm by the unbiased variance", "isolated layers", "norm", "sequences")
 def _(model: Any) -> None:
     def function(norm: Any, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(x, -1, keepdim=True)
@@ -336,7 +338,7 @@ def _(model: Any) -> None:
     around(model, "norm", function)
 
 
-@fault("layer norm's epsilon outside of the root", "layers alone", "norm", "sequences")
+@fault("layer norm's epsilon outside of the root", "isolated layers", "norm", "sequences")
 def _(model: Any) -> None:
     def function(norm: Any, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
@@ -345,22 +347,22 @@ def _(model: Any) -> None:
     around(model, "norm", function)
 
 
-@fault("GELU by tanh where it is exact", "layers alone", "exact", "sequences")
+@fault("GELU by tanh where it is exact", "isolated layers", "exact", "sequences")
 def _(model: Any) -> None:
     layer(model, "exact").approximate = "tanh"
 
 
-@fault("GELU exact where it is by tanh", "layers alone", "tanh", "sequences")
+@fault("GELU exact where it is by tanh", "isolated layers", "tanh", "sequences")
 def _(model: Any) -> None:
     layer(model, "tanh").approximate = "none"
 
 
-@fault("a sum over time for the mean", "layers alone", "mean", "sequences")
+@fault("a sum over time for the mean", "isolated layers", "mean", "sequences")
 def _(model: Any) -> None:
     around(model, "mean", lambda mean, x: x.sum(1))
 
 
-@fault("the first place for the last", "layers alone", "end", "sequences")
+@fault("the first place for the last", "isolated layers", "end", "sequences")
 def _(model: Any) -> None:
     layer(model, "end").index = 0
 
@@ -407,42 +409,42 @@ def before(offset: int) -> Callable[[int], Tensor]:
     return lambda steps: torch.ones(steps, steps).tril(offset).bool()
 
 
-@fault("attention that is not scaled", "layers alone", "attention", "sequences")
+@fault("attention that is not scaled", "isolated layers", "attention", "sequences")
 def _(model: Any) -> None:
     attend(model, "attention", scale=lambda size: 1.0)
 
 
-@fault("attention scaled by 1 / d for 1 / sqrt(d)", "layers alone", "attention", "sequences")
+@fault("attention scaled by 1 / d for 1 / sqrt(d)", "isolated layers", "attention", "sequences")
 def _(model: Any) -> None:
     attend(model, "attention", scale=lambda size: 1 / size)
 
 
-@fault("attention scaled for all heads' features", "layers alone", "attention", "sequences")
+@fault("attention scaled for all heads' features", "isolated layers", "attention", "sequences")
 def _(model: Any) -> None:
     attend(model, "attention", scale=lambda size: (3 * size) ** -0.5)
 
 
-@fault("heads of every third feature", "layers alone", "attention", "sequences")
+@fault("heads of every third feature", "isolated layers", "attention", "sequences")
 def _(model: Any) -> None:
     attend(model, "attention", interleaved=True)
 
 
-@fault("softmax over the queries", "layers alone", "attention", "sequences")
+@fault("softmax over the queries", "isolated layers", "attention", "sequences")
 def _(model: Any) -> None:
     attend(model, "attention", axis=-2)
 
 
-@fault("a causal mask left out", "layers alone", "causal", "sequences")
+@fault("a causal mask left out", "isolated layers", "causal", "sequences")
 def _(model: Any) -> None:
     layer(model, "causal").causal = False
 
 
-@fault("a causal mask one step late", "layers alone", "causal", "sequences")
+@fault("a causal mask one step late", "isolated layers", "causal", "sequences")
 def _(model: Any) -> None:
     attend(model, "causal", allowed=before(1))
 
 
-@fault("a causal mask without the step itself", "layers alone", "causal", "sequences")
+@fault("a causal mask without the step itself", "isolated layers", "causal", "sequences")
 def _(model: Any) -> None:
     # The first step has none before it, and keeps itself.
     attend(model, "causal", allowed=lambda steps: before(-1)(steps) | (torch.arange(steps) == 0))
@@ -456,23 +458,23 @@ def _(model: Any) -> None:
 # --- layers that take parts, and a matrix of two layers -------------------------------------
 
 
-@fault("padded after what was to be padded before", "layers alone", "pad", "parts")
+@fault("padded after what was to be padded before", "isolated layers", "pad", "parts")
 def _(model: Any) -> None:
     left, right, top, bottom = layer(model, "pad").padding
     layer(model, "pad").padding = (right, left, bottom, top)
 
 
-@fault("padded with zeros for another number", "layers alone", "pad", "parts")
+@fault("padded with zeros for another number", "isolated layers", "pad", "parts")
 def _(model: Any) -> None:
     layer(model, "pad").value = 0.0
 
 
-@fault("every second place, from the second", "layers alone", "slice", "parts")
+@fault("every second place, from the second", "isolated layers", "slice", "parts")
 def _(model: Any) -> None:
     around(model, "slice", lambda each, x: x[:, 1::2])
 
 
-@fault("places from the end counted from one too far", "layers alone", "gather", "parts")
+@fault("places from the end counted from one too far", "isolated layers", "gather", "parts")
 def _(model: Any) -> None:
     around(model, "gather", lambda gather, x: x[:, :, [-2, 3, 0, -4, 4, 2]])
 
