@@ -1,6 +1,7 @@
 """What MkDocs does here beyond its configuration.
 
 - CONTRIBUTING.md and CHANGELOG.md, which live outside this folder, are pages of the site.
+- A page that would load something from another host ends the build.
 - Roles of docstrings, ``:class:`~dlb.Name```, are shown as the name alone.
 - The entries of the catalogue of framework differences are in the navigation, by category.
 """
@@ -11,12 +12,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 #: Pages made of files of the repository's root, by the file.
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 CATALOGUE = "reference/framework-differences/"
+ADDRESS = r"[\"']?(?:https?:)?//[^\"'> ]+"
+#: What a browser loads by itself; a link that a reader follows is none of it.
+LOADED = re.compile(
+    rf"<(?:script|img|iframe|source)\b[^>]*\bsrc={ADDRESS}"
+    rf"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref={ADDRESS}"
+)
 
 
 def on_config(config: Any) -> Any:
@@ -59,3 +67,10 @@ def on_page_content(html: str, **_: Any) -> str:
         r":(?:class|func|mod|data|attr):<code>~?(?:[\w.]+\.)?(\w+)</code>", r"<code>\1</code>", html
     )
     return re.sub(r":meth:<code>~?(?:[\w.]+\.)?(\w+\.\w+)</code>", r"<code>\1</code>", html)
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site whose pages load anything from another host."""
+    for path in Path(config["site_dir"]).rglob("*.html"):
+        if found := LOADED.search(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path}: loads from another host: {found[0]}")
