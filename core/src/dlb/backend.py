@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from onnx.backend.base import Backend, BackendRep
 
 from dlb.adapters import Home, find_adapters
+from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import RequestError, UnsupportedError, WorkerError
 from dlb.graph.evaluate import evaluate
 from dlb.imported import Imported, import_file
@@ -94,12 +95,13 @@ class _Worker:
             WorkerError: the process failed; the next model has another.
         """
         if self._group is None:
-            self._group = self._started()
+            self._group, self._known = self._started()
         try:
             while self._unused:
                 model = self._unused.pop()
                 if self.holds(model):
                     model.drop()
+            check_capabilities(self._known, imported.workload, dtype=dtype, device=self.device)
             model = RemoteModel(
                 self._group, imported.workload, imported.weights, dtype=dtype, batch_size=batch
             )
@@ -128,7 +130,7 @@ class _Worker:
         self._unused.clear()
         self._open.close()
 
-    def _started(self) -> Group:
+    def _started(self) -> tuple[Group, Capabilities]:
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dlb-"))
         launch = Launch(
             self.home.adapter,
@@ -139,7 +141,7 @@ class _Worker:
         )
         group = self._open.enter_context(worker_group(launch))
         start(group, threads=self.threads, device=self.device, seed=0)
-        return group
+        return group, capabilities_of(group.call("describe")[0], self.home.adapter)
 
 
 class _AdapterBackend(Backend):

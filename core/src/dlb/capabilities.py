@@ -13,7 +13,14 @@ from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import Workload, type_name
 from dlb.workload.shapes import tied_to
 
-__all__ = ["FEATURES", "Capabilities", "capabilities_of", "check_capabilities"]
+__all__ = [
+    "FEATURES",
+    "Capabilities",
+    "capabilities_of",
+    "check_capabilities",
+    "check_export",
+    "check_user_models",
+]
 
 #: Features that an adapter may describe, and what each says that it does.
 FEATURES = {
@@ -141,3 +148,30 @@ def check_capabilities(
                 f"{key}={'|'.join(values)}" for key, values in sorted(adapter.variants.items())
             )
             raise refuse(f"no variant {name}={value}; it offers {offered or 'none'}")
+
+
+def check_user_models(adapter: Capabilities) -> None:
+    """See that an adapter can load a model that a user wrote.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    if "user_models" not in adapter.features:
+        raise UnsupportedError(
+            "the adapter does not have the feature 'user_models': it cannot load a model that was "
+            "written by hand",
+            adapter=adapter.name,
+        )
+
+
+def check_export(adapter: Capabilities) -> None:
+    """See that an adapter can export a model.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    if "export" not in adapter.features:
+        raise UnsupportedError(
+            "the adapter does not have the feature 'export'; leave out --from for the canonical graph",
+            adapter=adapter.name,
+        )

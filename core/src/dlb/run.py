@@ -123,8 +123,14 @@ def _run_all(
     runs.sort(key=lambda one: asked.index(one.adapter))
     records.sort(key=lambda one: asked.index(one.adapter))
     certificate = _certify(request, runs, across=True)
+    failures = {run.adapter: run.failure for run in runs}
     final = [
-        msgspec.structs.replace(one, certificate=certificate, proof=certificate.status(one.adapter))
+        msgspec.structs.replace(
+            one,
+            certificate=certificate,
+            proof=certificate.status(one.adapter),
+            failure=failures[one.adapter],
+        )
         for one in records
     ]
     paths = [path for one in final if (path := _write(one, request)) is not None]

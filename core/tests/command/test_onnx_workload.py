@@ -38,7 +38,8 @@ def test_a_file_is_verified_and_that_is_told(dlb: Dlb, exported: Path) -> None:
     first = certificate["checks"][0]
     assert (first["check"], first["group"], first["adapter"]) == ("file", "file", "example")
     assert first["verdict"] == "passed" and "'prob' (Softmax)" in said(first)
-    assert hashlib.sha256(exported.read_bytes()).hexdigest() in first["against"]
+    digest = hashlib.sha256(exported.read_bytes()).hexdigest()
+    assert first["baseline"]["sha256"] == digest and first["baseline"]["kind"] == "onnx_file"
     assert ended.document["proven"] is True
     shown = dlb("verify", exported, *words, "--group", "weights")
     assert shown.status == 0 and "file: node 'prob' (Softmax) is what the loss" in shown.out

@@ -257,4 +257,6 @@ def test_layer_the_adapter_has_not(dlb: Dlb, write_workload: Callable[[str, str]
     ended = dlb.run("--json", workload=write_workload('"relu"', '"sigmoid"'))
     assert ended.status == 1
     (record,) = dlb.records().values()
-    assert "'relu1'" in record["failure"] and "no sigmoid" in record["failure"]
+    failure = record["failure"]
+    assert (failure["adapter"], failure["layer"]) == ("example", "relu1")
+    assert "no sigmoid" in failure["message"]

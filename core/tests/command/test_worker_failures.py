@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from dlb_process import Dlb, failure_line, said
 
@@ -57,6 +59,17 @@ def test_output_of_a_dead_worker_outlives_verify(dlb: Dlb) -> None:
     assert ended.status == 1
     (log,) = [path for path in kept.rglob("faulty-*.log") if str(path) in ended.err]
     assert "dlb_build_model" in log.read_text()
+
+
+def test_output_of_an_export_that_raised_is_kept(dlb: Dlb) -> None:
+    """The run goes on; what the check points to is still there when it has ended."""
+    dlb.run("--on", "faulty", fault="raise@export")
+    record = dlb.records()["faulty"]
+    assert record["failure"] is None
+    (skipped,) = [one for one in record["certificate"]["checks"] if one["check"] == "export"]
+    failure = skipped["findings"][0]["cause"]["failure"]
+    assert failure["kind"] == "WorkerRaised"
+    assert "dlb_export_onnx" in Path(failure["log"]).read_text()
 
 
 def test_silence_is_noticed_before_the_time_is_out(dlb: Dlb) -> None:

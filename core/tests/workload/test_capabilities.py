@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dlb.capabilities import FEATURES, capabilities_of, check_capabilities
+from dlb.capabilities import (
+    FEATURES,
+    capabilities_of,
+    check_capabilities,
+    check_export,
+    check_user_models,
+)
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import (
     SGD,
@@ -140,3 +146,13 @@ def test_an_adapter_that_describes_no_features_has_none() -> None:
 def test_what_a_foreign_worker_does_not_describe_is_left_to_it() -> None:
     """It refuses by itself what it cannot build."""
     check(described={"name": "example", "title": "NumPy", "deviations": []}, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("ask", "feature"), [(check_user_models, "user_models"), (check_export, "export")]
+)
+def test_models_of_users_and_exports_take_a_feature(ask: Any, feature: str) -> None:
+    ask(capabilities_of({"adapters": [WHOLE]}, "example"))
+    with pytest.raises(UnsupportedError, match=f"feature '{feature}'") as raised:
+        ask(capabilities_of({"adapters": [without(feature)]}, "example"))
+    assert raised.value.adapter == "example"

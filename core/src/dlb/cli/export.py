@@ -60,12 +60,16 @@ def export_command(
             made.write_bytes(graph.SerializeToString())
         else:
             from dlb.adapters import find_adapters
+            from dlb.capabilities import capabilities_of, check_capabilities, check_export
             from dlb.supervision import Launch, worker_group
             from dlb.supervision.remote import RemoteModel, start
 
             home = find_adapters([adapter])[0]
             with worker_group(Launch(adapter, home.python, Path(folder))) as group:
                 start(group, threads=1, device="cpu", seed=seed)
+                known = capabilities_of(group.call("describe")[0], adapter)
+                check_capabilities(known, read, dtype=dtype, device="cpu")
+                check_export(known)
                 RemoteModel(group, read, weights, dtype=dtype, batch_size=read.batch_size).export(
                     made
                 )

@@ -22,12 +22,13 @@ from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refus
 from dlb.execution.models import Stage
 from dlb.execution.tested import test_model
 from dlb.execution.timed import time_training
-from dlb.execution.workers import Workers, keep_output
+from dlb.execution.workers import Workers, keep_output, with_kept_logs
 from dlb.failure import Failure, failure_of
 from dlb.proof.certificate import CheckResult, not_run
 from dlb.proof.checks.distributed import SINGLE_WORKER
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Finding
+from dlb.proof.findings.common import CannotRun
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group
@@ -105,10 +106,11 @@ def run_adapter(
             _run_with_strategy(stage, run)
         else:
             _run_in_one_worker(stage, run, workers)
+        _keep_failures(stage, run, None)
     except RecordError:
         raise
     except DlbError as error:
-        run.failure = _failure(error, stage)
+        _keep_failures(stage, run, error)
     reporter.finished(home.adapter, run.failure.line if run.failure else "done")
     return run
 
@@ -130,7 +132,7 @@ def calibrate_again(
         with stage.start("calibration", single=True) as workers:
             run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
     except DlbError as error:
-        run.failure = _failure(error, stage)
+        _keep_failures(stage, run, error)
     reporter.finished(home.adapter, run.failure.line if run.failure else "done")
 
 
@@ -152,9 +154,20 @@ def _stage(
     return Stage(home, request, prepared, reporter, scratch, stop, keep)
 
 
-def _failure(error: DlbError, stage: Stage) -> Failure:
-    keep_output(error, stage.scratch, stage.request.out, stage.adapter)
-    return failure_of(error)
+def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:
+    """Keep what ended a run, and the output that it and its findings point to."""
+    raised = any(
+        isinstance(finding.cause, CannotRun) and finding.cause.failure.log
+        for result in run.checks
+        for finding in result.findings
+    )
+    if error is None and not raised:
+        return
+    copies = keep_output(stage.scratch, stage.request.out, stage.adapter)
+    run.checks = [with_kept_logs(result, copies) for result in run.checks]
+    if error is not None:
+        error.log = copies.get(error.log, error.log)
+        run.failure = failure_of(error)
 
 
 def _run_in_one_worker(stage: Stage, run: AdapterRun, lent: Workers | None) -> None:

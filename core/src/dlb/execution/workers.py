@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlb.errors import DlbError
+import msgspec
+
+from dlb.proof.certificate import CheckResult
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import CannotRun
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import start
 
-__all__ = ["Workers", "keep_output", "start_workers"]
+__all__ = ["Workers", "keep_output", "start_workers", "with_kept_logs"]
 
 #: The end of what a failed worker printed, kept with the records.
 KEPT_OUTPUT_BYTES = 1_000_000
@@ -51,26 +55,43 @@ def start_workers(launch: Launch, seed: int) -> Iterator[Workers]:
         group.call("leave")
 
 
-def keep_output(error: DlbError, scratch: Path, kept: Path | None, adapter: str) -> None:
+def keep_output(scratch: Path, kept: Path | None, adapter: str) -> dict[str, str]:
     """Keep what the workers printed where an error can still point to it.
 
     Args:
-        error: its ``log`` becomes the file that is kept.
         scratch: the folder of the adapter's workers, a folder each.
         kept: where the records are; a temporary folder that stays where there are none.
+
+    Returns:
+        the file that is kept, by the log that it is a copy of.
     """
     logs = sorted(scratch.glob("*/*.log"))
     if not logs:
-        return
+        return {}
     try:
         folder = kept or Path(tempfile.mkdtemp(prefix="dlb-output-"))
     except OSError:
-        return  # There is no room to keep it in; the error itself is still shown.
+        return {}  # There is no room to keep it in; the error itself is still shown.
+    copies = {}
     for log in logs:
         copy = folder / f"{adapter}-{log.parent.name}-{log.name}"
         try:
             copy.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
         except OSError:
             continue
-        if error.log == str(log):
-            error.log = str(copy)
+        copies[str(log)] = str(copy)
+    return copies
+
+
+def with_kept_logs(result: CheckResult, copies: Mapping[str, str]) -> CheckResult:
+    """A result whose errors point to the files that are kept."""
+    replace = msgspec.structs.replace
+
+    def moved(finding: Finding) -> Finding:
+        cause = finding.cause
+        if not isinstance(cause, CannotRun) or cause.failure.log not in copies:
+            return finding
+        failure = replace(cause.failure, log=copies[cause.failure.log])
+        return replace(finding, cause=replace(cause, failure=failure))
+
+    return replace(result, findings=tuple(map(moved, result.findings)))

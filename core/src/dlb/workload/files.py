@@ -84,7 +84,12 @@ def read(path: Path) -> Workload:
     # The reader recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise WorkloadError(f"not a workload: {error}", path=path) from None
-    return check(decoded(document, f"{path}: not a workload"), str(path))
+    try:
+        workload = decoded(document, "not a workload")
+    except WorkloadError as error:
+        error.path = str(path)
+        raise
+    return check(workload, str(path))
 
 
 def check(workload: Workload, where: str) -> Workload:

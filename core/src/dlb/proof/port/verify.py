@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import Home, find_adapters
+from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.certificate import Certificate
 from dlb.proof.port.comparison import compare_models
@@ -261,6 +262,7 @@ class _Proof:
             group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
+            check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
 
     def taken_in(self, name: str, inputs: Array | None) -> AdoptedRemote:
         """A model, made by its factory.
