@@ -30,7 +30,7 @@ from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.workload import files
 
-#: Checks by column; a column shows the largest distance of any tensor in any of them.
+#: Checks by column; a column shows the largest distance of any tensor in any of its checks.
 COLUMNS = {
     "forward": ("forward float64", "forward float64, training"),
     "isolated layers": ("isolated layers", "isolated layers, training"),
@@ -86,7 +86,7 @@ def main() -> int:
         for adapter in found.judged_adapters:
             results, word = found.results_of(adapter), found.status(adapter)
             cells = [_cell(results, names) for names in COLUMNS.values()]
-            # One adapter by itself has only its own trajectory.
+            # Of one adapter alone there are only its own.
             by_check = {result.check: result for result in results}
             compared = by_check.get("trajectories") or by_check.get("trajectory")
             cells += _steps(compared) if compared else ["", ""]

@@ -29,7 +29,7 @@ AIM = 1.02
 #: Checks of the matrix with their tolerances, where those are the same for every workload.
 TOLERANCES = {
     "forward": 1e-10,
-    "layers_alone": 1e-10,
+    "isolated_layers": 1e-10,
     "differences": 1e-5,
     "gradients": 1e-10,
     "update": 1e-10,

@@ -1,4 +1,4 @@
-"""Every seeded fault is found, on its rung and at its layer; without one, nothing is."""
+"""Every seeded fault is found, by its check and at its layer; without one, nothing is."""
 
 from __future__ import annotations
 

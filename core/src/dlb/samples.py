@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.registry import data_set
 from dlb.data.augmentation import part_of
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
 from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
 from dlb.data.npz import Pieces, write_pieces
+from dlb.data.registry import data_set
 from dlb.data.source import ChoosePart, Source, Wanted, of_arrays
 from dlb.data.text import described_words
 from dlb.errors import RequestError

@@ -94,7 +94,7 @@ def test_the_matrix_has_every_workload_on_every_adapter() -> None:
 
 
 def test_which_distances_of_the_matrix_are_above_the_aim() -> None:
-    columns = ("forward", "layers_alone", "gradients", "update")
+    columns = ("forward", "isolated_layers", "gradients", "update")
     above = {
         row["workload"]: max(float(row[column]) for column in columns)
         for row in rows("matrix")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from dlb import record
+from dlb.cli.tables import print_certificate, print_record
 from dlb.errors import RecordError
 from dlb.failure import Failure
 from dlb.proof import certificate
@@ -17,7 +18,6 @@ from dlb.proof.explain import explain
 from dlb.proof.findings.common import Note
 from dlb.report.common import baseline_text
 from dlb.report.sentences import describe
-from dlb.cli.tables import print_certificate, print_record
 
 FOLDER = Path(__file__).parent / "format_1"
 #: Certificates of a workload, of a port, and of two files.

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from test_run_records import TIMING, make
 
-from dlb.provenance import OtherWork, _own_seconds
 from dlb.cli.tables import crowded, print_results
+from dlb.provenance import OtherWork, _own_seconds
 
 #: Works for so many CPU seconds, tells its number, and is there until it is ended.
 WORK = """

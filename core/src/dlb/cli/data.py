@@ -33,9 +33,9 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 )
 def fetch(name: str, offline: bool) -> None:
     """Download a data set, check it, and keep it."""
-    from dlb.data.registry import data_set
     from dlb.data.fetch import fetch as fetch_files
     from dlb.data.local import LOCAL, or_by_name
+    from dlb.data.registry import data_set
     from dlb.errors import RequestError
 
     if name in LOCAL:
@@ -50,9 +50,9 @@ def fetch(name: str, offline: bool) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder a data set is in."""
-    from dlb.data.registry import data_set
     from dlb.data.local import LOCAL, find_own, or_by_name
     from dlb.data.locate import find_described
+    from dlb.data.registry import data_set
     from dlb.errors import DataError
 
     if name in LOCAL:

@@ -21,6 +21,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     CERTIFICATE is a file that dlb verify --certificate wrote, or a record.
     """
     from dlb import record
+    from dlb.cli.tables import print_certificate
     from dlb.errors import RecordError, RequestError
     from dlb.proof.certificate import read
     from dlb.proof.explain import explain
@@ -31,7 +32,6 @@ def explain_command(certificate: Path, as_json: bool) -> int:
         place_text,
         reason_text,
     )
-    from dlb.cli.tables import print_certificate
 
     try:
         held = read(certificate)

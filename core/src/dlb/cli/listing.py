@@ -91,9 +91,9 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
-    from dlb.data.registry import data_sets
     from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import state_of
+    from dlb.data.registry import data_sets
 
     rows = [
         [one.name, one.title, f"{one.n_train} + {one.n_test}", one.licence, one.where]

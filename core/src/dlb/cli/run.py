@@ -254,6 +254,7 @@ def execute(
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import load_with_file
+    from dlb.cli.tables import outcome_document, print_outcome
     from dlb.errors import RequestError
     from dlb.progress import make_reporter
     from dlb.proof.certificate import check_destination
@@ -262,7 +263,6 @@ def execute(
     from dlb.request import Request, check, share_cores
     from dlb.run import run
     from dlb.samples import count_samples, with_data, with_data_here
-    from dlb.cli.tables import outcome_document, print_outcome
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 

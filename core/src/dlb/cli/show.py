@@ -35,9 +35,9 @@ def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool
 
 def show_record(path: Path, as_json: bool) -> None:
     """Results, proof and provenance."""
+    from dlb.cli.tables import print_record
     from dlb.errors import RecordError, RequestError
     from dlb.record import read
-    from dlb.cli.tables import print_record
 
     try:
         one = read(path)

@@ -40,10 +40,10 @@ def verify_two_files(
 
     import msgspec
 
+    from dlb.cli.tables import print_certificate
     from dlb.proof.certificate import check_destination, write
     from dlb.proof.files.certificate import verify_files
     from dlb.report.sentences import describe
-    from dlb.cli.tables import print_certificate
 
     check_destination(destination)
     certificate = verify_files(Path(first), Path(second), inputs, seed)

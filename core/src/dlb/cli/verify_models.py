@@ -107,13 +107,13 @@ def verify_models(inputs: Path | None, options: dict[str, Any]) -> int | None:
 
 def _verify(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]) -> int:
     from dlb.adapters import find_adapters
+    from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
     from dlb.proof.port import Given, check_models, verify_port
     from dlb.proof.port.inputs import BATCH
     from dlb.proof.port.verify import MAP
     from dlb.provenance import available_cores
-    from dlb.cli.tables import print_certificate
 
     print_warnings()
     models = check_models(given["models"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dlb_worker.plugins import load_plugins
-
 from dlb.data import catalogue
 from dlb.data.description import DataSetDescription
 from dlb.data.local import LOCAL
 from dlb.errors import UnknownNameError
+from dlb_worker.plugins import load_plugins
 
 __all__ = ["data_set", "data_sets"]
 

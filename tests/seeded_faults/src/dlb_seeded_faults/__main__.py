@@ -19,8 +19,8 @@ from dlb.proof.explain import Explanation, explain
 from dlb.report.explanations import place_text
 from dlb_seeded_faults.faults import FAULTS, Fault
 
-#: Groups of checks that are run to find a fault: all that must not fail before it.
-GROUPS: dict[str, tuple[CheckGroup, ...]] = {
+#: What is run to find a difference by a check: all that must not fail before it.
+RUN: dict[str, tuple[CheckGroup, ...]] = {
     "weights": ("weights",),
     "isolated": ("forward", "layers"),
     "dropout": ("forward", "layers"),
@@ -36,8 +36,8 @@ def find(fault: Fault, workloads: Path) -> Explanation | None:
     os.environ["DLB_SEEDED_FAULT"] = fault.name
     try:
         path = workloads / f"{fault.workload}.toml"
-        check = fault.check if fault.check in GROUPS else fault.check.split()[0]
-        groups = GROUPS.get(check, CHECK_GROUPS)
+        check = fault.check if fault.check in RUN else fault.check.split()[0]
+        groups = RUN.get(check, CHECK_GROUPS)
         certificate = verify(path, ["seeded-faults"], groups=groups, steps=8, threads=1)
     finally:
         del os.environ["DLB_SEEDED_FAULT"]
@@ -50,6 +50,11 @@ def find(fault: Fault, workloads: Path) -> Explanation | None:
 def is_right(fault: Fault, found: Explanation | None) -> bool:
     """Whether it was found by its check, at its layer or tensor."""
     return found is not None and found.check == fault.check and fault.where in place_text(found)
+
+
+def size_of(found: Explanation) -> float | None:
+    """The distance where it was found."""
+    return found.figure.relative_l2 if found.figure else None
 
 
 def main() -> int:
@@ -69,9 +74,9 @@ def main() -> int:
         if found is None:
             table.writerow([fault.name, "", "", ""])
         else:
-            size = found.figure.relative_l2 if found.figure else None
+            size = "" if size_of(found) is None else f"{size_of(found):.1e}"
             where = re.split("[(:]", place_text(found))[0].rstrip(", ")
-            table.writerow([fault.name, found.check, where, "" if size is None else f"{size:.1e}"])
+            table.writerow([fault.name, found.check, where, size])
         sys.stdout.flush()
     print(f"{len(FAULTS) - missed} of {len(FAULTS)} found where they were seeded.", file=sys.stderr)
     return 1 if missed else 0

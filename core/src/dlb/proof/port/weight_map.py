@@ -219,7 +219,7 @@ def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
     """
     import tomli_w
 
-    text = "# Which parameter is which; docs/porting.md tells the form. Edit it, then give it with --map.\n"
+    text = "# Which parameter is which; docs/how-to/porting.md has the form. Edit it, then give it with --map.\n"
     text += tomli_w.dumps(msgspec.to_builtins(said))
     if undecided:
         text += "\n# Not decided:\n" + "".join(f"# {line}\n" for line in undecided)
