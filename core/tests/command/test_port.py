@@ -227,7 +227,7 @@ def test_a_square_that_lies_in_an_unknown_way_is_not_guessed(dlb: Dlb, verify: V
     theirs = THEIRS.replace("c=Dense(5, 5, seed=5)", "c=Mix(5, 5)")
     ended = verify(ours=ours, theirs=theirs)
     assert ended.status == 2
-    assert "cannot be matched without a guess" in ended.complaint
+    assert "could not be matched unambiguously" in ended.complaint
     assert "fc2.table of Mix, [5, 5], lying in a way that is not known" in ended.complaint
     written = (dlb.folder / "dlb-map.toml").read_text()
     assert (
