@@ -143,9 +143,9 @@ def _run_each(
 
     def run_one(home: Home) -> tuple[datetime, AdapterRun]:
         moment, lent = record.now(), workers.get(home.adapter)
-        found = moment, run_adapter(home, request, prepared, reporter, stop, lent)
-        ended.append(found)
-        return found
+        ended_run = moment, run_adapter(home, request, prepared, reporter, stop, lent)
+        ended.append(ended_run)
+        return ended_run
 
     if request.at_once == 1:
         yield from map(run_one, request.homes)

@@ -90,8 +90,8 @@ def run_exported(exported: Path, inputs: Array) -> Array:
     loaded = onnx.load(str(exported), load_external_data=False)
     held = {tensor.name for tensor in loaded.graph.initializer}
     name = next(value.name for value in loaded.graph.input if value.name not in held)
-    given = {name: inputs}
+    feeds = {name: inputs}
     if inputs.dtype == np.float64:
-        return next(iter(evaluate(loaded, given).values()))
-    logits: Array = run_model(exported, given)[0]
+        return next(iter(evaluate(loaded, feeds).values()))
+    logits: Array = run_model(exported, feeds)[0]
     return logits

@@ -57,10 +57,10 @@ def owner_pairs(pairs: Sequence[Pair]) -> dict[str, str]:
 
     One whose parameters belong to several layers of the other model has none.
     """
-    found = defaultdict(set)
+    counterparts = defaultdict(set)
     for pair in pairs:
-        found[pair.source.layer].add(pair.target.layer)
-    return {layer: others.pop() for layer, others in found.items() if len(others) == 1}
+        counterparts[pair.source.layer].add(pair.target.layer)
+    return {layer: targets.pop() for layer, targets in counterparts.items() if len(targets) == 1}
 
 
 def compare_layers(

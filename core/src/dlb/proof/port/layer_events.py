@@ -59,7 +59,7 @@ def layer_events(
     ours: Side, theirs: Side, owners: Mapping[str, str]
 ) -> tuple[list[Event], list[Finding]]:
     """Every call of the owners with its counterpart, in the reference's order."""
-    found: list[Event] = []
+    events: list[Event] = []
     apart: list[Finding] = []
     for layer, other in owners.items():
         kind = ours.layers[layer].kind if layer in ours.layers else ""
@@ -89,10 +89,10 @@ def layer_events(
                     other_shape=shape_of(counterpart.output),
                 )
                 apart.append(Finding(cause=unknown))
-            given = _figure(name, call.inputs, counterpart.inputs, kind if same else "")
-            distance = None if given is None else _size_of(given.relative_l2)
-            found.append(Event(layer, other, (place, there), distance, value))
-    return sorted(found, key=lambda one: one.places), apart
+            inputs = _figure(name, call.inputs, counterpart.inputs, kind if same else "")
+            distance = None if inputs is None else _size_of(inputs.relative_l2)
+            events.append(Event(layer, other, (place, there), distance, value))
+    return sorted(events, key=lambda one: one.places), apart
 
 
 def type_of(side: Side, layer: str) -> str:

@@ -131,14 +131,14 @@ class PortSession:
             self.models[name] = model
 
     def _check_shape(self, remote: AdoptedRemote, inputs: Array, read: Array) -> None:
-        wanted = remote.input_shape
-        if wanted is None:
+        expected = remote.input_shape
+        if expected is None:
             return
-        if len(wanted) != read.ndim - 1 or any(
-            size not in (-1, given) for size, given in zip(wanted, read.shape[1:])
+        if len(expected) != read.ndim - 1 or any(
+            size not in (-1, given) for size, given in zip(expected, read.shape[1:])
         ):
             raise RequestError(
-                f"its model reads samples of shape {list(wanted)} (-1 is any); it is "
+                f"its model reads samples of shape {list(expected)} (-1 is any); it is "
                 f"given {list(read.shape[1:])}{self._advice(remote.name, read)}",
                 adapter=remote.name,
             )

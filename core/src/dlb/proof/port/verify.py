@@ -81,20 +81,20 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
     Raises:
         RequestError: one is misspelt, an adapter is named twice, or there is only one.
     """
-    found: dict[str, str] = {}
-    for one in models:
-        name, equals, factory = one.partition("=")
+    factories: dict[str, str] = {}
+    for word in models:
+        name, equals, factory = word.partition("=")
         if not equals or not name:
             raise RequestError(
-                f"--model {one}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
+                f"--model {word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
             )
-        if name in found:
+        if name in factories:
             raise RequestError(
-                f"--model {one}: adapter '{name}' has a model already, {found[name]}; each model is "
+                f"--model {word}: adapter '{name}' has a model already, {factories[name]}; each model is "
                 "of a framework of its own"
             )
-        found[name] = factory
-    return found
+        factories[name] = factory
+    return factories
 
 
 def verify_port(
@@ -170,7 +170,7 @@ def _propose(
 ) -> None:
     """Write the matching that was found, tell of it, and go no further if it is not whole."""
     if proposal is not None:
-        found = {}
+        models = {}
         for name in (port.reference, *port.pairs):
             before = said.models.get(name, ModelMap())
             entries = None
@@ -179,13 +179,13 @@ def _propose(
                     Entry(pair.source.name, pair.target.name, pair.reshape, pair.transpose)
                     for pair in port.pairs[name]
                 )
-            one = msgspec.structs.replace(before, input=words[name], weights=entries)
-            if one != ModelMap():
-                found[name] = one
+            model = msgspec.structs.replace(before, input=words[name], weights=entries)
+            if model != ModelMap():
+                models[name] = model
         if proposal.exists():
             port.kept = proposal
         else:
-            write_map(proposal, WeightMap(found), port.undecided)
+            write_map(proposal, WeightMap(models), port.undecided)
             port.written = proposal
     on_matched(port)
     if port.undecided:
