@@ -199,8 +199,8 @@ def share_cores(
 
     Much of a proof is one thread's work (imports, exports), and a device is not shared.
     """
-    wanted = workers * max(1, threads or 1)
-    at_once = max(1, min(adapters, cores // wanted)) if device == "cpu" else 1
+    per_adapter = workers * max(1, threads or 1)
+    at_once = max(1, min(adapters, cores // per_adapter)) if device == "cpu" else 1
     return at_once, max(1, cores // (workers * at_once)) if threads is None else threads
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,17 +16,11 @@ from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
 from dlb.adapters import Home
-from dlb.execution.adapter import AdapterRun, calibrate_again, run_adapter
-from dlb.execution.calibration import Calibration
+from dlb.execution.adapter import AdapterRun, run_adapter
+from dlb.execution.between import calibration_of, check_between, see_calibrated
 from dlb.execution.workers import Workers
 from dlb.failure import Failure
-from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, Divergence
-from dlb.proof.checks.agreement import (
-    check_agreement,
-    comparable_steps,
-    largest_agreed_distance,
-)
-from dlb.proof.checks.gradients import check_float32_gradients
+from dlb.proof.certificate import Certificate, Divergence
 from dlb.proof.divergence import observed_steps
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Options, Record
@@ -106,7 +100,7 @@ def _run_all(
         with closing(_run_each(request, prepared, reporter, workers, ended)) as finished:
             for moment, ran in finished:
                 take(moment, ran)
-        _calibrate(request, prepared, reporter, runs)
+        see_calibrated(request, prepared, reporter, runs)
     except KeyboardInterrupt:
         interrupted = True
         # Those that had ended, but were not taken yet.
@@ -149,9 +143,9 @@ def _run_each(
 
     def run_one(home: Home) -> tuple[datetime, AdapterRun]:
         moment, lent = record.now(), workers.get(home.adapter)
-        found = moment, run_adapter(home, request, prepared, reporter, stop, lent)
-        ended.append(found)
-        return found
+        ended_run = moment, run_adapter(home, request, prepared, reporter, stop, lent)
+        ended.append(ended_run)
+        return ended_run
 
     if request.at_once == 1:
         yield from map(run_one, request.homes)
@@ -168,45 +162,11 @@ def _run_each(
                 pool.shutdown(cancel_futures=True)
 
 
-def _calibrate(
-    request: Request, prepared: Prepared, reporter: Reporter, runs: list[AdapterRun]
-) -> None:
-    """See that an adapter that is right by itself shows what rounding may do.
-
-    The first adapter does so in its own run. Where it fails or deviates, the next one that works does.
-    """
-    if len(request.homes) < 2 or _calibration(request, runs) is not None:
-        return
-    by_adapter = {run.adapter: run for run in runs}
-    for home in request.homes:
-        run = by_adapter.get(home.adapter)
-        if run is None or run.failure or not run.independently_correct:
-            continue
-        if len(run.changes) > 1 or run.float32 is not None:
-            calibrate_again(home, request, prepared, reporter, threading.Event(), run)
-            if run.calibration is not None:
-                return
-
-
-def _calibration(request: Request, runs: list[AdapterRun]) -> Calibration | None:
-    """What rounding may do, of the first adapter that shows it and is right by itself."""
-    by_adapter = {run.adapter: run for run in runs}
-    ordered = [by_adapter[home.adapter] for home in request.homes if home.adapter in by_adapter]
-    return next(
-        (
-            run.calibration
-            for run in ordered
-            if run.calibration is not None and run.independently_correct
-        ),
-        None,
-    )
-
-
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
     """What the adapters so far were compared with; with ``across``, each other too."""
     checks = [result for run in runs for result in run.checks]
     if across:
-        checks += _check_across(runs, request.groups, _calibration(request, runs))
+        checks += check_between(runs, request.groups, calibration_of(request, runs))
     steps = observed_steps(request.trajectory_steps)
     return Certificate(
         workload=request.workload.name,
@@ -231,36 +191,6 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
             if run.float32 is not None
         ),
     )
-
-
-def _check_across(
-    runs: list[AdapterRun], groups: Collection[CheckGroup], calibration: Calibration | None
-) -> list[CheckResult]:
-    """What takes several adapters, or the best of them, to judge."""
-    gradients = {run.adapter: run.gradients for run in runs if run.gradients}
-    # None of steps that only rounding moved.
-    changes = {
-        run.adapter: run.changes
-        for run in runs
-        if any(after.moved for after in run.changes.values())
-    }
-    errors = {run.adapter: run.float32.gradient_errors for run in runs if run.float32 is not None}
-    correct = {run.adapter for run in runs if run.independently_correct}
-    agreement: list[CheckResult] = []
-    if "gradients" in groups:
-        agreement = check_agreement("gradients", "gradients", gradients, correct)
-    results = list(agreement)
-    if "trajectory" in groups and changes:
-        growth = calibration.error_growth if calibration else {}
-        apart = largest_agreed_distance(agreement)
-        steps, finding = comparable_steps(next(iter(changes.values())), growth, apart)
-        moved = {adapter: after[steps].read_moved() for adapter, after in changes.items()}
-        results += check_agreement("trajectories", "trajectory", moved, correct, finding)
-    if len(errors) > 1:
-        results += check_float32_gradients(
-            errors, calibration.gradient_errors if calibration else ()
-        )
-    return results
 
 
 def _write(one: Record, request: Request) -> Path | None:

@@ -17,6 +17,11 @@ import numpy as np
 import pytest
 from dlb_process import Dlb, Ended, said
 
+from dlb.proof import certificate
+from dlb.proof.explain import explain
+from dlb.proof.findings.port import SpanDiffers
+from dlb.report.common import RENDERERS
+
 HEAD = "from dlb_example.native import *\n"
 OURS = """
 def make():
@@ -114,6 +119,36 @@ def test_the_certificate_is_written_and_explained(dlb: Dlb, verify: Verify) -> N
     assert verify("--certificate", "port.json", theirs=wrong).status == 1
     explained = dlb("explain", "port.json")
     assert "what is between 'fc1' and 'fc2'" in explained.out, explained.out + explained.err
+
+
+#: Fields that hold text for people, or what a framework calls its types.
+TEXTS = {"built", "message", "text", "log", "path"}
+
+
+def blank(value: Any) -> Any:
+    """A document with every text for people replaced."""
+    if isinstance(value, dict):
+        return {
+            name: "?" if name in TEXTS and isinstance(part, str) and part else blank(part)
+            for name, part in value.items()
+        }
+    return [blank(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_the_explanation_follows_from_fields_alone(
+    dlb: Dlb, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = THEIRS.replace("b=ReLU()", "b=ReLU(slope=0.1)")
+    assert verify("--certificate", "port.json", theirs=wrong).status == 1
+    held = certificate.read(dlb.folder / "port.json")
+    (before,) = explain(held)
+    assert before.finding is not None and isinstance(before.finding.cause, SpanDiffers)
+    assert (before.finding.cause.after, before.finding.cause.before) == ("fc1", "fc2")
+    for kind in RENDERERS:
+        monkeypatch.setitem(RENDERERS, kind, lambda cause, finding, adapter: "something else")
+    document = blank(msgspec.to_builtins(held))
+    (after,) = explain(msgspec.convert(document, certificate.Certificate))
+    assert blank(msgspec.to_builtins(after)) == blank(msgspec.to_builtins(before))
 
 
 def test_from_python(dlb: Dlb) -> None:
@@ -227,7 +262,7 @@ def test_a_square_that_lies_in_an_unknown_way_is_not_guessed(dlb: Dlb, verify: V
     theirs = THEIRS.replace("c=Dense(5, 5, seed=5)", "c=Mix(5, 5)")
     ended = verify(ours=ours, theirs=theirs)
     assert ended.status == 2
-    assert "cannot be matched without a guess" in ended.complaint
+    assert "could not be matched unambiguously" in ended.complaint
     assert "fc2.table of Mix, [5, 5], lying in a way that is not known" in ended.complaint
     written = (dlb.folder / "dlb-map.toml").read_text()
     assert (

@@ -388,7 +388,8 @@ def test_the_words_of_the_proof_are_told() -> None:
 def test_every_check_is_told() -> None:
     told = rows(section(page("proof.md"), "The checks"))
     folder = ROOT / "core" / "src" / "dlb"
-    places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py"), folder / "run.py"]
+    places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py")]
+    places.append(folder / "execution" / "between.py")
     sources = "".join(path.read_text(encoding="utf-8") for path in places)
     for name in told:
         plain = name.removesuffix(", training")

@@ -12,6 +12,7 @@ import msgspec
 from dlb.cli.output import print_table
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
+from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
 from dlb.report.sentences import describe
@@ -146,13 +147,8 @@ def print_certificate(certificate: Certificate) -> None:
     print_table(columns, rows, title, right=["tolerance"])
     for line in sorted(set(_facts(certificate))):
         click.echo(line)
-    for result in certificate.checks:
-        if result.verdict != "passed":
-            failed = result.worst is not None and result.verdict == "failed"
-            worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
-            said = [part for part in (result.verdict, *worst, describe(result)) if part]
-            title = certificate.title(result.adapter)
-            click.echo(f"{title}, {result.check}: {'; '.join(said)}")
+    for line in _not_passed(certificate):
+        click.echo(line)
     _print_divergences(certificate)
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
@@ -164,6 +160,25 @@ def print_certificate(certificate: Certificate) -> None:
             f"Converted from format {certificate.converted_from}: sentences are shown as they were "
             "written, and layers are named in them only"
         )
+
+
+def _not_passed(certificate: Certificate) -> Iterator[str]:
+    """A line for each check that failed or was not run; one for all that lack the same feature."""
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for result in certificate.checks:
+        title, text = certificate.title(result.adapter), describe(result)
+        if result.verdict == "passed":
+            continue
+        if any(isinstance(finding.cause, FeatureMissing) for finding in result.findings):
+            lacking.setdefault((title, text), []).append(result.check)
+            continue
+        failed = result.worst is not None and result.verdict == "failed"
+        worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
+        said = [part for part in (result.verdict, *worst, text) if part]
+        yield f"{title}, {result.check}: {'; '.join(said)}"
+    for (title, text), checks in lacking.items():
+        names = "; ".join(checks)
+        yield f"{title}: {len(checks)} checks not run, since {text}: {names}"
 
 
 def _facts(certificate: Certificate) -> Iterator[str]:

@@ -187,13 +187,15 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 def _layouts(words: tuple[str, ...]) -> dict[str, str]:
     from dlb.errors import RequestError
 
-    found = {}
-    for one in words:
-        name, equals, word = one.partition("=")
-        if not equals or name in found:
-            raise RequestError(f"--layout {one}: must be ADAPTER=ORDER, such as tf=NHWC, once each")
-        found[name] = word
-    return found
+    layouts = {}
+    for layout in words:
+        name, equals, word = layout.partition("=")
+        if not equals or name in layouts:
+            raise RequestError(
+                f"--layout {layout}: must be ADAPTER=ORDER, such as tf=NHWC, once each"
+            )
+        layouts[name] = word
+    return layouts
 
 
 def print_matching(port: Port) -> None:

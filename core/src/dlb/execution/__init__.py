@@ -13,5 +13,6 @@ module              what it does
 ``exported``        exports it, and proves the export
 ``float32``         proves float32: gradients, updates, the trajectory
 ``calibration``     what rounding alone may do, measured on one right adapter
+``between``         what takes several adapters to judge
 ==================  ===================================================================
 """

@@ -249,5 +249,7 @@ def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Findi
         return
     if request.dtype == "float32" and "float32" in request.groups:
         run.float32 = prove_float32(stage, group, run.changes)
-    if stage.home == request.homes[0] and run.independently_correct:
+    # Where there is no other adapter, its own band is shown whatever it is.
+    right = run.independently_correct or len(request.homes) == 1
+    if stage.home == request.homes[0] and right:
         run.calibration = calibrate(stage, group, run.changes, run.float32)

@@ -93,35 +93,35 @@ def compare_with_file(
     output = file.graph.output[0].name
     real = model.input.kind == "real"
     scales = SCALES if real else SCALES[:1]
-    given = [noise(model, place, batch) for place in range(1, len(scales) + 1)]
+    batches = [noise(model, place, batch) for place in range(1, len(scales) + 1)]
     if real:
-        given = [each.astype(np.float64) * scale for each, scale in zip(given, scales)]
-    fed = [{name: _typed(file, name, each.transpose(np.argsort(axes)))} for each in given]
+        batches = [each.astype(np.float64) * scale for each, scale in zip(batches, scales)]
+    fed = [{name: _typed(file, name, each.transpose(np.argsort(axes)))} for each in batches]
     # One after the other: of a large network, every graph that can be run is gigabytes.
-    wanted = [np.empty(places.size) for _ in given]
+    expected = [np.empty(places.size) for _ in batches]
     runner = Evaluator(file)
-    for numbers, inputs in zip(wanted, fed):
+    for numbers, inputs in zip(expected, fed):
         numbers[places.ravel()] = runner.run(inputs)[output].ravel()
     del runner
     canonical = canonical_graph(model, exact, dtype="float64")
     last = model.nodes[-1].name
     runner = Evaluator(canonical)
-    found = []
-    for place, (numbers, each) in enumerate(zip(wanted, given), start=1):
+    compared = []
+    for place, (numbers, each) in enumerate(zip(expected, batches), start=1):
         value = runner.run({model.input.name: each[:FEW]})[last]
         few = numbers[: value.size].reshape(value.shape)
-        found.append(figure(f"logits, batch {place} of noise", few, value))
+        compared.append(figure(f"logits, batch {place} of noise", few, value))
     del runner
     structure = compare_operations(
         *(list(map(_scaled, operations(each))) for each in (canonical, file))
     )
-    apart: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     if not structure.equal:
         theirs = trace(file, fed[0])
-        apart = not_decided(
-            trace(canonical, {model.input.name: given[0]}), theirs, FLOAT64_TOLERANCE
+        undecided = not_decided(
+            trace(canonical, {model.input.name: batches[0]}), theirs, FLOAT64_TOLERANCE
         )
-    result = check_file(baseline, found, structure.differences, LISTED, apart[:LISTED])
+    result = check_file(baseline, compared, structure.differences, LISTED, undecided[:LISTED])
     return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
 
 

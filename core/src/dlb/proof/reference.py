@@ -149,8 +149,10 @@ class Reference:
 
         masks = self._masks(self.inputs)
         graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
-        given = {**values, **self.weights, self.model.input.name: self.inputs}
-        read = {value.name: given[value.name.removeprefix(GIVEN)] for value in graph.graph.input}
+        available = {**values, **self.weights, self.model.input.name: self.inputs}
+        read = {
+            value.name: available[value.name.removeprefix(GIVEN)] for value in graph.graph.input
+        }
         return Evaluator(graph).each(read, [node.name for node in self.model.nodes])
 
     def running(self, weights: Mapping[str, Array], inputs: Array) -> dict[str, Array]:
@@ -165,8 +167,8 @@ class Reference:
 
         masks = self._masks(inputs)
         graph = canonical_graph(self.model, None, dtype="float64", training=True, masks=masks)
-        found = evaluate(graph, {self.model.input.name: inputs, **weights})
-        return {name: found[f"{name}/running"] for name in state_names(self.model)}
+        values = evaluate(graph, {self.model.input.name: inputs, **weights})
+        return {name: values[f"{name}/running"] for name in state_names(self.model)}
 
     @property
     def float32_baseline(self) -> float:

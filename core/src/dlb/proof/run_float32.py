@@ -44,9 +44,9 @@ def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict
     size, count = (batches.batch_size, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
     for start in range(0, count * size, size):
         few = slice(start, start + size)
-        found = model.gradients(inputs[few], batches.labels[few])
-        check_gradient_shapes(found, model.workload.model)
-        yield found
+        gradients = model.gradients(inputs[few], batches.labels[few])
+        check_gradient_shapes(gradients, model.workload.model)
+        yield gradients
 
 
 def prove_float32_updates(
@@ -69,9 +69,9 @@ def prove_float32_updates(
     inputs = as_dtype(batches.inputs, model.dtype)
     order = batches.order[:FEW_STEPS]
     for step, rows in enumerate(order):
-        found = model.gradients(inputs[rows], batches.labels[rows])
-        check_gradient_shapes(found, workload.model)
-        gradients = {name: found[name] for name in start}
+        given_gradients = model.gradients(inputs[rows], batches.labels[rows])
+        check_gradient_shapes(given_gradients, workload.model)
+        gradients = {name: given_gradients[name] for name in start}
         rate = learning_rate(workload.optimizer, workload.schedule, step)
         truth.step(gradients, rate)
         whole = norm_floor(gradients, FLOAT32_SMALL)
@@ -101,13 +101,13 @@ def perturbed_gradient(gradient: Array, least: float, generator: np.random.Gener
             cancels leaves the rounding of what is summed up.
     """
     size = GRADIENT_NOISE * max(norm([gradient]), least) / math.sqrt(max(gradient.size, 1))
-    found = np.empty(gradient.size, gradient.dtype)
+    noisy = np.empty(gradient.size, gradient.dtype)
     done = 0
-    for (some,) in pieces(gradient):
-        noise = generator.standard_normal(some.size)
-        found[done : done + some.size] = some + np.where(some == 0, 0.0, size * noise)
-        done += some.size
-    return found.reshape(gradient.shape)
+    for (piece,) in pieces(gradient):
+        noise = generator.standard_normal(piece.size)
+        noisy[done : done + piece.size] = piece + np.where(piece == 0, 0.0, size * noise)
+        done += piece.size
+    return noisy.reshape(gradient.shape)
 
 
 def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:

@@ -183,7 +183,13 @@ def _cannot_run(cause: common.CannotRun, finding: Finding, adapter: str) -> str:
 
 @renders(common.FeatureMissing)
 def _feature_missing(cause: common.FeatureMissing, finding: Finding, adapter: str) -> str:
-    because = f", which {quoted(cause.because)} would need" if cause.because else ""
+    several = len(cause.because) > 1
+    need = (
+        f"layers {quoted(cause.because)} need"
+        if several
+        else f"layer {quoted(cause.because)} needs"
+    )
+    because = f", which {need}" if cause.because else ""
     return f"the adapter does not have the feature '{cause.feature}'{because}"
 
 

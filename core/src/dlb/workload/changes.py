@@ -45,7 +45,11 @@ def with_changes(
             f"--set {', '.join(changes)}: the model and its weights are the file's; "
             "everything but model can be changed"
         )
-    return check(changed, f"--set {', '.join(changes)}")
+    try:
+        return check(changed)
+    except RequestError as error:
+        error.message = f"--set {', '.join(changes)}: {error.message}"
+        raise
 
 
 def _value(text: str) -> Any:

@@ -92,11 +92,14 @@ def read(path: Path) -> Workload:
     return check(workload, str(path))
 
 
-def check(workload: Workload, where: str) -> Workload:
+def check(workload: Workload, path: str = "") -> Workload:
     """The workload itself, if its shapes fit and its numbers are in range.
 
+    Args:
+        path: of the file that it was read from, for the error.
+
     Raises:
-        WorkloadError: they do not; its ``path`` is ``where``.
+        WorkloadError: they do not.
     """
     try:
         if workload.batch_size < 1:
@@ -127,7 +130,7 @@ def check(workload: Workload, where: str) -> Workload:
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
     except RequestError as error:
-        error.path = where
+        error.path = path
         raise
     return workload
 

@@ -127,10 +127,10 @@ def float64_tolerance(pair: Pair, runs: Runs, matched: Matched, draw: np.random.
         for name in sorted(names):
             array = numpy_helper.to_array(held[name])
             moved[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
-        found = Evaluator(file.wide).run({**batches[0], **moved})
+        outputs = Evaluator(file.wide).run({**batches[0], **moved})
         for names_of in pair.outputs:
             expected = runs.values[side][0][names_of[0]]
-            worst = max(worst, relative_l2(found[names_of[side]], expected))
+            worst = max(worst, relative_l2(outputs[names_of[side]], expected))
     if not math.isfinite(worst):
         return FLOAT64_TOLERANCE
     return max(FLOAT64_TOLERANCE, FLOAT32_MULTIPLE * worst)
@@ -255,22 +255,22 @@ def _errors(
     file = (pair.first, pair.second)[side]
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     content = model.SerializeToString()
-    found = []
+    errors = []
     for batch, truth in zip(batches, runs.values[0]):
-        given = {
+        feeds = {
             name: array.astype(helper.tensor_dtype_to_np_dtype(types[name]))
             for name, array in batch.items()
         }
         try:
-            made = run_model(content, given, threads=1)
+            made = run_model(content, feeds, threads=1)
         except DlbError as error:
             raise UnsupportedError(f"{file.label}: {error}") from None
         values = {port.name: value for port, value in zip(file.outputs, made)}
-        found += [
+        errors += [
             figure(f"{names[0]} of {file.label}", values[names[side]], truth[names[0]])
             for names in pair.outputs
         ]
-    return found
+    return errors
 
 
 def _is_wide(model: onnx.ModelProto) -> bool:

@@ -131,15 +131,15 @@ def _bound(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> int
         RequestError: the types differ, and not only in precision. Indices may come as real numbers
             in one model: MXNet reads them so.
     """
-    found = [_index_bound(first.wide, ours.name), _index_bound(second.wide, theirs.name)]
+    bounds = [_index_bound(first.wide, ours.name), _index_bound(second.wide, theirs.name)]
     a, b = _dtype(ours), _dtype(theirs)
     alike = a == b or (_is_real(ours) and _is_real(theirs)) or a.kind + b.kind == "ii"
-    if not alike and not all(found):
+    if not alike and not all(bounds):
         raise RequestError(
             f"input '{ours.name}' is of {a} in {first.label} and '{theirs.name}' of {b} in "
             f"{second.label}; only models that read the same are compared"
         )
-    return min((bound for bound in found if bound), default=None)
+    return min((bound for bound in bounds if bound), default=None)
 
 
 def _settle(
@@ -168,17 +168,17 @@ def _settle(
             for axis, settled in enumerate(sizes[ours.name]):
                 written = [_dim(port, axis) for port in (ours, theirs)]
                 names = [(k, name) for k, name in enumerate(written) if isinstance(name, str)]
-                told = {settled, *(size for size in written if isinstance(size, int))}
-                told |= {known.get(name, 0) for name in names}
-                told |= {given[ours.name][axis]} if ours.name in given else set()
-                told -= {0}
-                if len(told) > 1:
+                known_sizes = {settled, *(size for size in written if isinstance(size, int))}
+                known_sizes |= {known.get(name, 0) for name in names}
+                known_sizes |= {given[ours.name][axis]} if ours.name in given else set()
+                known_sizes -= {0}
+                if len(known_sizes) > 1:
                     wrong = "shapes do not match"
                     raise RequestError(_unlike(first, ours, second, theirs, wrong, given))
-                if not told and may_guess and axis == 0:
-                    told = {BATCH}
-                if told:
-                    (sizes[ours.name][axis],) = told
+                if not known_sizes and may_guess and axis == 0:
+                    known_sizes = {BATCH}
+                if known_sizes:
+                    (sizes[ours.name][axis],) = known_sizes
                     known.update(dict.fromkeys(names, sizes[ours.name][axis]))
     for ours, theirs in pairs:
         if 0 in sizes[ours.name]:
@@ -254,9 +254,9 @@ def _read(
     stored = read_arrays(path)
     named = [{port.name for port in side} for side in zip(*pairs)]
     if set(stored) not in named:
-        wanted = " or ".join(dict.fromkeys(", ".join(sorted(some)) for some in named))
+        expected_names = " or ".join(dict.fromkeys(", ".join(sorted(some)) for some in named))
         raise RequestError(
-            f"holds {', '.join(stored) or 'nothing'}; the models read {wanted or 'nothing'}",
+            f"holds {', '.join(stored) or 'nothing'}; the models read {expected_names or 'nothing'}",
             path=path,
         )
     arrays = {}

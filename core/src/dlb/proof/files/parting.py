@@ -205,11 +205,11 @@ def _differs(
     """What of two nodes is not the same."""
     if a.op_type != b.op_type:
         return Differs(operators_differ=True)
-    found = Differs()
+    differences = Differs()
     ours, theirs = _attributes(a), _attributes(b)
     names = [name for name in {**ours, **theirs} if repr(ours.get(name)) != repr(theirs.get(name))]
     if names:
-        found["attributes"] = tuple(names)
+        differences["attributes"] = tuple(names)
     constants = []
     for index, (left, right) in enumerate(zip(a.input, b.input)):
         x, y = first.constant(a, index), second.constant(b, index)
@@ -217,13 +217,13 @@ def _differs(
             largest = figure("", y, x).largest
             constants.append(ConstantsDiffer(name=left, other=right, largest=largest))
     if constants:
-        found["constants"] = tuple(constants)
+        differences["constants"] = tuple(constants)
     live = [[n for n in node.input if n in t.live] for t, node in ((first, a), (second, b))]
-    if len(live[0]) == len(live[1]) and not found:
+    if len(live[0]) == len(live[1]) and not differences:
         pairs = zip(*live)
         if any(right not in same.get(left, []) for left, right in pairs):
-            found["reads"], found["other_reads"] = tuple(live[0]), tuple(live[1])
-    return found
+            differences["reads"], differences["other_reads"] = tuple(live[0]), tuple(live[1])
+    return differences
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

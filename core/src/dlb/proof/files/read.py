@@ -211,16 +211,16 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
     total = model.ByteSize()
     outside = [each for each in _tensors(model) if each.data_location == TensorProto.EXTERNAL]
     for tensor in outside:
-        told = {entry.key: entry.value for entry in tensor.external_data}
-        there = (path.resolve().parent / told["location"]).stat().st_size
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        there = (path.resolve().parent / entries["location"]).stat().st_size
         try:
-            start = int(told.get("offset", 0))
-            length = int(told.get("length", there - start))
+            start = int(entries.get("offset", 0))
+            length = int(entries.get("length", there - start))
         except ValueError:
             start, length = -1, 0
         if min(start, length) < 0 or start + length > there:
             raise DataError(
-                f"weight '{tensor.name}' is not within '{told['location']}' ({there} bytes)",
+                f"weight '{tensor.name}' is not within '{entries['location']}' ({there} bytes)",
                 path=path,
             )
         total += length

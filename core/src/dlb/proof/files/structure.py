@@ -67,22 +67,22 @@ def compare(pair: Pair, runs: Runs) -> Structure:
         for file, batches in ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
     ]
     try:
-        found = compare_structure(sides[0], sides[1])
+        structure = compare_structure(sides[0], sides[1])
         hides = pair.second.label
-        if not found.equal:
+        if not structure.equal:
             # Which of the two has batch normalisation folded away is not known.
             other = compare_structure(sides[1], sides[0])
             if other.equal:
-                found, hides = other, pair.first.label
+                structure, hides = other, pair.first.label
     except DlbError as error:
         return Structure(False, CannotRun(failure=failure_of(error)), compared=False)
-    if found.equal and found.unseen:
-        return Structure(True, Folded(file=hides, nodes=tuple(found.unseen)))
-    if not found.differences:
-        return Structure(found.equal)
-    listed = tuple(map(difference_facts, found.differences[:LISTED]))
-    more = max(0, len(found.differences) - LISTED)
-    return Structure(found.equal, StructuresDiffer(differences=listed, more=more))
+    if structure.equal and structure.unseen:
+        return Structure(True, Folded(file=hides, nodes=tuple(structure.unseen)))
+    if not structure.differences:
+        return Structure(structure.equal)
+    listed = tuple(map(difference_facts, structure.differences[:LISTED]))
+    more = max(0, len(structure.differences) - LISTED)
+    return Structure(structure.equal, StructuresDiffer(differences=listed, more=more))
 
 
 def _holds(node: onnx.NodeProto) -> bool:

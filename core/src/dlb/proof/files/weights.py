@@ -96,20 +96,20 @@ def weights_of(traced: Trace) -> list[Weight]:
             continue
         exact = not is_analytic(traced, node)
         rank = traced.values[node.output[0]].ndim if node.op_type in _BY_NUMBER else None
-        given = {
+        constants = {
             name: (traced.constant(node, k), name)
             for k, name in enumerate(node.input)
             if name not in reader.meant
         }
         if node.op_type in LAYOUT or rearranged(traced, node) is not None:
-            given = {}
+            constants = {}
         if exact:
-            given |= {
+            constants |= {
                 f"{called(node)}.{name}": (np.asarray(value), "")
                 for name, value in attributes_of(node).items()
                 if isinstance(value, float)
             }
-        for name, (array, value) in given.items():
+        for name, (array, value) in constants.items():
             if array is None or not np.any(array) or array.dtype.kind not in "fiub":
                 continue
             if (
@@ -152,16 +152,16 @@ def match_weights(
         folding: batch normalisation of one model may be folded into weights of the other.
     """
     ours, theirs = weights_of(first), weights_of(second)
-    found: list[Figure] = []
+    compared: list[Figure] = []
     for same in (_same_layout, _same_numbers):
         for weight in list(ours):
             other = next((each for each in theirs if same(weight, each)), None)
             if other is not None:
                 ours.remove(weight)
                 theirs.remove(other)
-                found.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
+                compared.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
     if ours and theirs and _pooled(ours, theirs):
-        found += [Figure(tensor=each.name, relative_l2=0.0, largest=0.0) for each in ours]
+        compared += [Figure(tensor=each.name, relative_l2=0.0, largest=0.0) for each in ours]
         ours, theirs = [], []
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]] = ((), ())
     if folding and (ours or theirs):
@@ -170,7 +170,7 @@ def match_weights(
         ours = [each for each in ours if each.name not in used_first and each not in in_first]
         theirs = [each for each in theirs if each.name not in used_second and each not in in_second]
         folded = (tuple(in_first), tuple(in_second))
-        found += [*figures_second, *figures_first]
+        compared += [*figures_second, *figures_first]
     unmatched: list[WeightDiffers | WeightInOne] = []
     # One model may hold once what the other holds twice: a table that is also a projection.
     shared = (weights_of(first), weights_of(second))
@@ -179,21 +179,21 @@ def match_weights(
         if nearest is None or not math.isfinite(_apart(weight, nearest)):
             if any(_same_layout(weight, each) for each in shared[1]):
                 continue
-            found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
+            compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
             unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
         theirs.remove(nearest)
         one = _figure(weight, nearest)
-        found.append(one)
+        compared.append(one)
         unmatched.append(
             WeightDiffers(weight=_facts(weight), other=_facts(nearest), largest=one.largest)
         )
     for weight in theirs:
         if any(_same_layout(weight, each) for each in shared[0]):
             continue
-        found.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
+        compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
-    return Matched(worst_first(found), tuple(unmatched), folded)
+    return Matched(worst_first(compared), tuple(unmatched), folded)
 
 
 def _facts(weight: Weight) -> WeightFacts:
@@ -275,7 +275,7 @@ def _derived(
         them, the names of this model's weights that went into any of them, and figures.
     """
     made = list(_foldings(traced))
-    found, used, figures = [], set(), []
+    derived, used, figures = [], set(), []
     for weight in others:
         near = [
             (relative_l2(_sorted(weight.values), _sorted(values)), sources)
@@ -284,10 +284,10 @@ def _derived(
         ]
         distance, sources = min(near, key=lambda each: each[0], default=(math.inf, set()))
         if distance <= FOLDED_TOLERANCE:
-            found.append(weight)
+            derived.append(weight)
             used |= sources
             figures.append(Figure(tensor=weight.name, relative_l2=distance, largest=None))
-    return found, used, figures
+    return derived, used, figures
 
 
 def _foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
@@ -298,10 +298,10 @@ def _foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
     ``(b - mean) * k + bias``.
     """
     for node in traced.nodes:
-        given = [traced.constant(node, index) for index in (1, 2, 3, 4)]
-        if node.op_type != "BatchNormalization" or any(each is None for each in given):
+        parameters = [traced.constant(node, index) for index in (1, 2, 3, 4)]
+        if node.op_type != "BatchNormalization" or any(each is None for each in parameters):
             continue
-        scale, bias, mean, variance = (np.asarray(each, np.float64) for each in given)
+        scale, bias, mean, variance = (np.asarray(each, np.float64) for each in parameters)
         epsilon = decimal(attributes_of(node).get("epsilon", 1e-5))
         factor = scale / np.sqrt(variance + epsilon)
         names = {_source(traced, name) or name for name in node.input[1:5]}

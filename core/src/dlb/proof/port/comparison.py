@@ -25,7 +25,8 @@ from dlb.proof.findings.port import (
     TrainedInOne,
     WeightsLeft,
 )
-from dlb.proof.port.culprit import Side, compare_layers, owner_pairs
+from dlb.proof.port.culprit import compare_layers, owner_pairs
+from dlb.proof.port.layer_events import Side
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.statistics import STATISTICS, check_statistics, normalisations

@@ -11,55 +11,30 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.findings import Figure, Finding, LayerFacts, shape_of
+from dlb.proof.distance import relative_l2, worst_first
+from dlb.proof.findings import Figure, Finding, shape_of
 from dlb.proof.findings.port import (
     CodeSpan,
     FlattenOrder,
-    LayoutUnknown,
-    OtherCalls,
     PortLayerDiffers,
     SpanDiffers,
 )
+from dlb.proof.port.layer_events import Event, Side, layer_events
 from dlb.proof.port.weight_map import Pair
-from dlb_worker.contract import ForwardPass, LayerCall, UserLayer
+from dlb_worker.contract import LayerCall
 
 __all__ = ["ComparedLayers", "Side", "compare_layers", "owner_pairs"]
 
 Array = npt.NDArray[Any]
-#: Kinds of layers that are called with a sequence, or once for each of its steps.
-RECURRENT = ("lstm", "gru")
 #: Layers of a stretch of code that a finding lists.
 LISTED = 4
-
-
-@dataclass(frozen=True)
-class Side:
-    """One model and one pass of it: outputs of the pass are in canonical layout."""
-
-    name: str
-    layers: Mapping[str, UserLayer]
-    trace: ForwardPass
-
-    def facts(self, layer: str) -> LayerFacts:
-        """A layer: name, kind, the framework's type, attributes."""
-        known = self.layers.get(layer)
-        if known is None:
-            return LayerFacts(name=layer, owner=self.name)
-        return LayerFacts(
-            name=layer,
-            kind=known.kind,
-            type=known.type,
-            attributes=dict(known.attributes),
-            owner=self.name,
-        )
 
 
 @dataclass(frozen=True)
@@ -77,26 +52,15 @@ class ComparedLayers:
     apart: tuple[Finding, ...]
 
 
-@dataclass(frozen=True)
-class _Event:
-    """A call of a layer and its counterpart: their places in the two passes, and the distances."""
-
-    layer: str
-    other: str
-    places: tuple[int, int]
-    inputs: float | None
-    output: Figure | None
-
-
 def owner_pairs(pairs: Sequence[Pair]) -> dict[str, str]:
     """Layers of the reference that own matched parameters, and their counterparts.
 
     One whose parameters belong to several layers of the other model has none.
     """
-    found = defaultdict(set)
+    counterparts = defaultdict(set)
     for pair in pairs:
-        found[pair.source.layer].add(pair.target.layer)
-    return {layer: others.pop() for layer, others in found.items() if len(others) == 1}
+        counterparts[pair.source.layer].add(pair.target.layer)
+    return {layer: targets.pop() for layer, targets in counterparts.items() if len(targets) == 1}
 
 
 def compare_layers(
@@ -109,7 +73,7 @@ def compare_layers(
             with all, a culprit without parameters is found.
         pairs: matched parameters, whose layers are compared.
     """
-    events, apart = _events(ours, theirs, owner_pairs(pairs))
+    events, apart = layer_events(ours, theirs, owner_pairs(pairs))
     past = next((one for one in events if one.output and not _within(one.output, tolerance)), None)
     figures = worst_first(one.output for one in events if one.output)
     if past is not None:
@@ -135,85 +99,8 @@ def _within(one: Figure, tolerance: float) -> bool:
     return one.relative_l2 is not None and one.relative_l2 <= tolerance
 
 
-def _events(
-    ours: Side, theirs: Side, owners: Mapping[str, str]
-) -> tuple[list[_Event], list[Finding]]:
-    """Every call of the owners with its counterpart, in the reference's order."""
-    found: list[_Event] = []
-    apart: list[Finding] = []
-    for layer, other in owners.items():
-        kind = ours.layers[layer].kind if layer in ours.layers else ""
-        same = kind == (theirs.layers[other].kind if other in theirs.layers else "")
-        mine, others = _calls(ours.trace, layer), _calls(theirs.trace, other)
-        if kind in RECURRENT and same and len(mine) != len(others):
-            mine, others = _as_sequence(mine), _as_sequence(others)
-        if len(mine) != len(others):
-            cause = OtherCalls(
-                layer=layer,
-                calls=len(mine),
-                other=other,
-                other_model=theirs.name,
-                other_calls=len(others),
-            )
-            apart.append(Finding(cause=cause))
-        for number, ((place, call), (there, counterpart)) in enumerate(zip(mine, others), 1):
-            name = layer or type_of(ours, layer)
-            name += f", call {number}" if len(mine) > 1 else ""
-            value = _figure(name, call.output, counterpart.output, kind if same else "")
-            if value is None:
-                unknown = LayoutUnknown(
-                    layer=name,
-                    shape=shape_of(call.output),
-                    other=other,
-                    other_model=theirs.name,
-                    other_shape=shape_of(counterpart.output),
-                )
-                apart.append(Finding(cause=unknown))
-            given = _figure(name, call.inputs, counterpart.inputs, kind if same else "")
-            distance = None if given is None else _number(given.relative_l2)
-            found.append(_Event(layer, other, (place, there), distance, value))
-    return sorted(found, key=lambda one: one.places), apart
-
-
-def type_of(side: Side, layer: str) -> str:
-    """What the model itself, which has no name, is called."""
-    return side.layers[layer].type if layer in side.layers else layer
-
-
-def _calls(trace: ForwardPass, layer: str) -> list[tuple[int, LayerCall]]:
-    return [(place, call) for place, call in enumerate(trace.calls) if call.layer == layer]
-
-
-def _as_sequence(calls: list[tuple[int, LayerCall]]) -> list[tuple[int, LayerCall]]:
-    """The calls of a recurrent layer, one for each step, as one over the sequence [N, T, ...]."""
-    values = [(call.inputs, call.output) for _, call in calls]
-    if len(calls) < 2 or any(one is None or one.ndim != 2 for pair in values for one in pair):
-        return calls
-    inputs, output = (np.stack(some, axis=1) for some in zip(*values))
-    return [(calls[-1][0], LayerCall(calls[-1][1].layer, inputs, output))]
-
-
-def _figure(name: str, own: Array | None, other: Array | None, kind: str) -> Figure | None:
-    """The distance of two values, or None where they are not known to have the same layout."""
-    if own is None or other is None:
-        return None
-    if kind in RECURRENT and abs(own.ndim - other.ndim) == 1:
-        # One gives every step [N, T, H], the other the last [N, H].
-        own, other = (one[:, -1] if one.ndim == 3 else one for one in (own, other))
-    if own.shape != other.shape and own.size == other.size:
-        return None
-    return figure(name, other, own)
-
-
-def _number(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-# --- naming it -----------------------------------------------------------------------------
-
-
 def _culprit(
-    ours: Side, theirs: Side, events: Sequence[_Event], past: _Event, tolerance: float
+    ours: Side, theirs: Side, events: Sequence[Event], past: Event, tolerance: float
 ) -> PortLayerDiffers | SpanDiffers:
     """The culprit, once the first event past the tolerance is known."""
     assert past.output is not None
@@ -236,7 +123,7 @@ def _culprit(
 
 
 def _shapes(
-    ours: Side, theirs: Side, past: _Event
+    ours: Side, theirs: Side, past: Event
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None:
     """The shapes of two outputs, where these are what cannot be compared."""
     own = ours.trace.calls[past.places[0]].output
@@ -250,7 +137,7 @@ def _shapes(
 def _between(
     ours: Side,
     theirs: Side,
-    before: _Event | None,
+    before: Event | None,
     ends: tuple[int, int],
     name: str,
     tolerance: float,
@@ -317,7 +204,7 @@ def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
 
 
 def _flattened(
-    ours: Side, theirs: Side, past: _Event, pairs: Sequence[Pair], tolerance: float
+    ours: Side, theirs: Side, past: Event, pairs: Sequence[Pair], tolerance: float
 ) -> tuple[Finding, ...]:
     """Whether a linear layer only reads the same numbers in another order, and what helps."""
     weight = next(

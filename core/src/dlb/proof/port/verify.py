@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from dlb.adapters import Home, find_adapters
-from dlb.capabilities import capabilities_of, check_user_models
-from dlb.errors import DlbError, RequestError, WorkerRaised
+from dlb.errors import RequestError
 from dlb.proof.certificate import Certificate
-from dlb.proof.port.comparison import compare_models
-from dlb.proof.port.inputs import (
-    LAYOUTS,
-    Given,
-    as_read,
-    check_layout,
-    from_read,
-    make_input,
-)
-from dlb.proof.port.matching import Owned, propose
-from dlb.proof.port.model import Model
-from dlb.proof.port.weight_map import (
-    Entry,
-    ModelMap,
-    Pair,
-    WeightMap,
-    pairs_of,
-    read_map,
-    write_map,
-)
-from dlb.supervision.group import Launch, worker_group
-from dlb.supervision.remote import start
-from dlb.supervision.user_model import RemoteUserModel
+from dlb.proof.port.inputs import Given, check_layout
+from dlb.proof.port.session import PortSession, kept_output
+from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
+from dlb.supervision.group import Launch
 
 __all__ = ["MAP", "Port", "check_models", "verify_models", "verify_port"]
 
-Array = npt.NDArray[Any]
 #: Where a proposal is written when no map is given.
 MAP = Path("dlb-map.toml")
-#: The end of what a worker printed, kept when it is needed.
-KEPT_OUTPUT_BYTES = 1_000_000
 SPELLING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -108,20 +81,20 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
     Raises:
         RequestError: one is misspelt, an adapter is named twice, or there is only one.
     """
-    found: dict[str, str] = {}
-    for one in models:
-        name, equals, factory = one.partition("=")
+    factories: dict[str, str] = {}
+    for word in models:
+        name, equals, factory = word.partition("=")
         if not equals or not name:
             raise RequestError(
-                f"--model {one}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
+                f"--model {word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
             )
-        if name in found:
+        if name in factories:
             raise RequestError(
-                f"--model {one}: adapter '{name}' has a model already, {found[name]}; each model is "
+                f"--model {word}: adapter '{name}' has a model already, {factories[name]}; each model is "
                 "of a framework of its own"
             )
-        found[name] = factory
-    return found
+        factories[name] = factory
+    return factories
 
 
 def verify_port(
@@ -173,17 +146,19 @@ def verify_port(
         words[name] = check_layout(name, word)
     homes = homes or find_adapters(names)
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:
-        proof = _Proof(models, said, words, folder or Path.cwd(), Path(scratch), report)
+        session = PortSession(models, said, words, folder or Path.cwd(), Path(scratch), report)
         launch = Launch(
             "", Path(), Path(scratch), threads, device=device, call_seconds=call_seconds
         )
-        with _kept_output(Path(scratch)):
-            proof.start(stack, homes, launch, (given or Given()).seed)
-            inputs = proof.input(given or Given())
-            proof.load(inputs)
-            port = proof.match(map_file is not None)
+        with kept_output(Path(scratch)):
+            session.start(stack, homes, launch, (given or Given()).seed)
+            inputs = session.input(given or Given())
+            session.load(inputs)
+            port = Port(session.reference)
+            port.pairs, port.undecided = session.match(map_file is not None)
             _propose(port, said, words, proposal, on_matched)
-            return proof.compare(port, inputs, (given or Given()).seed)
+            port.certificate = session.compare(port.pairs, inputs, (given or Given()).seed)
+            return port
 
 
 def _propose(
@@ -195,7 +170,7 @@ def _propose(
 ) -> None:
     """Write the matching that was found, tell of it, and go no further if it is not whole."""
     if proposal is not None:
-        found = {}
+        models = {}
         for name in (port.reference, *port.pairs):
             before = said.models.get(name, ModelMap())
             entries = None
@@ -204,223 +179,20 @@ def _propose(
                     Entry(pair.source.name, pair.target.name, pair.reshape, pair.transpose)
                     for pair in port.pairs[name]
                 )
-            one = msgspec.structs.replace(before, input=words[name], weights=entries)
-            if one != ModelMap():
-                found[name] = one
+            model = msgspec.structs.replace(before, input=words[name], weights=entries)
+            if model != ModelMap():
+                models[name] = model
         if proposal.exists():
             port.kept = proposal
         else:
-            write_map(proposal, WeightMap(found), port.undecided)
+            write_map(proposal, WeightMap(models), port.undecided)
             port.written = proposal
     on_matched(port)
     if port.undecided:
-        count, first = len(port.undecided), "; ".join(port.undecided[:3])
-        where = ""
-        if port.written:
-            where = (
-                f". Give each an entry in {port.written}, or a place in a 'leave', and give that with "
-                "--map"
-            )
+        count, listed = len(port.undecided), "; ".join(port.undecided[:3])
+        more = f"; and {count - 3} more" if count > 3 else ""
+        edit = f"Edit {port.written} and give it with --map" if port.written else "Give a --map"
         raise RequestError(
-            f"{count} parameters cannot be matched without a guess: {first}"
-            + (f"; and {count - 3} more" if count > 3 else "")
-            + (
-                where
-                or ". Give each an entry or a place in a 'leave' of a map, and that with --map"
-            )
+            f"{count} parameters could not be matched unambiguously: {listed}{more}. {edit}: add a "
+            "`weights` entry for each, or list it under `leave`"
         )
-
-
-class _Proof:
-    """The models of one request and their workers."""
-
-    def __init__(
-        self,
-        models: Mapping[str, str],
-        said: WeightMap,
-        words: Mapping[str, str],
-        folder: Path,
-        scratch: Path,
-        report: Callable[[str], None],
-    ) -> None:
-        self.factories = models
-        self.said, self.words = said, words
-        self.folder, self.scratch, self.report = folder, scratch, report
-        self.groups: dict[str, Any] = {}
-        self.versions: dict[str, str] = {}
-        self.models: dict[str, Model] = {}
-        #: The model that told the shape of the input, if one did.
-        self.told_by = ""
-
-    def start(self, stack: ExitStack, homes: Sequence[Home], launch: Launch, seed: int) -> None:
-        """A worker for each adapter, its framework up."""
-        for home in homes:
-            self.report(f"{home.adapter}: starting")
-            place = self.scratch / home.adapter
-            place.mkdir()
-            one = replace(launch, adapter=home.adapter, python=home.python, scratch=place)
-            group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
-            facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
-            self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
-            check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
-
-    def taken_in(self, name: str, inputs: Array | None) -> RemoteUserModel:
-        """A model, made by its factory.
-
-        Raises:
-            RequestError: whatever keeps it from being taken in is for the user to mend.
-        """
-        try:
-            return RemoteUserModel(self.groups[name], self.factories[name], self.folder, inputs)
-        except DlbError as error:
-            log = self.scratch / name / "worker-0.log"
-            shown = error.log or (str(log) if _size(log) else None)
-            raise RequestError(
-                error.message, adapter=error.adapter, path=error.path or None, log=shown
-            ) from None
-
-    def input(self, given: Given) -> Array:
-        """The input, of the shape that is said, or that the first model tells that can.
-
-        Raises:
-            RequestError: nobody tells a shape, or the input cannot be made.
-        """
-        if given.file is not None or given.shape is not None:
-            return make_input(given)
-        problems = []
-        for name in self.factories:
-            try:
-                model = self.taken_in(name, None)
-            except RequestError as error:
-                problems.append(error)
-                continue
-            shape = model.input_shape
-            model.drop()
-            if shape is not None and min(shape, default=1) > 0:
-                self.told_by = name
-                one = from_read(np.empty((1, *shape), bool), self.words[name])
-                return make_input(replace(given, shape=one.shape[1:]))
-        if problems:
-            raise problems[0]
-        raise RequestError(
-            "none of the models tells the shape of its input; give that of one sample, such as "
-            "--input-shape 3,32,32 (with --tokens N for integers below N), or an array with --input"
-        )
-
-    def load(self, inputs: Array) -> None:
-        """Load every model, and see that it can read the input."""
-        for name in self.factories:
-            self.report(f"{name}: loading {self.factories[name]}")
-            said = self.said.models.get(name, ModelMap())
-            read = as_read(inputs, self.words[name], name)
-            remote = self.taken_in(name, read)
-            self._check_shape(remote, inputs, read)
-            model = Model(remote, self.words[name], said.output, said.leave)
-            try:
-                model.calls = [call.layer for call in model.forward(inputs).calls]
-            except WorkerRaised as error:
-                raise RequestError(
-                    f"{error.message}: its model cannot be run on an input of shape "
-                    f"{list(read.shape)}{self._advice(name, read)}",
-                    adapter=error.adapter,
-                    log=error.log or None,
-                ) from None
-            self.models[name] = model
-
-    def _check_shape(self, remote: RemoteUserModel, inputs: Array, read: Array) -> None:
-        wanted = remote.input_shape
-        if wanted is None:
-            return
-        if len(wanted) != read.ndim - 1 or any(
-            size not in (-1, given) for size, given in zip(wanted, read.shape[1:])
-        ):
-            raise RequestError(
-                f"its model reads samples of shape {list(wanted)} (-1 is any); it is "
-                f"given {list(read.shape[1:])}{self._advice(remote.name, read)}",
-                adapter=remote.name,
-            )
-
-    def _advice(self, name: str, read: Array) -> str:
-        """How to tell that a model's axes have another order."""
-        words = [word for word, axes in LAYOUTS.items() if len(axes) == read.ndim]
-        if not words:
-            return ""
-        said = f'--layout {{}}={words[0]}, or input = "{words[0]}" under [models.{{}}] of the map'
-        if self.told_by and not self.words[self.told_by]:
-            asked = self.told_by
-            return (
-                f". The shape is what '{asked}' tells; if the order of its axes is not the canonical "
-                f"one, say so: {said.format(asked, asked)}"
-            )
-        return f". If the order of its axes is not the canonical one, say so: {said.format(name, name)}"
-
-    def match(self, told: bool) -> Port:
-        """Pair the parameters of each model with the reference's."""
-        reference, *others = self.models.values()
-        port = Port(reference.name)
-        for other in others:
-            said = self.said.models.get(other.name, ModelMap())
-            names = (reference.name, other.name)
-            if told and said.weights is not None:
-                left, right = reference.remote.parameters, other.remote.parameters
-                port.pairs[other.name] = pairs_of(said, left, right, reference.leave, names)
-                continue
-            for model in (reference, other):
-                unknown = [one for one in model.leave if one not in model.remote.parameters]
-                if unknown:
-                    raise RequestError(
-                        f"the map leaves '{unknown[0]}', which is no parameter of {model.name}"
-                    )
-            proposal = propose(_owned(reference), _owned(other), names)
-            port.pairs[other.name] = proposal.pairs
-            port.undecided += proposal.undecided
-        if not any(port.pairs.values()) and not port.undecided:
-            raise RequestError("the models have no parameters, so there is nothing to carry")
-        return port
-
-    def compare(self, port: Port, inputs: Array, seed: int) -> Port:
-        """Carry the weights and run the checks, with each model but the reference."""
-        reference, *others = self.models.values()
-        weights = reference.remote.weights()
-        results = compare_models(reference, others, port.pairs, inputs, seed, self.report)
-        port.certificate = Certificate(
-            workload=" ".join(f"{name}={factory}" for name, factory in self.factories.items()),
-            workload_hash=_digest({**weights, " input": inputs}),
-            seed=seed,
-            adapters=self.versions,
-            checks=tuple(results),
-        )
-        return port
-
-
-def _owned(model: Model) -> Owned:
-    kept = [one for name, one in model.remote.parameters.items() if name not in model.leave]
-    return Owned(model.remote.layers, kept, model.calls)
-
-
-def _digest(arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of names, shapes and numbers: what was compared."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-@contextmanager
-def _kept_output(scratch: Path) -> Iterator[None]:
-    """Keep the output of the worker that an error points to, where it can still be read."""
-    try:
-        yield
-    except DlbError as error:
-        log = Path(error.log) if error.log else None
-        if log is not None and scratch in log.parents:
-            with contextlib.suppress(OSError):  # The error itself is still shown.
-                kept = Path(tempfile.mkdtemp(prefix="dlb-output-")) / f"{log.parent.name}.log"
-                kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
-                error.log = str(kept)
-        raise

@@ -202,13 +202,15 @@ def _misfit(pair: Pair) -> str:
         if sorted(pair.transpose) != list(range(len(shape))):
             return f"{said}, of which transpose = {list(pair.transpose)} is no order of the axes"
         shape = [shape[axis] for axis in pair.transpose]
-    wanted = list(pair.target.shape)
+    expected = list(pair.target.shape)
     # A reshape says that the order of elements is what counts.
-    fits = math.prod(shape) == math.prod(wanted) if pair.reshape is not None else shape == wanted
+    fits = (
+        math.prod(shape) == math.prod(expected) if pair.reshape is not None else shape == expected
+    )
     if fits:
         return ""
     canonical = " in canonical layout" if pair.target.role else ""
-    return f"{shape} is carried to {wanted}{canonical}"
+    return f"{shape} is carried to {expected}{canonical}"
 
 
 def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
@@ -219,7 +221,7 @@ def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
     """
     import tomli_w
 
-    text = "# Which parameter is which; docs/how-to/porting.md has the form. Edit it, then give it with --map.\n"
+    text = "# Which parameter is which; docs/how-to/porting.md has the form; give it with --map.\n"
     text += tomli_w.dumps(msgspec.to_builtins(said))
     if undecided:
         text += "\n# Not decided:\n" + "".join(f"# {line}\n" for line in undecided)

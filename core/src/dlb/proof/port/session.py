@@ -1,0 +1,241 @@
+"""The models of one port and their workers: loaded, matched, compared."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.adapters import Home
+from dlb.capabilities import capabilities_of, check_user_models
+from dlb.errors import DlbError, RequestError, WorkerRaised
+from dlb.proof.certificate import Certificate
+from dlb.proof.port.comparison import compare_models
+from dlb.proof.port.inputs import LAYOUTS, Given, as_read, from_read, make_input
+from dlb.proof.port.matching import Owned, propose
+from dlb.proof.port.model import Model
+from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, pairs_of
+from dlb.supervision.group import Launch, worker_group
+from dlb.supervision.remote import start
+from dlb.supervision.user_model import RemoteUserModel
+
+__all__ = ["PortSession", "kept_output"]
+
+Array = npt.NDArray[Any]
+#: The end of what a worker printed, kept when it is needed.
+KEPT_OUTPUT_BYTES = 1_000_000
+
+
+class PortSession:
+    """The models of one request and their workers."""
+
+    def __init__(
+        self,
+        models: Mapping[str, str],
+        said: WeightMap,
+        words: Mapping[str, str],
+        folder: Path,
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> None:
+        self.factories = models
+        self.said, self.words = said, words
+        self.folder, self.scratch, self.report = folder, scratch, report
+        self.groups: dict[str, Any] = {}
+        self.versions: dict[str, str] = {}
+        self.models: dict[str, Model] = {}
+        #: The model that told the shape of the input, if one did.
+        self.told_by = ""
+
+    def start(self, stack: ExitStack, homes: Sequence[Home], launch: Launch, seed: int) -> None:
+        """A worker for each adapter, its framework up."""
+        for home in homes:
+            self.report(f"{home.adapter}: starting")
+            place = self.scratch / home.adapter
+            place.mkdir()
+            one = replace(launch, adapter=home.adapter, python=home.python, scratch=place)
+            group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
+            facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
+            self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
+            check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
+
+    def loaded(self, name: str, inputs: Array | None) -> RemoteUserModel:
+        """A model, made by its factory.
+
+        Raises:
+            RequestError: whatever keeps it from being loaded is for the user to fix.
+        """
+        try:
+            return RemoteUserModel(self.groups[name], self.factories[name], self.folder, inputs)
+        except DlbError as error:
+            log = self.scratch / name / "worker-0.log"
+            shown = error.log or (str(log) if _size(log) else None)
+            raise RequestError(
+                error.message, adapter=error.adapter, path=error.path or None, log=shown
+            ) from None
+
+    def input(self, given: Given) -> Array:
+        """The input, of the shape that is said, or that the first model tells that can.
+
+        Raises:
+            RequestError: nobody tells a shape, or the input cannot be made.
+        """
+        if given.file is not None or given.shape is not None:
+            return make_input(given)
+        problems = []
+        for name in self.factories:
+            try:
+                model = self.loaded(name, None)
+            except RequestError as error:
+                problems.append(error)
+                continue
+            shape = model.input_shape
+            model.drop()
+            if shape is not None and min(shape, default=1) > 0:
+                self.told_by = name
+                one = from_read(np.empty((1, *shape), bool), self.words[name])
+                return make_input(replace(given, shape=one.shape[1:]))
+        if problems:
+            raise problems[0]
+        raise RequestError(
+            "none of the models tells the shape of its input; give that of one sample, such as "
+            "--input-shape 3,32,32 (with --tokens N for integers below N), or an array with --input"
+        )
+
+    def load(self, inputs: Array) -> None:
+        """Load every model, and see that it can read the input."""
+        for name in self.factories:
+            self.report(f"{name}: loading {self.factories[name]}")
+            said = self.said.models.get(name, ModelMap())
+            read = as_read(inputs, self.words[name], name)
+            remote = self.loaded(name, read)
+            self._check_shape(remote, inputs, read)
+            model = Model(remote, self.words[name], said.output, said.leave)
+            try:
+                model.calls = [call.layer for call in model.forward(inputs).calls]
+            except WorkerRaised as error:
+                raise RequestError(
+                    f"{error.message}: its model cannot be run on an input of shape "
+                    f"{list(read.shape)}{self._advice(name, read)}",
+                    adapter=error.adapter,
+                    log=error.log or None,
+                ) from None
+            self.models[name] = model
+
+    def _check_shape(self, remote: RemoteUserModel, inputs: Array, read: Array) -> None:
+        expected = remote.input_shape
+        if expected is None:
+            return
+        if len(expected) != read.ndim - 1 or any(
+            size not in (-1, given) for size, given in zip(expected, read.shape[1:])
+        ):
+            raise RequestError(
+                f"its model reads samples of shape {list(expected)} (-1 is any); it is "
+                f"given {list(read.shape[1:])}{self._advice(remote.name, read)}",
+                adapter=remote.name,
+            )
+
+    def _advice(self, name: str, read: Array) -> str:
+        """How to tell that a model's axes have another order."""
+        words = [word for word, axes in LAYOUTS.items() if len(axes) == read.ndim]
+        if not words:
+            return ""
+        said = f'--layout {{}}={words[0]}, or input = "{words[0]}" under [models.{{}}] of the map'
+        if self.told_by and not self.words[self.told_by]:
+            asked = self.told_by
+            return (
+                f". The shape is what '{asked}' tells; if the order of its axes is not the canonical "
+                f"one, say so: {said.format(asked, asked)}"
+            )
+        return f". If the order of its axes is not the canonical one, say so: {said.format(name, name)}"
+
+    @property
+    def reference(self) -> str:
+        """The first model."""
+        return next(iter(self.factories))
+
+    def match(self, mapped: bool) -> tuple[dict[str, list[Pair]], list[str]]:
+        """Pair the parameters of each model with the reference's.
+
+        Args:
+            mapped: whether a map was given, whose entries then count.
+
+        Returns:
+            the pairs of each model but the reference, and what could not be matched, a line each.
+        """
+        reference, *others = self.models.values()
+        pairs: dict[str, list[Pair]] = {}
+        undecided: list[str] = []
+        for other in others:
+            said = self.said.models.get(other.name, ModelMap())
+            names = (reference.name, other.name)
+            if mapped and said.weights is not None:
+                left, right = reference.remote.parameters, other.remote.parameters
+                pairs[other.name] = pairs_of(said, left, right, reference.leave, names)
+                continue
+            for model in (reference, other):
+                unknown = [name for name in model.leave if name not in model.remote.parameters]
+                if unknown:
+                    raise RequestError(
+                        f"the map leaves '{unknown[0]}', which is no parameter of {model.name}"
+                    )
+            proposal = propose(_owned(reference), _owned(other), names)
+            pairs[other.name] = proposal.pairs
+            undecided += proposal.undecided
+        if not any(pairs.values()) and not undecided:
+            raise RequestError("the models have no parameters, so there is nothing to carry")
+        return pairs, undecided
+
+    def compare(self, pairs: Mapping[str, Sequence[Pair]], inputs: Array, seed: int) -> Certificate:
+        """Carry the weights and run the checks, with each model but the reference."""
+        reference, *others = self.models.values()
+        weights = reference.remote.weights()
+        results = compare_models(reference, others, pairs, inputs, seed, self.report)
+        return Certificate(
+            workload=" ".join(f"{name}={factory}" for name, factory in self.factories.items()),
+            workload_hash=_digest({**weights, " input": inputs}),
+            seed=seed,
+            adapters=self.versions,
+            checks=tuple(results),
+        )
+
+
+def _owned(model: Model) -> Owned:
+    kept = [one for name, one in model.remote.parameters.items() if name not in model.leave]
+    return Owned(model.remote.layers, kept, model.calls)
+
+
+def _digest(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of names, shapes and numbers: what was compared."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@contextmanager
+def kept_output(scratch: Path) -> Iterator[None]:
+    """Keep the output of the worker that an error points to, where it can still be read."""
+    try:
+        yield
+    except DlbError as error:
+        log = Path(error.log) if error.log else None
+        if log is not None and scratch in log.parents:
+            with contextlib.suppress(OSError):  # The error itself is still shown.
+                kept = Path(tempfile.mkdtemp(prefix="dlb-output-")) / f"{log.parent.name}.log"
+                kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
+                error.log = str(kept)
+        raise
