@@ -14,7 +14,7 @@ from dlb_worker.contract import (
     UserModelRequest,
 )
 
-from dlb_theano.registry import LAYERS
+from dlb_theano.layers import LAYERS
 
 if TYPE_CHECKING:
     from dlb_theano.model import TheanoModel
