@@ -88,14 +88,15 @@ def max_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
 
 
 def average_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
-    ignores = _ignores_border(node)
-    if ignores is not None:
-        counts = node.count_include_pad and any(node.pads)
-        mode = "average_inc_pad" if counts else "average_exc_pad"
-        return pool.Pool(ignores, mode)(x, node.kernel, node.stride, node.pads[:2])
-    whole = pool.Pool(True, "average_inc_pad")
-    mean = whole(_reached(node, x, 0), node.kernel, node.stride, (0, 0))
-    return mean * average_factors(node).astype(x.dtype)
+    """Theano's average without its pads has no gradient where there are pads."""
+    ignores, pads = _ignores_border(node), node.pads[:2]
+    if ignores is not None and not any(pads):
+        return pool.Pool(ignores, "average_exc_pad")(x, node.kernel, node.stride)
+    if ignores is None:
+        x, pads = _reached(node, x, 0), (0, 0)
+    mean, factors = pool.Pool(True, "average_inc_pad"), average_factors(node)
+    mean = mean(x, node.kernel, node.stride, pads)
+    return mean if (factors == 1).all() else mean * factors.astype(x.dtype)
 
 
 def _ignores_border(node: Node) -> Optional[bool]:
@@ -221,7 +222,8 @@ LAYERS = {
         max_pool,
     ),
     "average_pool": Layer(
-        "native; uneven pads and windows left out by padding before it, and a factor", average_pool
+        "native; pads that are not counted by a factor, uneven ones by padding before it",
+        average_pool,
     ),
     "global_average_pool": Layer(
         "native: mean", _of_one(lambda x: x.mean(axis=(2, 3), keepdims=True))
