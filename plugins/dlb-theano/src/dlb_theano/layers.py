@@ -1,19 +1,20 @@
-"""Layers as Theano expressions. Each takes a node, its inputs, its shared variables and the pass."""
+"""The registry: for each layer kind the sentence, the expression, and where its parameters are.
+
+``build(node, held, run, *inputs)`` makes the layer's symbolic value: ``held`` has its shared variables
+as attributes, ``run`` is a :class:`Pass`. Theano is imported when the first layer is built.
+"""
 
 import math
-from types import SimpleNamespace
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-import numpy as np
-import theano
-import theano.tensor as T
-from theano.tensor.nnet.bn import AbstractBatchNormTrain
-from theano.tensor.signal.pool import MaxPoolGrad, Pool
-
-from dlb_worker.model import Node
+from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.model import ATTENTION_MAPS, Node
+from dlb_worker.parameters import location
 from dlb_worker.poolings import average_factors, reaching_pads
 
-Inputs = List[Any]
+np, theano, T = LazyModule("numpy"), LazyModule("theano"), LazyModule("theano.tensor")
+bn, pool = LazyModule("theano.tensor.nnet.bn"), LazyModule("theano.tensor.signal.pool")
+operators = LazyModule("dlb_theano.operators")
 
 
 class Pass(NamedTuple):
@@ -30,14 +31,13 @@ class Pass(NamedTuple):
     updates: List[Tuple[Any, Any]]
 
 
-def conv(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
+def conv(node: Node, held: Any, run: Pass, x: Any) -> Any:
     top, left, bottom, right = node.pads
-    channels = node.input_shape[0] // node.groups
     product = T.nnet.conv2d(
-        inputs[0],
+        x,
         held.weight,
         input_shape=(None,) + node.input_shape,
-        filter_shape=(node.out_channels, channels) + node.kernel,
+        filter_shape=node.parameters["weight"].shape,
         border_mode=((top, bottom), (left, right)),
         subsample=node.stride,
         filter_flip=False,
@@ -47,91 +47,56 @@ def conv(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
     return product + held.bias.dimshuffle("x", 0, "x", "x") if node.bias else product
 
 
-def linear(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    product = T.dot(inputs[0], held.weight.T if node.tied_to else held.weight)
+def linear(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    product = T.dot(x, held.weight.T if node.tied_to else held.weight)
     return product + held.bias if node.bias else product
 
 
-def batch_norm(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    """AbstractBatchNormTrain itself: the function before it refuses an epsilon of float32(1e-5)."""
-    (x,) = inputs
-    axes = (0,) + tuple(range(2, x.ndim))
-    pattern = ["x", 0] + ["x"] * (x.ndim - 2)
+def batch_norm(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    """The function around AbstractBatchNormTrain refuses an epsilon of float32(1e-5)."""
+    axes, pattern = (0,) + tuple(range(2, x.ndim)), ["x", 0] + ["x"] * (x.ndim - 2)
     scale, bias = held.scale.dimshuffle(pattern), held.bias.dimshuffle(pattern)
     epsilon = np.asarray(node.epsilon, x.dtype)
     if not run.training:
         mean, variance = held.mean.dimshuffle(pattern), held.variance.dimshuffle(pattern)
         return T.nnet.batch_normalization(x, scale, bias, mean, T.sqrt(variance + epsilon))
-    for state, batch in (
-        (held.mean, x.mean(axis=axes, keepdims=True)),
-        (held.variance, x.var(axis=axes, keepdims=True)),
-    ):
-        run.updates.append(
-            (state, node.momentum * state + (1 - node.momentum) * batch.dimshuffle(1))
-        )
-    return AbstractBatchNormTrain(axes)(x, scale, bias, epsilon=epsilon)[0]
+    for state, statistic in ((held.mean, x.mean), (held.variance, x.var)):
+        batch = statistic(axis=axes, keepdims=True).dimshuffle(1)
+        run.updates.append((state, node.momentum * state + (1 - node.momentum) * batch))
+    return bn.AbstractBatchNormTrain(axes)(x, scale, bias, epsilon=epsilon)[0]
 
 
-def layer_norm(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,) = inputs
+def layer_norm(node: Node, held: Any, run: Pass, x: Any) -> Any:
     moved = x - x.mean(axis=-1, keepdims=True)
     variance = T.sqr(moved).mean(axis=-1, keepdims=True)
     return held.scale * moved / T.sqrt(variance + node.epsilon) + held.bias
 
 
-def lrn(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,), half, channels = inputs, node.size // 2, node.input_shape[0]
+def lrn(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    half, channels = node.size // 2, node.input_shape[0]
     squares = padded(T.sqr(x), node.input_shape, (half, 0, 0), (half, 0, 0), 0)
     total = sum(squares[:, start : start + channels] for start in range(node.size))
     return x / (node.attributes["bias"] + node.alpha / node.size * total) ** node.beta
 
 
-class FirstMaxPool(Pool):
-    """Max pooling whose gradient goes to the first of equal values. Theano's goes to each of them."""
-
-    def L_op(self, inputs: Any, outputs: Any, gradients: Any) -> Any:
-        gradient = FirstMaxPoolGrad(self.ignore_border, ndim=self.ndim)(
-            inputs[0], outputs[0], gradients[0], *inputs[1:]
-        )
-        return [gradient] + [theano.gradient.DisconnectedType()() for _ in inputs[1:]]
-
-
-class FirstMaxPoolGrad(MaxPoolGrad):
-    """Theano's own code, with a flag for each window."""
-
-    def c_code(self, *given: Any) -> str:
-        code = super().c_code(*given)
-        for own, changed in (
-            ("dtype_%s * gz;" % given[2][2], "bool taken = false;\n"),
-            ("if (a == maximum){", "if (a == maximum && !taken){ taken = true;\n"),
-        ):
-            assert code.count(own) == 1
-            code = code.replace(own, changed + own if "taken = false" in changed else changed)
-        return code
-
-    def c_code_cache_version(self) -> Any:
-        return super().c_code_cache_version() + ("first",)
-
-
-def max_pool(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,), ignores = inputs, _ignores_border(node)
+def max_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    ignores = _ignores_border(node)
     if ignores is not None:
-        return FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
-    pads = reaching_pads(node)
-    x = padded(x, node.input_shape, (0,) + pads[:2], (0,) + pads[2:], -np.inf)
-    return FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
+        return operators.FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
+    x = _reached(node, x, -math.inf)
+    return operators.FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
 
 
-def average_pool(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,), ignores = inputs, _ignores_border(node)
-    if ignores is not None:
-        counts = node.count_include_pad and any(node.pads)
-        mode = "average_inc_pad" if counts else "average_exc_pad"
-        return Pool(ignores, mode)(x, node.kernel, node.stride, node.pads[:2])
-    pads = reaching_pads(node)
-    x = padded(x, node.input_shape, (0,) + pads[:2], (0,) + pads[2:], 0)
-    mean = Pool(True, "average_inc_pad")(x, node.kernel, node.stride, (0, 0))
-    return mean * average_factors(node).astype(x.dtype)
+def average_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    """Theano's average without its pads has no gradient where there are pads."""
+    ignores, pads = _ignores_border(node), node.pads[:2]
+    if ignores is not None and not any(pads):
+        return pool.Pool(ignores, "average_exc_pad")(x, node.kernel, node.stride)
+    if ignores is None:
+        x, pads = _reached(node, x, 0), (0, 0)
+    mean, factors = pool.Pool(True, "average_inc_pad"), average_factors(node)
+    mean = mean(x, node.kernel, node.stride, pads)
+    return mean if (factors == 1).all() else mean * factors.astype(x.dtype)
 
 
 def _ignores_border(node: Node) -> Optional[bool]:
@@ -139,33 +104,41 @@ def _ignores_border(node: Node) -> Optional[bool]:
 
     Its pads are even, and it does not round up where there are any.
     """
-    if node.pads[:2] != node.pads[2:]:
-        return None
-    for ignores in (True, False):
-        size = Pool.out_shape(node.input_shape, node.kernel, ignores, node.stride, node.pads[:2])
-        if tuple(size) == node.shape and (ignores or not any(node.pads)):
+    for ignores in (True,) if any(node.pads) else (True, False):
+        size = pool.Pool.out_shape(
+            node.input_shape, node.kernel, ignores, node.stride, node.pads[:2]
+        )
+        if tuple(size) == node.shape and node.pads[:2] == node.pads[2:]:
             return ignores
     return None
 
 
-def relu6(x: Any) -> Any:
-    """The gradient is 0 at both ends; that of T.clip is 1."""
-    return T.switch(x <= 0, 0, T.switch(x >= 6, 6, x))
+def _reached(node: Node, x: Any, value: float) -> Any:
+    pads = reaching_pads(node)
+    return padded(x, node.input_shape, (0,) + pads[:2], (0,) + pads[2:], value)
+
+
+def padded(
+    x: Any, shape: Sequence[int], before: Sequence[int], after: Sequence[int], value: float
+) -> Any:
+    """Samples of a shape with a constant around."""
+    sizes = [sum(each) for each in zip(before, shape, after)]
+    around = T.alloc(np.asarray(value, x.dtype), x.shape[0], *sizes)
+    inside = tuple(slice(start, start + size) for start, size in zip(before, shape))
+    return T.set_subtensor(around[(slice(None),) + inside], x)
 
 
 def sigmoid(x: Any) -> Any:
     return 0.5 + 0.5 * T.tanh(0.5 * x)
 
 
-def gelu(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,) = inputs
+def gelu(node: Node, held: Any, run: Pass, x: Any) -> Any:
     if node.approximate == "none":
         return 0.5 * x * (1 + T.erf(x / math.sqrt(2)))
     return 0.5 * x * (1 + T.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def dropout(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,) = inputs
+def dropout(node: Node, held: Any, run: Pass, x: Any) -> Any:
     if not run.training or not node.rate:
         return x
     if hasattr(held, "mask"):
@@ -173,64 +146,30 @@ def dropout(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any
     return x * run.random.binomial(x.shape, p=1 - node.rate, dtype=x.dtype) / (1 - node.rate)
 
 
-def mul(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
+def mul(node: Node, held: Any, run: Pass, x: Any, y: Any) -> Any:
     """Theano broadcasts only what is known to have a size of 1."""
-    first, second = inputs
-    ones = [axis + 1 for axis, sizes in enumerate(zip(*node.input_shapes)) if sizes[0] != sizes[1]]
-    return first * (T.addbroadcast(second, *ones) if ones else second)
+    sizes = enumerate(zip(*node.input_shapes), 1)
+    ones = [axis for axis, (first, second) in sizes if first != second]
+    return x * (T.addbroadcast(y, *ones) if ones else y)
 
 
-def reshape(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    return inputs[0].reshape((inputs[0].shape[0],) + node.shape)
-
-
-def select(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    return inputs[0][(slice(None),) * node.axis + (node.index,)]
-
-
-def slices(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    return inputs[0][(slice(None),) + tuple(slice(*each) for each in node.ranges)]
-
-
-def pad(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    rank = len(node.input_shape)
-    before, after = node.pads[:rank], node.pads[rank:]
-    return padded(inputs[0], node.input_shape, before, after, node.value)
-
-
-def padded(
-    x: Any, shape: Sequence[int], before: Sequence[int], after: Sequence[int], value: float
-) -> Any:
-    """A value whose samples have a shape, with a constant around."""
-    sizes = [sum(each) for each in zip(before, shape, after)]
-    around = T.alloc(np.asarray(value, x.dtype), x.shape[0], *sizes)
-    inside = tuple(slice(start, start + size) for start, size in zip(before, shape))
-    return T.set_subtensor(around[(slice(None),) + inside], x)
-
-
-def embedding(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,) = inputs
-    return held.weight[x.flatten()].reshape((x.shape[0],) + node.shape)
-
-
-def lstm(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
+def lstm(node: Node, held: Any, run: Pass, x: Any) -> Any:
     """Gates are input, output, forget and cell, as ONNX has them."""
-    (x,), hidden = inputs, node.hidden
     mapped = T.dot(x.dimshuffle(1, 0, 2), held.input_weight) + held.bias
 
-    def step(given: Any, h: Any, c: Any, recurrent: Any) -> Any:
-        gates = given + T.dot(h, recurrent)
-        i, o, f, g = (gates[:, part * hidden : (part + 1) * hidden] for part in range(4))
+    def step(from_input: Any, h: Any, c: Any, recurrent: Any) -> Any:
+        gates = from_input + T.dot(h, recurrent)
+        i, o, f, g = (gates[:, k * node.hidden : (k + 1) * node.hidden] for k in range(4))
         c = sigmoid(f) * c + sigmoid(i) * T.tanh(g)
         return sigmoid(o) * T.tanh(c), c
 
-    zeros = T.unbroadcast(T.zeros((x.shape[0], hidden), x.dtype), 0, 1)
+    zeros = T.unbroadcast(T.zeros((x.shape[0], node.hidden), x.dtype), 0, 1)
     (values, _), _ = theano.scan(step, mapped, [zeros, zeros], [held.recurrent_weight], strict=True)
     return values.dimshuffle(1, 0, 2)
 
 
-def attention(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> Any:
-    (x,), (steps, features) = inputs, node.input_shape
+def attention(node: Node, held: Any, run: Pass, x: Any) -> Any:
+    steps, features = node.input_shape
     size = features // node.heads
 
     def mapped(name: str, value: Any) -> Any:
@@ -242,11 +181,113 @@ def attention(node: Node, inputs: Inputs, held: SimpleNamespace, run: Pass) -> A
         parts = mapped(name, x).reshape((-1, steps, node.heads, size)).dimshuffle(0, 2, 1, 3)
         return parts.reshape((-1, steps, size))
 
-    scores = T.batched_dot(divided("query"), divided("key").dimshuffle(0, 2, 1))
-    scores = scores / math.sqrt(size)
+    scores = T.batched_dot(divided("query"), divided("key").dimshuffle(0, 2, 1)) / math.sqrt(size)
     if node.causal:
-        scores = scores + np.triu(np.full((steps, steps), -np.inf, x.dtype), 1)
+        scores = scores + np.triu(np.full((steps, steps), -math.inf, x.dtype), 1)
     shares = T.nnet.softmax(scores.reshape((-1, steps))).reshape(scores.shape, ndim=3)
     mixed = T.batched_dot(shares, divided("value"))
     parts = mixed.reshape((-1, node.heads, steps, size)).dimshuffle(0, 2, 1, 3)
     return mapped("output", parts.reshape((-1, steps, features)))
+
+
+def _turned(attribute: str) -> Any:
+    """Theano's users write ``T.dot(x, W)``: W is [in, out], where ONNX has [out, in]."""
+    return location(attribute, lambda array: array.T, lambda array: array.T)
+
+
+def _of_one(function: Any) -> Any:
+    return lambda node, held, run, x: function(x)
+
+
+_WEIGHT, _BIAS = {"weight": location("weight")}, {"bias": location("bias")}
+_SCALE_AND_BIAS = {"scale": location("scale"), **_BIAS}
+
+LAYERS = {
+    "conv": Layer("native: conv2d(filter_flip=False)", conv, {**_WEIGHT, **_BIAS}),
+    "linear": Layer(
+        "native: dot; tied, with the embedding's shared variable",
+        linear,
+        {"weight": _turned("weight"), **_BIAS},
+    ),
+    "batch_norm": Layer(
+        "native; running statistics composed, because Theano's variance is the unbiased one",
+        batch_norm,
+        {**_SCALE_AND_BIAS, "mean": location("mean"), "variance": location("variance")},
+    ),
+    "layer_norm": Layer("composed", layer_norm, _SCALE_AND_BIAS),
+    "lrn": Layer("composed: slices of the squares", lrn),
+    "max_pool": Layer(
+        "native, but the gradient goes to the first of equal values, where Theano's goes to each; "
+        "uneven pads and windows left out by padding before it",
+        max_pool,
+    ),
+    "average_pool": Layer(
+        "native; pads that are not counted by a factor, uneven ones by padding before it",
+        average_pool,
+    ),
+    "global_average_pool": Layer(
+        "native: mean", _of_one(lambda x: x.mean(axis=(2, 3), keepdims=True))
+    ),
+    "relu": Layer(
+        "composed: switch, because the gradient of nnet.relu at 0 is 1/2",
+        _of_one(lambda x: T.switch(x <= 0, 0, x)),
+    ),
+    "relu6": Layer(
+        "composed: switch, because the gradient of clip at 0 is 1",
+        _of_one(lambda x: T.switch(x <= 0, 0, T.switch(x >= 6, 6, x))),
+    ),
+    "tanh": Layer("native", _of_one(lambda x: T.tanh(x))),
+    "sigmoid": Layer("composed of tanh, because nnet.sigmoid is 1 above 19", _of_one(sigmoid)),
+    "hard_sigmoid": Layer("composed: clip", _of_one(lambda x: T.clip(x + 3, 0, 6) / 6)),
+    "gelu": Layer("composed of erf or tanh", gelu),
+    "dropout": Layer("composed: MRG_RandomStreams.binomial", dropout),
+    "add": Layer("native", lambda node, held, run, x, y: x + y),
+    "mul": Layer("native", mul),
+    "concat": Layer("native", lambda node, held, run, *x: T.concatenate(x, axis=node.axis)),
+    "flatten": Layer("native", _of_one(lambda x: x.flatten(2))),
+    "reshape": Layer("native", lambda node, held, run, x: x.reshape((x.shape[0],) + node.shape)),
+    "transpose": Layer(
+        "native: dimshuffle", lambda node, held, run, x: x.dimshuffle(0, *node.axes)
+    ),
+    "reduce_mean": Layer("native", lambda node, held, run, x: x.mean(axis=node.axis)),
+    "select": Layer(
+        "native", lambda node, held, run, x: x[(slice(None),) * node.axis + (node.index,)]
+    ),
+    "pad": Layer(
+        "composed: set_subtensor",
+        lambda node, held, run, x: padded(
+            x, node.input_shape, node.pads[: x.ndim - 1], node.pads[x.ndim - 1 :], node.value
+        ),
+    ),
+    "slice": Layer(
+        "native",
+        lambda node, held, run, x: x[(slice(None), *(slice(*each) for each in node.ranges))],
+    ),
+    "gather": Layer(
+        "native: take",
+        lambda node, held, run, x: T.take(x, list(node.indices), axis=node.axis),
+    ),
+    "embedding": Layer(
+        "native",
+        lambda node, held, run, x: held.weight[x.flatten()].reshape((x.shape[0],) + node.shape),
+        _WEIGHT,
+    ),
+    "position_embedding": Layer(
+        "native: a shared variable that is added",
+        lambda node, held, run, x: x + held.weight.dimshuffle("x", 0, 1),
+        _WEIGHT,
+    ),
+    "lstm": Layer(
+        "composed: scan",
+        lstm,
+        {**{each: _turned(each) for each in ("input_weight", "recurrent_weight")}, **_BIAS},
+    ),
+    "attention": Layer(
+        "composed of dot, batched_dot and softmax",
+        attention,
+        {
+            **{each + "_weight": _turned(each + "_weight") for each in ATTENTION_MAPS},
+            **{each + "_bias": location(each + "_bias") for each in ATTENTION_MAPS},
+        },
+    ),
+}

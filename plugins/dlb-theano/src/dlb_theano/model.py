@@ -1,4 +1,4 @@
-"""A workload's model: shared variables, and functions that are compiled when they are first needed."""
+"""A workload's model: shared variables, and functions that are compiled when they are first used."""
 
 import json
 import weakref
@@ -9,18 +9,17 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 import theano
 import theano.tensor as T
-from theano.gof.graph import io_toposort
-from theano.sandbox.rng_mrg import MRG_RandomStreams
-
-from dlb_theano.layers import Pass
-from dlb_theano.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
-from dlb_worker.model import Workload, read_workload
+from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel
 from dlb_worker.parameters import NativeParameter
 from dlb_worker.updates import slots, updated
+from theano.gof.graph import io_toposort
+from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+from dlb_theano.layers import LAYERS, Pass
 
 Array = np.ndarray
 
@@ -28,37 +27,41 @@ Array = np.ndarray
 class Program:
     """The graph of a workload and its compiled functions, shared by all models of that workload.
 
-    Compiling takes much longer than running a model once. So a program has one set of shared
-    variables, and the model that is used puts its arrays into them; nothing is copied.
+    Compiling takes much longer than running a model once. So there is one set of shared variables,
+    and the model that is used puts its arrays into them; nothing is copied.
+
+    Args:
+        document: the workload, as JSON.
+        masked: the dropout layers that are given masks.
     """
 
-    def __init__(self, workload: Workload, dtype: str, masked: Sequence[str], seed: int) -> None:
-        self.workload, self.dtype, self.seed = workload, dtype, seed
-        self.initial = {}  # type: Dict[Any, Array]
-        self.functions = {}  # type: Dict[Any, Any]
-        self.owner = lambda: None  # type: Any
-        self.held = {}  # type: Dict[str, SimpleNamespace]
-        nodes = workload.model.nodes
-        for node in nodes:
+    def __init__(self, document: str, dtype: str, masked: Tuple[str, ...], seed: int) -> None:
+        self.workload, self.dtype = read_workload(json.loads(document)), dtype
+        self.seed = seed % (2**31 - 1) + 1
+        self.initial: Dict[Any, Array] = {}
+        self.functions: Dict[Any, Any] = {}
+        self.held: Dict[str, SimpleNamespace] = {}
+        self.owner: Any = lambda: None
+        model = self.workload.model
+        for node in model.nodes:
             own = {role: self._shared(len(each.shape)) for role, each in node.parameters.items()}
             if node.tied_to:
                 own["weight"] = self.held[node.tied_to].weight
             if node.name in masked:
                 own["mask"] = self._shared(1 + len(node.shape))
             self.held[node.name] = SimpleNamespace(**own)
-        self.parameters = native_parameters(
-            workload.model, LAYERS, lambda node: self.held[node.name]
-        )
-        self.trained = [each.natives[0] for each in self.parameters if each.trained]
+        self.parameters = native_parameters(model, LAYERS, lambda node: self.held[node.name])
         self.slots = {
-            native: {name: self._shared(native.ndim) for name in slots(workload.optimizer)}
-            for native in self.trained
+            each.natives[0]: {
+                name: self._shared(each.natives[0].ndim) for name in slots(self.workload.optimizer)
+            }
+            for each in self.parameters
+            if each.trained
         }
-        described = workload.model.input
-        kind = dtype if described.kind == "real" else "int64"
-        self.input = T.TensorType(kind, (False,) * (1 + len(described.shape)))("input")
-        self.labels = T.TensorType("int64", (False,) * len(nodes[-1].shape))("labels")
-        self.rate, self.step = T.scalar("rate", dtype), T.scalar("step", "float64")
+        kind = dtype if model.input.kind == "real" else "int64"
+        self.input = T.TensorType(kind, (False,) * (1 + len(model.input.shape)))()
+        self.labels = T.TensorType("int64", (False,) * len(model.nodes[-1].shape))()
+        self.rate, self.step = T.scalar(dtype=dtype), T.scalar(dtype="float64")
 
     def _shared(self, rank: int) -> Any:
         variable = theano.shared(np.empty((0,) * rank, self.dtype))
@@ -72,22 +75,24 @@ class Program:
             return
         if owner is not None:
             owner.arrays = {each: each.get_value(borrow=True) for each in self.initial}
-        for each, initial in self.initial.items():
-            array = model.arrays.pop(each, None)
-            each.set_value(initial.copy() if array is None else array, borrow=True)
+        self._hold(model.arrays)
         self.owner = weakref.ref(model, self._release)
+
+    def _hold(self, arrays: Dict[Any, Array]) -> None:
+        for variable, initial in self.initial.items():
+            array = arrays.pop(variable, None)
+            variable.set_value(initial.copy() if array is None else array, borrow=True)
 
     def _release(self, owner: Any) -> None:
         """Let a model's memory go with it."""
         if owner is self.owner:
-            for each, initial in self.initial.items():
-                each.set_value(initial.copy(), borrow=True)
+            self._hold({})
 
     def function(self, kind: str, training: bool = True, layers: Tuple[str, ...] = ()) -> Any:
-        """What computes the values of layers, the ``gradients`` or a ``step``."""
+        """What computes the ``values`` of layers, the ``gradients`` or a ``step``."""
         key = (kind, training, layers)
         if key not in self.functions:
-            # Numbers in expressions take this type, and would turn float32 into float64.
+            # Numbers in expressions take this type; they would turn float32 into float64.
             with theano.change_flags(floatX=self.dtype):
                 self.functions[key] = self._compile(*key)
         return self.functions[key]
@@ -97,32 +102,28 @@ class Program:
         found = {self.workload.model.input.name: self.input}
         for node in self.workload.model.nodes:
             inputs = [found[name] for name in node.inputs]
-            found[node.name] = LAYERS[node.kind].build(node, inputs, self.held[node.name], run)
+            found[node.name] = LAYERS[node.kind].build(node, self.held[node.name], run, *inputs)
         return found
 
     def _compile(self, kind: str, training: bool, layers: Tuple[str, ...]) -> Any:
-        random = MRG_RandomStreams(self.seed % (2**31 - 1) + 1)
-        run = Pass(training, random, [])
+        run = Pass(training, MRG_RandomStreams(self.seed), [])
         values = self.values(run)
         inputs, outputs, updates = [self.input], [values[name] for name in layers], []
         if kind != "values":
-            loss = self._loss(values[self.workload.model.last])
-            sources = list(self.trained)
+            loss, sources = self._loss(values[self.workload.model.last]), list(self.slots)
             if kind == "gradients" and self.input.dtype == self.dtype:
                 sources.append(self.input)
             gradients = T.grad(loss, sources, disconnected_inputs="ignore")
             inputs.append(self.labels)
-            outputs = [loss] + (gradients if kind == "gradients" else [])
+            outputs = [loss] + gradients * (kind == "gradients")
         if kind == "step":
             inputs += [self.rate, self.step]
             updates = run.updates + self._updates(gradients)
-        drawn = [(state, new) for state, new, *_ in random.state_updates]
-        for state, _ in drawn:
+        for state, new, *_ in run.random.state_updates:
             self.initial[state] = state.get_value()
+            updates.append((state, new))
         updates = [(state, T.cast(new, state.dtype)) for state, new in updates]
-        return theano.function(
-            inputs, outputs, updates=updates + drawn, mode="FAST_RUN", on_unused_input="ignore"
-        )
+        return theano.function(inputs, outputs, updates=updates, on_unused_input="ignore")
 
     def _loss(self, logits: Any) -> Any:
         """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
@@ -133,29 +134,23 @@ class Program:
 
     def _updates(self, gradients: Sequence[Any]) -> List[Tuple[Any, Any]]:
         optimizer = self.workload.optimizer
+        found: List[Tuple[Any, Any]] = []
         if optimizer.clip_norm:
             norm = T.sqrt(sum(T.sqr(each).sum() for each in gradients))
             scale = optimizer.clip_norm / T.maximum(norm, optimizer.clip_norm)
             gradients = [each * scale for each in gradients]
-        found = []
-        for native, gradient in zip(self.trained, gradients):
-            state = self.slots[native]
+        for (native, state), gradient in zip(self.slots.items(), gradients):
             # The step is float64: in float32, 1 - 0.999 ** 1 has five digits.
-            weight, moved = updated(
-                optimizer, native, gradient, state, self.rate, self.step, T.sqrt
-            )
-            found += [(native, weight)] + [(state[name], moved[name]) for name in moved]
+            new = updated(optimizer, native, gradient, state, self.rate, self.step, T.sqrt)
+            found += [(native, new[0])] + [(state[name], new[1][name]) for name in new[1]]
         return found
 
 
-@lru_cache(maxsize=8)
-def program(document: str, dtype: str, masked: Tuple[str, ...], seed: int) -> Program:
-    """The program of a workload, as JSON; the last few are kept."""
-    return Program(read_workload(json.loads(document)), dtype, masked, seed)
+program = lru_cache(maxsize=8)(Program)
 
 
 class TheanoModel(BuiltModel):
-    """A model's arrays, and the program that they are computed with."""
+    """A model's arrays, and the program that computes with them."""
 
     def __init__(self, request: BuildRequest) -> None:
         if request.session is not None:
@@ -164,7 +159,7 @@ class TheanoModel(BuiltModel):
         document = json.dumps(request.workload.document(), sort_keys=True)
         self.program = program(document, self.dtype, tuple(sorted(request.masks)), request.seed)
         self.parameters = self.program.parameters
-        self.arrays = {}  # type: Dict[Any, Array]
+        self.arrays: Dict[Any, Array] = {}
         self.steps, self.rate = 0, 0.0
         self.load_weights(request.weights)
         for native, states in self.program.slots.items():
@@ -172,10 +167,6 @@ class TheanoModel(BuiltModel):
                 self.write(state, np.zeros_like(self.read(native)))
         for name, mask in request.masks.items():
             self.write(self.program.held[name].mask, mask.astype(self.dtype))
-
-    def canonical(self, parameter: NativeParameter) -> Array:
-        """A copy of one parameter in canonical layout."""
-        return parameter.mapping.to_canonical([self.read(each) for each in parameter.natives])
 
     def read(self, native: Any) -> Array:
         self.program.attach(self)
@@ -185,52 +176,45 @@ class TheanoModel(BuiltModel):
         self.program.attach(self)
         native.set_value(array)
 
+    def canonical(self, parameter: NativeParameter) -> Array:
+        """A copy of one parameter in canonical layout."""
+        return parameter.mapping.to_canonical([self.read(each) for each in parameter.natives])
+
     def slots(self, native: Any) -> Mapping[str, Array]:
-        if not self.steps:
-            return {}
-        return {name: self.read(state) for name, state in self.program.slots[native].items()}
+        states = self.program.slots[native] if self.steps else {}
+        return {name: self.read(state) for name, state in states.items()}
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> Dict[str, Array]:
         names = tuple(dict.fromkeys([*layers, self.workload.model.last]))
-        function = self._ready("values", training, names)
-        return dict(zip(names, function(self._native(inputs))))
+        return dict(zip(names, self._call("values", (training, names), inputs)))
 
     def gradients(self, inputs: Array, labels: Array) -> Gradients:
-        loss, *found = self._ready("gradients")(self._native(inputs), labels)
-        by_native = dict(zip(self.program.trained, found))
-        return Gradients(
-            loss=loss,
-            parameters=self.gather(by_native.__getitem__),
-            inputs=found[-1] if len(found) > len(by_native) else None,
-        )
+        loss, *found = self._call("gradients", (), inputs, labels)
+        trained = dict(zip(self.program.slots, found))
+        of_inputs = found[-1] if len(found) > len(trained) else None
+        return Gradients(loss, self.gather(trained.__getitem__), of_inputs)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        self.rate = learning_rate
+        self.rate = np.asarray(learning_rate, self.dtype)
 
     def train_step(self, inputs: Array, labels: Array) -> Array:
         self.steps += 1
-        rate = np.asarray(self.rate, self.dtype)
-        (loss,) = self._ready("step")(inputs, labels, rate, float(self.steps))
-        return loss
+        return self._call("step", (), inputs, labels, self.rate, float(self.steps))[0]
 
     def describe_layers(self) -> Dict[str, str]:
         """The operators of each layer in evaluation, in their order."""
         with theano.change_flags(floatX=self.dtype):
             values = self.program.values(Pass(False, None, []))
-        return {
-            node.name: ", ".join(
-                str(each.op)
-                for each in io_toposort([values[name] for name in node.inputs], [values[node.name]])
-            )
-            for node in self.workload.model.nodes
-        }
+        found = {}
+        for node in self.workload.model.nodes:
+            nodes = io_toposort([values[name] for name in node.inputs], [values[node.name]])
+            found[node.name] = ", ".join(str(each.op) for each in nodes)
+        return found
 
-    def _ready(self, kind: str, *key: Any) -> Any:
-        """A function that computes with this model's arrays."""
+    def _call(self, kind: str, key: Tuple[Any, ...], inputs: Array, *more: Any) -> List[Array]:
+        """Call a function with this model's arrays."""
         self.program.attach(self)
-        return self.program.function(kind, *key)
-
-    def _native(self, inputs: Array) -> Array:
-        return np.asarray(inputs, self.program.input.dtype)
+        function = self.program.function(kind, *key)
+        return function(np.asarray(inputs, self.program.input.dtype), *more)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlb_theano.registry import LAYERS
 from dlb_worker import Adapter
 from dlb_worker.batches import from_memory, prefetched
 from dlb_worker.contract import (
@@ -14,6 +13,8 @@ from dlb_worker.contract import (
     StartRequest,
     UserModelRequest,
 )
+
+from dlb_theano.layers import LAYERS
 
 if TYPE_CHECKING:
     from dlb_theano.model import TheanoModel

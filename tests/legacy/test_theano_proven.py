@@ -1,0 +1,83 @@
+"""Networks of the papers in Theano, on Python 3.8, next to torch: proven, trained and exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NETWORKS = (
+    "lenet5",
+    "theano-mnist",
+    "theano-cifar10",
+    "caffe-mnist",
+    "torch-mnist",
+    "tensorflow-mnist",
+)
+#: Compiling takes long the first time.
+SECONDS = "3000"
+ON = ("--on", "torch", "--on", "theano", "--time-out", SECONDS, "--json")
+
+Dlb = Callable[..., dict]
+
+
+def python38() -> str | None:
+    """An interpreter of Python 3.8: on the path, or one of pyenv's."""
+    found = shutil.which("python3.8")
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [found] if found else []
+    candidates += [str(each) for each in sorted(versions.glob("3.8.*/bin/python"))]
+    works = (
+        each
+        for each in candidates
+        if subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0
+    )
+    return next(works, None)
+
+
+pytestmark = [
+    pytest.mark.skipif(python38() is None, reason="there is no Python 3.8"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="Theano compiles with g++"),
+]
+
+
+@pytest.fixture(scope="module")
+def dlb(tmp_path_factory: pytest.TempPathFactory) -> Dlb:
+    """The command, and an environment of Python 3.8 that holds the adapter as pip installs it."""
+    folder = tmp_path_factory.mktemp("theano")
+    python = str(folder / "venv" / "bin" / "python")
+    subprocess.run([python38(), "-m", "venv", str(folder / "venv")], check=True)
+    packages = [str(ROOT / "worker"), str(ROOT / "plugins" / "dlb-theano")]
+    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+
+    def run(*words: str) -> dict:
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("dlb")), *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "DLB_HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder)},
+        )
+        assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+        return json.loads(done.stdout) if "--json" in words else {}
+
+    run("env", "add", "theano", python)
+    return run
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_is_proven(dlb: Dlb, network: str) -> None:
+    document = dlb("verify", network, *ON)
+    assert document["proven"] is True
+
+
+def test_a_run_trains_both_alike(dlb: Dlb, tmp_path: Path) -> None:
+    document = dlb("run", "lenet5", *ON, "--steps", "20", "--out", str(tmp_path))
+    assert document["proven"] is True
+    assert [each["adapter"] for each in document["records"]] == ["torch", "theano"]
