@@ -47,9 +47,7 @@ class Regression(BuiltModel):
         (self.node,) = request.workload.model.nodes
         self.optimizer = request.workload.optimizer
         self.layer = LAYERS["linear"].build(self.node)
-        self.parameters = native_parameters(
-            request.workload.model, LAYERS, lambda node: self.layer
-        )
+        self.parameters = native_parameters(request.workload.model, LAYERS, lambda node: self.layer)
         self.load_weights(request.weights)
         self.rate, self.steps, self.rates = 0.0, 0, []
 
@@ -89,7 +87,9 @@ class Regression(BuiltModel):
         for each in self.parameters:
             (native,) = each.natives
             (gradient,) = each.mapping.to_native(found.parameters[each.name])
-            state = native.state or {slot: np.zeros(gradient.shape) for slot in slots(self.optimizer)}
+            state = native.state or {
+                slot: np.zeros(gradient.shape) for slot in slots(self.optimizer)
+            }
             native.array, native.state = updated(
                 self.optimizer, native.array, gradient, state, self.rate, self.steps, np.sqrt
             )
@@ -147,12 +147,21 @@ adapter = NumpyAdapter()
 def workload(kind="sgd", **numbers):
     """Softmax regression from 4 numbers to 3 classes."""
     attributes = {
-        "sgd": dict(
-            learning_rate=0.1, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=0.0
-        ),
-        "adam": dict(
-            learning_rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0, clip_norm=0.0
-        ),
+        "sgd": {
+            "learning_rate": 0.1,
+            "momentum": 0.0,
+            "nesterov": False,
+            "weight_decay": 0.0,
+            "clip_norm": 0.0,
+        },
+        "adam": {
+            "learning_rate": 0.01,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "epsilon": 1e-8,
+            "weight_decay": 0.0,
+            "clip_norm": 0.0,
+        },
     }[kind]
     attributes.update(numbers)
     scores = Node(

@@ -12,7 +12,7 @@ ARRAYS = {
     "conv1.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
     "optimizer/conv1.weight.m": np.array([np.nan, -0.0, np.inf, 1e-310]),
     "loss": np.float64(0.1),
-    "labels": np.array([-1, 2 ** 62]),
+    "labels": np.array([-1, 2**62]),
     "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
     "nothing": np.zeros((0, 3), np.float32),
 }

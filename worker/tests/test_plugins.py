@@ -38,7 +38,10 @@ def of_two_majors():
     [
         (plugin(dlb_strategy=dlb_strategy), "'dlb_strategy' is not a hook .* 'dlb_strategies'"),
         (plugin(dlb_start=lambda framework, request: None), "@dlb_worker.hookimpl"),
-        (plugin(dlb_start=with_a_misspelt_argument), "takes requst, .* it passes framework, request"),
+        (
+            plugin(dlb_start=with_a_misspelt_argument),
+            "takes requst, .* it passes framework, request",
+        ),
         (plugin(), "answers no hook"),
         (plugin(dlb_describe=hookimpl(lambda: {})), "a dict, not an AdapterDescription"),
         (plugin(dlb_describe=of_two_majors), "contract 3.0 and this dlb has 2.0"),
@@ -87,7 +90,7 @@ def test_a_broken_plugin_leaves_itself_out_alone(monkeypatch, capsys):
         assert "has an adapter 'numpy' too" in found.broken[1].reason
         assert capsys.readouterr().out == ""
         assert describe(found)["adapters"][0]["framework_version"]
-        with pytest.raises(UnknownNameError, match="did you mean 'numpy'.*plugin 'b'"):
+        with pytest.raises(UnknownNameError, match=r"did you mean 'numpy'.*plugin 'b'"):
             found.adapter("numpi")
         load_plugins.cache_clear()
         monkeypatch.setenv("DLB_STRICT_PLUGINS", "1")

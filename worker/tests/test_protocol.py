@@ -45,7 +45,9 @@ def test_a_message_that_was_cut_off_is_none():
     assert list(protocol.messages(io.BytesIO(content))) == MESSAGES[:1]
 
 
-@pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b"nothing\n", b"\xff\n", b"\n", b"[" * 99999 + b"\n"])
+@pytest.mark.parametrize(
+    "line", [b"[1]\n", b"3\n", b"nothing\n", b"\xff\n", b"\n", b"[" * 99999 + b"\n"]
+)
 def test_what_is_no_object_is_refused(line):
     with pytest.raises(ValueError):
         list(protocol.messages(io.BytesIO(line)))
@@ -64,7 +66,7 @@ def worker():
         listener.listen(1)
         environment = dict(
             os.environ,
-            DLB_SUPERVISOR="127.0.0.1:{}".format(listener.getsockname()[1]),
+            DLB_SUPERVISOR=f"127.0.0.1:{listener.getsockname()[1]}",
             DLB_TOKEN="secret",
             DLB_RANK_VARIABLES="NO_SUCH_RANK,LAUNCHED_RANK",
             LAUNCHED_RANK="3",

@@ -10,13 +10,13 @@ RATES = (0.1, 0.1, 0.02)
 
 
 def sgd(momentum=0.0, nesterov=False, weight_decay=0.0):
-    attributes = dict(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    attributes = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
     return Optimizer("sgd", attributes)
 
 
 def adam(beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0):
     return Optimizer(
-        "adam", dict(beta1=beta1, beta2=beta2, epsilon=epsilon, weight_decay=weight_decay)
+        "adam", {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
     )
 
 
@@ -28,8 +28,8 @@ def by_the_definition(optimizer, weight, gradients):
         if o.kind == "adam":
             m = o.beta1 * m + (1 - o.beta1) * g
             s = o.beta2 * s + (1 - o.beta2) * g * g
-            over = (s / (1 - o.beta2 ** t)) ** 0.5 + o.epsilon
-            weight = weight - lr * (m / (1 - o.beta1 ** t)) / over
+            over = (s / (1 - o.beta2**t)) ** 0.5 + o.epsilon
+            weight = weight - lr * (m / (1 - o.beta1**t)) / over
         else:
             v = o.momentum * v + g
             weight = weight - lr * (g + o.momentum * v if o.nesterov else v)
