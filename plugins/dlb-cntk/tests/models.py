@@ -4,16 +4,26 @@ import math
 
 import numpy as np
 
+from dlb_cntk.plugin import adapter
 from dlb_worker.contract import BuildRequest
 from dlb_worker.model import Input, Loss, Model, Node, Optimizer, Parameter, Workload
 
-from dlb_cntk.plugin import adapter
-
 CLASSES = 5
-SGD = dict(learning_rate=0.1, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=0.0)
-ADAM = dict(
-    learning_rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0, clip_norm=0.0
-)
+SGD = {
+    "learning_rate": 0.1,
+    "momentum": 0.0,
+    "nesterov": False,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+}
+ADAM = {
+    "learning_rate": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+}
 
 
 def node(name, kind, inputs, input_shapes, shape, parameters=None, states=None, **attributes):
@@ -21,7 +31,7 @@ def node(name, kind, inputs, input_shapes, shape, parameters=None, states=None, 
     held = {}
     for trained, shapes in ((True, parameters or {}), (False, states or {})):
         for role, each in shapes.items():
-            held[role] = Parameter("{}.{}".format(name, role), each, trained)
+            held[role] = Parameter(f"{name}.{role}", each, trained)
     return Node(name, kind, attributes, tuple(inputs), tuple(input_shapes), tuple(shape), held)
 
 
@@ -36,23 +46,33 @@ def linear(name, source, features, out, bias=True):
 
 
 def conv(name, source, shape, out, kernel, **attributes):
-    given = dict(stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1), groups=1, bias=True)
+    given = {"stride": (1, 1), "pads": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "bias": True}
     given.update(attributes)
     sizes = window_sizes(shape, kernel, given["stride"], given["pads"])
     shapes = {"weight": (out, shape[0] // given["groups"]) + kernel}
     if given["bias"]:
         shapes["bias"] = (out,)
     return node(
-        name, "conv", [source], [shape], (out,) + sizes, shapes, kernel=kernel, out_channels=out, **given
+        name,
+        "conv",
+        [source],
+        [shape],
+        (out,) + sizes,
+        shapes,
+        kernel=kernel,
+        out_channels=out,
+        **given,
     )
 
 
 def pool(name, kind, source, shape, kernel, stride, **attributes):
-    given = dict(pads=(0, 0, 0, 0), ceil_mode=False)
+    given = {"pads": (0, 0, 0, 0), "ceil_mode": False}
     given.update({"count_include_pad": False} if kind == "average_pool" else {})
     given.update(attributes)
     sizes = window_sizes(shape, kernel, stride, given["pads"], given["ceil_mode"])
-    return node(name, kind, [source], [shape], shape[:1] + sizes, kernel=kernel, stride=stride, **given)
+    return node(
+        name, kind, [source], [shape], shape[:1] + sizes, kernel=kernel, stride=stride, **given
+    )
 
 
 def window_sizes(shape, kernel, stride, pads, up=False):
@@ -120,4 +140,6 @@ def build(work, weights, dtype="float64", **given):
 
 def distance(found, truth):
     """Relative L2 distance."""
-    return np.linalg.norm(np.asarray(found, np.float64) - truth) / max(np.linalg.norm(truth), 1e-300)
+    return np.linalg.norm(np.asarray(found, np.float64) - truth) / max(
+        np.linalg.norm(truth), 1e-300
+    )

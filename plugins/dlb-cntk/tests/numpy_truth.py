@@ -4,7 +4,6 @@ import numpy as np
 
 
 def conv(node, own, x):
-    kernel_height, kernel_width = node.kernel
     windows = _windows(_padded(x, node.pads, 0.0), node)
     outputs = np.empty((len(x),) + tuple(node.shape))
     per_group = node.out_channels // node.groups
@@ -39,7 +38,7 @@ def layer_norm(node, own, x):
 
 def lrn(node, own, x):
     reach = node.size // 2
-    squares = np.pad(x ** 2, ((0, 0), (reach, reach), (0, 0), (0, 0)), "constant")
+    squares = np.pad(x**2, ((0, 0), (reach, reach), (0, 0), (0, 0)), "constant")
     total = sum(squares[:, first : first + x.shape[1]] for first in range(node.size))
     return x / (node.attributes["bias"] + node.alpha / node.size * total) ** node.beta
 

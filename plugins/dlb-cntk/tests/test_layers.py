@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import models as M
-from numpy_truth import mean_loss, values
-
 from dlb_cntk.registry import LAYERS
 from dlb_worker.errors import UnsupportedError
+from numpy_truth import mean_loss, values
 
 MAP, SEQUENCE = (4, 9, 8), (5, 6)
 
@@ -44,7 +43,9 @@ CASES = {
     "conv of equal size, stride": [
         M.conv("layer", "input", MAP, 6, (3, 3), pads=(1, 1, 1, 1), stride=(2, 2))
     ],
-    "conv, uneven pads": [M.conv("layer", "input", MAP, 6, (3, 2), pads=(0, 1, 2, 3), stride=(2, 1))],
+    "conv, uneven pads": [
+        M.conv("layer", "input", MAP, 6, (3, 2), pads=(0, 1, 2, 3), stride=(2, 1))
+    ],
     "conv, groups": [M.conv("layer", "input", MAP, 6, (3, 3), groups=2, bias=False)],
     "conv, one channel a group": [
         M.conv("layer", "input", MAP, 4, (3, 3), groups=4, pads=(1, 1, 1, 1), stride=(2, 1))
@@ -57,8 +58,12 @@ CASES = {
     "lrn": on_map("lrn", MAP, size=3, alpha=0.3, beta=0.75, bias=2.0),
     "max_pool": [M.pool("layer", "max_pool", "input", MAP, (2, 2), (2, 2))],
     "max_pool, ceil": [M.pool("layer", "max_pool", "input", MAP, (3, 3), (2, 2), ceil_mode=True)],
-    "max_pool, pads": [M.pool("layer", "max_pool", "input", MAP, (3, 3), (3, 3), pads=(1, 1, 1, 1))],
-    "max_pool, uneven": [M.pool("layer", "max_pool", "input", MAP, (3, 2), (2, 1), pads=(0, 1, 2, 0))],
+    "max_pool, pads": [
+        M.pool("layer", "max_pool", "input", MAP, (3, 3), (3, 3), pads=(1, 1, 1, 1))
+    ],
+    "max_pool, uneven": [
+        M.pool("layer", "max_pool", "input", MAP, (3, 2), (2, 1), pads=(0, 1, 2, 0))
+    ],
     "average_pool": [M.pool("layer", "average_pool", "input", MAP, (3, 3), (2, 2))],
     "average_pool, ceil": [
         M.pool("layer", "average_pool", "input", MAP, (3, 3), (2, 2), ceil_mode=True)
@@ -68,8 +73,15 @@ CASES = {
     ],
     "average_pool, pads counted": [
         M.pool(
-            "layer", "average_pool", "input", MAP, (3, 3), (2, 2),
-            pads=(1, 1, 1, 1), count_include_pad=True, ceil_mode=True,
+            "layer",
+            "average_pool",
+            "input",
+            MAP,
+            (3, 3),
+            (2, 2),
+            pads=(1, 1, 1, 1),
+            count_include_pad=True,
+            ceil_mode=True,
         )
     ],
     "global_average_pool": on_map("global_average_pool", (4, 1, 1)),
@@ -95,9 +107,7 @@ CASES = {
     "concat of channels": two("concat", shape=(8, 9, 8), axis=1),
     "concat of rows": two("concat", shape=(4, 18, 8), axis=2),
     "flatten": on_map("flatten", (288,)),
-    "reshape": [
-        M.Node("layer", "reshape", {"shape": (4, 72)}, ("input",), (MAP,), (4, 72))
-    ],
+    "reshape": [M.Node("layer", "reshape", {"shape": (4, 72)}, ("input",), (MAP,), (4, 72))],
     "transpose": on_sequence("transpose", (6, 5), axes=(2, 1)),
     "transpose of a map": on_map("transpose", (9, 8, 4), axes=(2, 3, 1)),
     "reduce_mean over time": on_sequence("reduce_mean", (6,), axis=1),
@@ -111,7 +121,14 @@ CASES = {
     "position_embedding": on_sequence("position_embedding", SEQUENCE, {"weight": SEQUENCE}),
     "embedding": [
         M.node(
-            "layer", "embedding", ["input"], [(5,)], SEQUENCE, {"weight": (9, 6)}, entries=9, features=6
+            "layer",
+            "embedding",
+            ["input"],
+            [(5,)],
+            SEQUENCE,
+            {"weight": (9, 6)},
+            entries=9,
+            features=6,
         )
     ],
 }
@@ -135,7 +152,9 @@ def test_a_layer_has_the_value_that_is_defined(case, training):
     names = [node.name for node in model.nodes]
     built = M.build(M.workload(model), weights)
     found = built.forward(inputs, training=training, layers=names)
-    truth = values(model, {name: w.astype(np.float64) for name, w in weights.items()}, inputs, training)
+    truth = values(
+        model, {name: w.astype(np.float64) for name, w in weights.items()}, inputs, training
+    )
     for name in names:
         assert found[name].dtype == np.float64
         assert found[name].shape == truth[name].shape
@@ -159,7 +178,9 @@ def test_a_layer_has_the_gradients_that_differences_show(case):
     random, step = np.random.RandomState(5), 1e-6
     for name in trained:
         way = random.standard_normal(weights[name].shape)
-        ends = [loss(dict(weights, **{name: weights[name] + s * way}), inputs) for s in (step, -step)]
+        ends = [
+            loss(dict(weights, **{name: weights[name] + s * way}), inputs) for s in (step, -step)
+        ]
         expected = (ends[0] - ends[1]) / (2 * step)
         got = np.sum(found.parameters[name] * way)
         assert abs(got - expected) < 1e-7 * max(1.0, abs(expected)), name
@@ -167,7 +188,9 @@ def test_a_layer_has_the_gradients_that_differences_show(case):
         assert found.inputs is None
         return
     way = random.standard_normal(inputs.shape)
-    expected = (loss(weights, inputs + step * way) - loss(weights, inputs - step * way)) / (2 * step)
+    expected = (loss(weights, inputs + step * way) - loss(weights, inputs - step * way)) / (
+        2 * step
+    )
     assert abs(np.sum(found.inputs * way) - expected) < 1e-7 * max(1.0, abs(expected))
 
 
@@ -180,14 +203,24 @@ def test_the_loss_is_the_mean_over_samples_and_steps(smoothing, sequence):
     inputs, labels = M.random_batch(model)
     built = M.build(M.workload(model, smoothing), weights)
     logits = built.forward(inputs)[model.last]
-    assert M.distance(built.gradients(inputs, labels).loss, mean_loss(logits, labels, smoothing)) < 1e-14
+    assert (
+        M.distance(built.gradients(inputs, labels).loss, mean_loss(logits, labels, smoothing))
+        < 1e-14
+    )
 
 
 def test_a_tied_layer_computes_with_the_embeddings_weight_and_adds_up_both_gradients():
     table = CASES["embedding"][0]
     tied = M.node(
-        "logits", "linear", ["layer"], [SEQUENCE], (5, 9), {"bias": (9,)},
-        out_features=9, bias=True, tied_to="layer",
+        "logits",
+        "linear",
+        ["layer"],
+        [SEQUENCE],
+        (5, 9),
+        {"bias": (9,)},
+        out_features=9,
+        bias=True,
+        tied_to="layer",
     )
     model = M.Model(M.Input("input", (5,), "index"), (table, tied))
     weights = {name: w.astype(np.float64) for name, w in M.random_weights(model).items()}
@@ -198,9 +231,9 @@ def test_a_tied_layer_computes_with_the_embeddings_weight_and_adds_up_both_gradi
     way, step = np.random.RandomState(0).standard_normal((9, 6)), 1e-6
     ends = [
         mean_loss(
-            values(model, dict(weights, **{"layer.weight": weights["layer.weight"] + s * way}), inputs)[
-                "logits"
-            ],
+            values(
+                model, dict(weights, **{"layer.weight": weights["layer.weight"] + s * way}), inputs
+            )["logits"],
             labels,
         )
         for s in (step, -step)
@@ -232,7 +265,12 @@ def test_dropout_draws_in_training_and_takes_masks_that_are_given():
 def test_a_dilated_convolution_is_refused_by_name():
     dilated = M.conv("wide", "input", MAP, 6, (3, 3))
     dilated = M.Node(
-        "wide", "conv", dict(dilated.attributes, dilation=(2, 2)), ("input",), (MAP,), (6, 5, 4),
+        "wide",
+        "conv",
+        dict(dilated.attributes, dilation=(2, 2)),
+        ("input",),
+        (MAP,),
+        (6, 5, 4),
         dilated.parameters,
     )
     model = M.classifier(dilated)

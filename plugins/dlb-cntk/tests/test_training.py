@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 import models as M
-from numpy_truth import values
-
 from dlb_cntk import libraries
 from dlb_cntk.plugin import adapter
 from dlb_worker.contract import DataRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 from dlb_worker.updates import slots, updated
+from numpy_truth import values
 
 MODEL = M.classifier(
     M.conv("conv", "input", (2, 6, 6), 3, (3, 3)),
@@ -38,8 +37,11 @@ RATES = [0.1, 0.1, 0.03, 0.03, 0.06, 0.0, 0.05]
 def clipped(optimizer, gradients):
     if not optimizer.clip_norm:
         return gradients
-    norm = np.sqrt(sum(np.sum(each ** 2) for each in gradients.values()))
-    return {name: g * optimizer.clip_norm / max(norm, optimizer.clip_norm) for name, g in gradients.items()}
+    norm = np.sqrt(sum(np.sum(each**2) for each in gradients.values()))
+    return {
+        name: g * optimizer.clip_norm / max(norm, optimizer.clip_norm)
+        for name, g in gradients.items()
+    }
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
@@ -74,7 +76,7 @@ def test_steps_are_those_of_the_definition(name, dtype, near):
             else:
                 assert np.array_equal(after[each], before[each])
             for slot, truth in state[each].items():
-                assert M.distance(kept["{}.{}".format(each, slot)], truth) < near, (step, each, slot)
+                assert M.distance(kept[f"{each}.{slot}"], truth) < near, (step, each, slot)
     assert len(kept) == len(slots(optimizer)) * len(MODEL.parameters)
 
 
@@ -92,7 +94,9 @@ def load(inputs, labels, mode="memory", rows=1, **given):
 def test_running_statistics_keep_onnx_share_of_a_biased_variance(dtype, near, shape):
     own = {"scale": shape[:1], "bias": shape[:1]}
     states = {"mean": shape[:1], "variance": shape[:1]}
-    norm = M.node("norm", "batch_norm", ["input"], [shape], shape, own, states, epsilon=1e-3, momentum=0.8)
+    norm = M.node(
+        "norm", "batch_norm", ["input"], [shape], shape, own, states, epsilon=1e-3, momentum=0.8
+    )
     model = M.classifier(norm)
     built = M.build(M.workload(model, momentum=0.9), M.random_weights(model), dtype)
     for samples in (4, 4, 7):
@@ -109,7 +113,9 @@ def test_running_statistics_keep_onnx_share_of_a_biased_variance(dtype, near, sh
             assert M.distance(built.states()["norm." + name], truth) < near
         found = built.forward(inputs, layers=["norm"])["norm"]
         weights = {name: np.float64(each) for name, each in built.weights().items()}
-        assert M.distance(found, values(model, weights, inputs)["norm"]) < max(near, 1e-6 * (dtype == "float32"))
+        assert M.distance(found, values(model, weights, inputs)["norm"]) < max(
+            near, 1e-6 * (dtype == "float32")
+        )
 
 
 def test_weights_come_back_as_they_went_and_models_share_nothing():

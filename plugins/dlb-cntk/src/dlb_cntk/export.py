@@ -5,10 +5,16 @@ from typing import Any
 
 import cntk as C
 
-__all__ = ["export"]
+from dlb_worker.errors import UnsupportedError
 
 
 def export(model: Any, path: Path) -> str:
-    """Write the network in evaluation mode, weights inside."""
+    """Write the network in evaluation mode, weights inside.
+
+    Raises:
+        UnsupportedError: it reads integers, which CNTK does not have.
+    """
+    if model.workload.model.input.kind == "index":
+        raise UnsupportedError("CNTK exports no model that reads integers: its inputs are all real")
     C.combine([model.logits]).save(str(path), format=C.ModelFormat.ONNX)
-    return "Function.save(format=ModelFormat.ONNX) {}".format(C.__version__)
+    return f"Function.save(format=ModelFormat.ONNX) {C.__version__}"

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlb_cntk.registry import LAYERS
 from dlb_worker import Adapter
 from dlb_worker.contract import Batches, BuildRequest, DataRequest, FrameworkFacts, StartRequest
-
-from dlb_cntk.registry import LAYERS
 
 if TYPE_CHECKING:
     from dlb_cntk.model import CntkModel
