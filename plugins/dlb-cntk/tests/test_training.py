@@ -185,6 +185,15 @@ def test_the_export_is_a_file_of_cntk(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_what_the_exporter_leaves_out_is_refused_by_name(tmp_path):
+    ranges = ((0, 2, 1), (0, 6, 2), (0, 6, 1))
+    strided = M.node("rows", "slice", ["input"], [(2, 6, 6)], (2, 3, 6), ranges=ranges)
+    model = M.classifier(strided)
+    built = M.build(M.workload(model), M.random_weights(model), "float32")
+    with pytest.raises(UnsupportedError, match="steps of slice 'rows'"):
+        adapter.export_onnx(built, tmp_path / "model.onnx")
+
+
 def test_what_is_not_described_is_refused():
     work = M.workload(MODEL)
     other = Optimizer("lamb", {})

@@ -134,16 +134,8 @@ def pad(node: Node, own: Parameters, inputs: Any) -> Any:
 
 
 def select(node: Node, own: Parameters, inputs: Any) -> Any:
-    return C.reshape(_place(node, inputs, node.index), node.shape)
-
-
-def gather(node: Node, own: Parameters, inputs: Any) -> Any:
-    return C.splice(*[_place(node, inputs, each) for each in node.indices], axis=node.axis - 1)
-
-
-def _place(node: Node, inputs: Any, index: int) -> Any:
-    start = index % node.input_shape[node.axis - 1]
-    return C.slice(inputs, node.axis - 1, start, start + 1)
+    start = node.index % node.input_shape[node.axis - 1]
+    return C.reshape(C.slice(inputs, node.axis - 1, start, start + 1), node.shape)
 
 
 def sliced(node: Node, own: Parameters, inputs: Any) -> Any:

@@ -82,11 +82,7 @@ LAYERS = {
     ),
     "select": Layer("native: a slice", lambda *given: operators.select(*given)),
     "pad": Layer("native", lambda *given: operators.pad(*given)),
-    "slice": Layer("native", lambda *given: operators.sliced(*given)),
-    "gather": Layer(
-        "composed of slices, because the native one takes no batch",
-        lambda *given: operators.gather(*given),
-    ),
+    "slice": Layer("native; steps are not exported", lambda *given: operators.sliced(*given)),
     "embedding": Layer(
         "native",
         lambda node, own, x: C.gather(own.trained("weight", node.entries, node.features), x),
