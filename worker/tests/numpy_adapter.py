@@ -147,17 +147,21 @@ adapter = NumpyAdapter()
 def workload(kind="sgd", **numbers):
     """Softmax regression from 4 numbers to 3 classes."""
     attributes = {
-        "sgd": dict(
-            learning_rate=0.1, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=0.0
-        ),
-        "adam": dict(
-            learning_rate=0.01,
-            beta1=0.9,
-            beta2=0.999,
-            epsilon=1e-8,
-            weight_decay=0.0,
-            clip_norm=0.0,
-        ),
+        "sgd": {
+            "learning_rate": 0.1,
+            "momentum": 0.0,
+            "nesterov": False,
+            "weight_decay": 0.0,
+            "clip_norm": 0.0,
+        },
+        "adam": {
+            "learning_rate": 0.01,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "epsilon": 1e-8,
+            "weight_decay": 0.0,
+            "clip_norm": 0.0,
+        },
     }[kind]
     attributes.update(numbers)
     scores = Node(

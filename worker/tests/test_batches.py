@@ -16,14 +16,14 @@ ORDER = np.array([[3, 1], [0, 0], [9, 2], [4, 5], [6, 7], [8, 1]])
 
 
 def request(**given):
-    arguments = dict(
-        inputs=INPUTS,
-        labels=LABELS,
-        order=ORDER,
-        input_mode="pipeline",
-        device="cpu",
-        dtype="float64",
-    )
+    arguments = {
+        "inputs": INPUTS,
+        "labels": LABELS,
+        "order": ORDER,
+        "input_mode": "pipeline",
+        "device": "cpu",
+        "dtype": "float64",
+    }
     arguments.update(given)
     return DataRequest(**arguments)
 

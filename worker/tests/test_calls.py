@@ -27,22 +27,29 @@ def calls():
     made.plugins, made.reported = plugins_of(numpy_adapter.adapter, "numpy"), reported
     made.answer(
         "start",
-        dict(framework="numpy", threads=1, device="cpu", seed=0, strategy="", workers=1),
+        {
+            "framework": "numpy",
+            "threads": 1,
+            "device": "cpu",
+            "seed": 0,
+            "strategy": "",
+            "workers": 1,
+        },
     )
     return made
 
 
 def build(calls, tmp_path, work, **given):
     write_arrays(tmp_path / "weights.npz", numpy_adapter.weights().items())
-    arguments = dict(
-        workload=work.document(),
-        weights=str(tmp_path / "weights.npz"),
-        dtype="float64",
-        batch_size=3,
-        masks="",
-        variant={},
-        seed=0,
-    )
+    arguments = {
+        "workload": work.document(),
+        "weights": str(tmp_path / "weights.npz"),
+        "dtype": "float64",
+        "batch_size": 3,
+        "masks": "",
+        "variant": {},
+        "seed": 0,
+    }
     arguments.update(given)
     return calls.answer("build", arguments)["model"]
 
@@ -52,20 +59,20 @@ def train(calls, tmp_path, model, mode="pipeline", observe=False):
     write_arrays(tmp_path / "order.npz", [("order", ORDER), ("rates", RATES)])
     return calls.answer(
         "train",
-        dict(
-            model=model,
-            data=str(tmp_path / "data.npz"),
-            order=str(tmp_path / "order.npz"),
-            input_mode=mode,
-            first_step=10,
-            observe=observe,
-            to=str(tmp_path / "costs.npz"),
-        ),
+        {
+            "model": model,
+            "data": str(tmp_path / "data.npz"),
+            "order": str(tmp_path / "order.npz"),
+            "input_mode": mode,
+            "first_step": 10,
+            "observe": observe,
+            "to": str(tmp_path / "costs.npz"),
+        },
     )
 
 
 def weights(calls, tmp_path, model):
-    calls.answer("weights", dict(model=model, to=str(tmp_path / "out.npz")))
+    calls.answer("weights", {"model": model, "to": str(tmp_path / "out.npz")})
     return read_arrays(str(tmp_path / "out.npz"))
 
 
@@ -82,7 +89,7 @@ def test_training_takes_every_step_at_its_rate(calls, tmp_path, mode, kind):
         assert float(twin.train_step(INPUTS[row], LABELS[row])) == loss
     found = weights(calls, tmp_path, model)
     assert set(found) == {"scores.weight", "scores.bias"} | {
-        "optimizer/scores.{}.{}".format(role, slot)
+        f"optimizer/scores.{role}.{slot}"
         for role in ("weight", "bias")
         for slot in slots(work.optimizer)
     }
@@ -155,7 +162,7 @@ def test_forward_gradients_and_predictions_are_written(calls, tmp_path):
     model = build(calls, tmp_path, numpy_adapter.workload())
     held = calls.models[model]
     write_arrays(tmp_path / "in.npz", [("inputs", INPUTS), ("labels", LABELS)])
-    given = dict(model=model, inputs=str(tmp_path / "in.npz"), to=str(tmp_path / "to.npz"))
+    given = {"model": model, "inputs": str(tmp_path / "in.npz"), "to": str(tmp_path / "to.npz")}
     result = calls.answer("forward", dict(given, training=False, layers=["scores"]))
     assert result == {
         "outputs": [0],
@@ -168,19 +175,21 @@ def test_forward_gradients_and_predictions_are_written(calls, tmp_path):
     assert np.array_equal(found["parameters/scores.weight"], truth.parameters["scores.weight"])
     assert found["parameters/scores.weight"].shape == (3, 4)
     assert np.array_equal(found["inputs"], truth.inputs) and found["loss"] == truth.loss
-    calls.answer("predict", dict(model=model, data=given["inputs"], batch_size=5, to=given["to"]))
+    calls.answer(
+        "predict", {"model": model, "data": given["inputs"], "batch_size": 5, "to": given["to"]}
+    )
     assert np.allclose(read_arrays(given["to"])["logits"], logits, rtol=1e-14)
 
 
 def test_weights_are_set_by_name_and_kept_apart(calls, tmp_path):
     first, second = (build(calls, tmp_path, numpy_adapter.workload()) for _ in range(2))
     write_arrays(tmp_path / "new.npz", [("scores.bias", np.ones(3))])
-    calls.answer("set_weights", dict(model=first, weights=str(tmp_path / "new.npz")))
+    calls.answer("set_weights", {"model": first, "weights": str(tmp_path / "new.npz")})
     assert weights(calls, tmp_path, first)["scores.bias"].tolist() == [1, 1, 1]
     kept = numpy_adapter.weights()
     assert np.array_equal(weights(calls, tmp_path, second)["scores.bias"], kept["scores.bias"])
     assert np.array_equal(weights(calls, tmp_path, first)["scores.weight"], kept["scores.weight"])
-    calls.answer("drop", dict(model=first))
+    calls.answer("drop", {"model": first})
     with pytest.raises(KeyError):
         weights(calls, tmp_path, first)
 
@@ -188,9 +197,9 @@ def test_weights_are_set_by_name_and_kept_apart(calls, tmp_path):
 @pytest.mark.parametrize(
     "given, words",
     [
-        (dict(dtype="float16"), "has no dtype float16; it has float32, float64"),
-        (dict(variant={"compile": "yes"}), "no variant 'compile'; it offers layout"),
-        (dict(variant={"layout": "tiles"}), "no variant 'layout=tiles'.*rows, columns"),
+        ({"dtype": "float16"}, r"has no dtype float16; it has float32, float64"),
+        ({"variant": {"compile": "yes"}}, "no variant 'compile'; it offers layout"),
+        ({"variant": {"layout": "tiles"}}, r"no variant 'layout=tiles'.*rows, columns"),
     ],
 )
 def test_what_is_not_described_is_refused(calls, tmp_path, given, words):
@@ -201,7 +210,7 @@ def test_what_is_not_described_is_refused(calls, tmp_path, given, words):
 def test_layers_that_are_not_described_are_named(calls, tmp_path):
     document = numpy_adapter.workload().document()
     document["model"]["nodes"][0]["kind"] = "fold"
-    with pytest.raises(UnsupportedError, match="cannot build layer 'scores'.*has no fold"):
+    with pytest.raises(UnsupportedError, match=r"cannot build layer 'scores'.*has no fold"):
         build(calls, tmp_path, numpy_adapter.workload(), workload=document)
 
 
@@ -215,19 +224,34 @@ def test_variants_reach_the_adapter_with_their_defaults(calls, tmp_path):
 def test_what_an_adapter_does_not_do_it_says(calls, tmp_path):
     model = build(calls, tmp_path, numpy_adapter.workload())
     with pytest.raises(UnsupportedError, match="adapter 'numpy' exports no ONNX"):
-        calls.answer("export", dict(model=model, to=str(tmp_path / "model.onnx")))
+        calls.answer("export", {"model": model, "to": str(tmp_path / "model.onnx")})
     with pytest.raises(PluginError, match="does not know the call 'sing'"):
         calls.answer("sing", {})
 
 
 def test_a_seed_and_facts_are_reported(calls):
     facts = calls.answer(
-        "start", dict(framework="numpy", threads=2, device="cpu", seed=3, strategy="", workers=1)
+        "start",
+        {
+            "framework": "numpy",
+            "threads": 2,
+            "device": "cpu",
+            "seed": 3,
+            "strategy": "",
+            "workers": 1,
+        },
     )
     assert facts["framework"] == "NumPy" and facts["threads"] == 2
     assert facts["packages"]["numpy"] == np.__version__
     with pytest.raises(UnsupportedError, match="no device cuda"):
         calls.answer(
             "start",
-            dict(framework="numpy", threads=2, device="cuda", seed=3, strategy="", workers=1),
+            {
+                "framework": "numpy",
+                "threads": 2,
+                "device": "cuda",
+                "seed": 3,
+                "strategy": "",
+                "workers": 1,
+            },
         )

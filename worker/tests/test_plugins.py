@@ -90,7 +90,7 @@ def test_a_broken_plugin_leaves_itself_out_alone(monkeypatch, capsys):
         assert "has an adapter 'numpy' too" in found.broken[1].reason
         assert capsys.readouterr().out == ""
         assert describe(found)["adapters"][0]["framework_version"]
-        with pytest.raises(UnknownNameError, match="did you mean 'numpy'.*plugin 'b'"):
+        with pytest.raises(UnknownNameError, match=r"did you mean 'numpy'.*plugin 'b'"):
             found.adapter("numpi")
         load_plugins.cache_clear()
         monkeypatch.setenv("DLB_STRICT_PLUGINS", "1")

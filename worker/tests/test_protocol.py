@@ -66,7 +66,7 @@ def worker():
         listener.listen(1)
         environment = dict(
             os.environ,
-            DLB_SUPERVISOR="127.0.0.1:{}".format(listener.getsockname()[1]),
+            DLB_SUPERVISOR=f"127.0.0.1:{listener.getsockname()[1]}",
             DLB_TOKEN="secret",
             DLB_RANK_VARIABLES="NO_SUCH_RANK,LAUNCHED_RANK",
             LAUNCHED_RANK="3",

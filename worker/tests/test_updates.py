@@ -10,18 +10,18 @@ RATES = (0.1, 0.1, 0.02)
 
 
 def sgd(momentum=0.0, nesterov=False, weight_decay=0.0):
-    attributes = dict(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    attributes = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
     return Optimizer("sgd", attributes)
 
 
 def adam(beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0):
     return Optimizer(
-        "adam", dict(beta1=beta1, beta2=beta2, epsilon=epsilon, weight_decay=weight_decay)
+        "adam", {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
     )
 
 
 def by_the_definition(optimizer, weight, gradients):
-    """docs/reference/workloads.md, Optimizers, element by element in Python's own numbers."""
+    """docs/workloads.md, Optimizers, element by element in Python's own numbers."""
     o, v, m, s = optimizer, 0.0, 0.0, 0.0
     for t, (g, lr) in enumerate(zip(gradients, RATES), 1):
         g = g + o.weight_decay * weight

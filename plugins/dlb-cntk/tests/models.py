@@ -9,10 +9,21 @@ from dlb_worker.contract import BuildRequest
 from dlb_worker.model import Input, Loss, Model, Node, Optimizer, Parameter, Workload
 
 CLASSES = 5
-SGD = dict(learning_rate=0.1, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=0.0)
-ADAM = dict(
-    learning_rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0, clip_norm=0.0
-)
+SGD = {
+    "learning_rate": 0.1,
+    "momentum": 0.0,
+    "nesterov": False,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+}
+ADAM = {
+    "learning_rate": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+}
 
 
 def node(name, kind, inputs, input_shapes, shape, parameters=None, states=None, **attributes):
@@ -20,7 +31,7 @@ def node(name, kind, inputs, input_shapes, shape, parameters=None, states=None, 
     held = {}
     for trained, shapes in ((True, parameters or {}), (False, states or {})):
         for role, each in shapes.items():
-            held[role] = Parameter("{}.{}".format(name, role), each, trained)
+            held[role] = Parameter(f"{name}.{role}", each, trained)
     return Node(name, kind, attributes, tuple(inputs), tuple(input_shapes), tuple(shape), held)
 
 
@@ -35,7 +46,7 @@ def linear(name, source, features, out, bias=True):
 
 
 def conv(name, source, shape, out, kernel, **attributes):
-    given = dict(stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1), groups=1, bias=True)
+    given = {"stride": (1, 1), "pads": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "bias": True}
     given.update(attributes)
     sizes = window_sizes(shape, kernel, given["stride"], given["pads"])
     shapes = {"weight": (out, shape[0] // given["groups"]) + kernel}
@@ -55,7 +66,7 @@ def conv(name, source, shape, out, kernel, **attributes):
 
 
 def pool(name, kind, source, shape, kernel, stride, **attributes):
-    given = dict(pads=(0, 0, 0, 0), ceil_mode=False)
+    given = {"pads": (0, 0, 0, 0), "ceil_mode": False}
     given.update({"count_include_pad": False} if kind == "average_pool" else {})
     given.update(attributes)
     sizes = window_sizes(shape, kernel, stride, given["pads"], given["ceil_mode"])

@@ -1,10 +1,9 @@
-"""What the layers mean, in NumPy and float64: docs/reference/workloads.md, each as directly as it is written."""
+"""What the layers mean, in NumPy and float64: docs/workloads.md, each as directly as it is written."""
 
 import numpy as np
 
 
 def conv(node, own, x):
-    kernel_height, kernel_width = node.kernel
     windows = _windows(_padded(x, node.pads, 0.0), node)
     outputs = np.empty((len(x),) + tuple(node.shape))
     per_group = node.out_channels // node.groups

@@ -1,16 +1,16 @@
 """Steps, optimizer state, running statistics, data, start and export."""
 
-import models as M
 import numpy as np
 import pytest
-from numpy_truth import values
 
+import models as M
 from dlb_cntk import libraries
 from dlb_cntk.plugin import adapter
 from dlb_worker.contract import DataRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 from dlb_worker.updates import slots, updated
+from numpy_truth import values
 
 MODEL = M.classifier(
     M.conv("conv", "input", (2, 6, 6), 3, (3, 3)),
@@ -76,11 +76,7 @@ def test_steps_are_those_of_the_definition(name, dtype, near):
             else:
                 assert np.array_equal(after[each], before[each])
             for slot, truth in state[each].items():
-                assert M.distance(kept["{}.{}".format(each, slot)], truth) < near, (
-                    step,
-                    each,
-                    slot,
-                )
+                assert M.distance(kept[f"{each}.{slot}"], truth) < near, (step, each, slot)
     assert len(kept) == len(slots(optimizer)) * len(MODEL.parameters)
 
 
@@ -187,6 +183,15 @@ def test_the_export_is_a_file_of_cntk(tmp_path):
     assert "ModelFormat.ONNX" in adapter.export_onnx(built, path)
     assert b"CNTK" in path.read_bytes()
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_what_the_exporter_leaves_out_is_refused_by_name(tmp_path):
+    ranges = ((0, 2, 1), (0, 6, 2), (0, 6, 1))
+    strided = M.node("rows", "slice", ["input"], [(2, 6, 6)], (2, 3, 6), ranges=ranges)
+    model = M.classifier(strided)
+    built = M.build(M.workload(model), M.random_weights(model), "float32")
+    with pytest.raises(UnsupportedError, match="steps of slice 'rows'"):
+        adapter.export_onnx(built, tmp_path / "model.onnx")
 
 
 def test_what_is_not_described_is_refused():

@@ -30,6 +30,7 @@ class Framework:
 # name works by the same convention.
 KNOWN: dict[str, Framework] = {
     "chainer": Framework("Chainer", "https://chainer.org", ">=3.10,<3.12"),
+    "cntk": Framework("CNTK", "https://learn.microsoft.com/cognitive-toolkit", ">=3.6,<3.7"),
     "mxnet": Framework("Apache MXNet", "https://mxnet.apache.org", ">=3.10,<3.12"),
     "tf": Framework("TensorFlow", "https://www.tensorflow.org", ">=3.10,<3.14"),
     "theano": Framework("Theano", "https://github.com/Theano/Theano", ">=3.8,<3.9"),

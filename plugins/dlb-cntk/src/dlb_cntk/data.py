@@ -8,8 +8,6 @@ import numpy as np
 from dlb_worker.batches import prefetched
 from dlb_worker.contract import Batches, DataRequest
 
-__all__ = ["load", "value"]
-
 
 def load(request: DataRequest) -> Batches:
     """(inputs, labels) for each row of the order.

@@ -6,8 +6,6 @@ from dlb_cntk.libraries import load_mpi
 from dlb_worker.contract import FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
 
-__all__ = ["start"]
-
 
 def start(request: StartRequest) -> FrameworkFacts:
     """Import CNTK, set its threads and seed, and report what it uses.
@@ -17,8 +15,8 @@ def start(request: StartRequest) -> FrameworkFacts:
     """
     if request.device != "cpu":
         raise UnsupportedError(
-            "CNTK's package on PyPI is the CPU build, so adapter 'cntk' has no device {}; "
-            "use --device cpu".format(request.device)
+            f"CNTK's wheels on PyPI compute on the CPU, so adapter 'cntk' has no device {request.device}; "
+            "use --device cpu"
         )
     mpi = load_mpi()
     with warnings.catch_warnings():
@@ -28,9 +26,5 @@ def start(request: StartRequest) -> FrameworkFacts:
     cntk.device.try_set_default_device(cntk.device.cpu())
     cntk.cntk_py.set_max_num_cputhreads(request.threads)
     cntk.cntk_py.set_fixed_random_seed(request.seed)
-    return FrameworkFacts(
-        cntk.__version__,
-        cntk.cntk_py.get_max_num_cputhreads(),
-        "cpu",
-        {"blas": "MKL (libmklml_intel)", "openmp": "libiomp5", "mpi": mpi},
-    )
+    build = {"blas": "MKL (libmklml_intel)", "openmp": "libiomp5", "mpi": mpi}
+    return FrameworkFacts(cntk.__version__, cntk.cntk_py.get_max_num_cputhreads(), "cpu", build)

@@ -1,10 +1,9 @@
-"""The shared libraries that CNTK's wheel does not bring.
+"""The libraries that CNTK's wheel does not bring.
 
-The wheel of CNTK 2.7 is linked with Open MPI 1.10 (``libmpi.so.12``, ``libmpi_cxx.so.1``), also where
-only one process runs. Later releases of Open MPI have all that CNTK calls, under other names. So the
-present one is loaded for all to see, and an empty library under each old name after it: the dynamic
-linker then takes the name for loaded, and finds every symbol in the present library. Nothing is
-written to the environment, and ``LD_LIBRARY_PATH`` plays no part.
+It is linked with Open MPI 1.10 (``libmpi.so.12``), also where one process runs. Later releases have
+all that it calls, under another name. So the one that is there is loaded for all to see, and an empty
+library under each old name: the dynamic linker then takes the old name for loaded, and finds every
+symbol in the new library. Nothing is written to the environment, nor read from LD_LIBRARY_PATH.
 """
 
 import ctypes
@@ -13,9 +12,7 @@ import tempfile
 
 from dlb_worker.errors import UnsupportedError
 
-__all__ = ["load_mpi"]
-
-#: The names that CNTK asks for, and those that do: its own, and Open MPI 2 to 5.
+#: The names that CNTK asks for, and those that Open MPI 4 and 2 have.
 NAMES = {
     "libmpi.so.12": ("libmpi.so.40", "libmpi.so.20"),
     "libmpi_cxx.so.1": ("libmpi_cxx.so.40", "libmpi_cxx.so.20"),
@@ -23,20 +20,17 @@ NAMES = {
 
 
 def load_mpi() -> str:
-    """Load Open MPI for CNTK, before CNTK is imported.
-
-    Returns:
-        the name of the library.
+    """Load Open MPI, before CNTK is imported, and name it.
 
     Raises:
         UnsupportedError: there is none.
     """
-    found = [_load(old, others) for old, others in NAMES.items()]
-    return found[0]
+    mpi, *_ = (_load(old, (old, *others)) for old, others in NAMES.items())
+    return mpi
 
 
-def _load(old: str, others: "tuple[str, ...]") -> str:
-    for name in (old,) + others:
+def _load(old: str, names: "tuple[str, ...]") -> str:
+    for name in names:
         try:
             ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
         except OSError:
@@ -49,64 +43,28 @@ def _load(old: str, others: "tuple[str, ...]") -> str:
         return name
     raise UnsupportedError(
         "CNTK needs Open MPI's {}, which this machine does not have; install it "
-        "(Debian and Ubuntu: apt-get install libopenmpi3)".format(" or ".join((old,) + others))
+        "(Debian and Ubuntu: apt-get install libopenmpi3)".format(" or ".join(names))
     )
 
 
 def empty_library(name: str) -> bytes:
     """A shared library for x86-64 that is called ``name`` and holds nothing.
 
-    Source: System V ABI, gABI 4.1, chapters 4 and 5: a header, two program headers, and one segment
-    with a string table, a symbol table of the null symbol, and the dynamic section.
+    Source: System V ABI 4.1, chapters 4 and 5. A header, two program headers, then a segment with
+    the strings, a symbol table of the null symbol, and the dynamic section.
     """
     strings = b"\0" + name.encode() + b"\0"
     strings += b"\0" * (-len(strings) % 8)
-    headers, header_size, entry_size, symbol_size = 64, 56, 16, 24
-    string_table = headers + 2 * header_size
-    symbol_table = string_table + len(strings)
-    dynamic = symbol_table + symbol_size
-    entries = [
-        (14, 1),  # DT_SONAME, an offset in the string table
-        (5, string_table),  # DT_STRTAB
-        (10, len(strings)),  # DT_STRSZ
-        (6, symbol_table),  # DT_SYMTAB
-        (11, symbol_size),  # DT_SYMENT
-        (0, 0),  # DT_NULL
-    ]
-    size = dynamic + entry_size * len(entries)
-    shared_object, x86_64 = 3, 62
-    ident = b"\x7fELF\x02\x01\x01" + b"\0" * 9
-    header = ident + struct.pack(
-        "<HHIQQQIHHHHHH",
-        shared_object,
-        x86_64,
-        1,
-        0,
-        headers,
-        0,
-        0,
-        headers,
-        header_size,
-        2,
-        64,
-        0,
-        0,
+    start, symbol = 64 + 2 * 56, 24
+    dynamic = start + len(strings) + symbol
+    # DT_SONAME, DT_STRTAB, DT_STRSZ, DT_SYMTAB, DT_SYMENT, DT_NULL
+    entries = (14, 1, 5, start, 10, len(strings), 6, start + len(strings), 11, symbol, 0, 0)
+    size = dynamic + 8 * len(entries)
+    # ET_DYN, EM_X86_64; segments PT_LOAD and PT_DYNAMIC that can be read and written
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0
     )
-
-    def segment(kind: int, start: int, length: int, align: int) -> bytes:
-        readable_and_writable = 6
-        return struct.pack(
-            "<IIQQQQQQ", kind, readable_and_writable, start, start, start, length, length, align
-        )
-
-    load, dynamic_section = 1, 2
-    return b"".join(
-        [
-            header,
-            segment(load, 0, size, 4096),
-            segment(dynamic_section, dynamic, size - dynamic, 8),
-            strings,
-            b"\0" * symbol_size,
-        ]
-        + [struct.pack("<QQ", *entry) for entry in entries]
-    )
+    load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 4096)
+    rest = size - dynamic
+    found = struct.pack("<IIQQQQQQ", 2, 6, dynamic, dynamic, dynamic, rest, rest, 8)
+    return header + load + found + strings + b"\0" * symbol + struct.pack("<12Q", *entries)

@@ -14,8 +14,6 @@ from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Node
 from dlb_worker.native import BuiltModel
 
-__all__ = ["CntkModel"]
-
 Array = np.ndarray
 
 
@@ -34,10 +32,10 @@ class CntkModel(BuiltModel):
         self.workload, self.dtype = request.workload, request.dtype
         self.type = np.dtype(request.dtype).type
         self.masks = dict(request.masks)
-        self.factors = {}  # type: Dict[str, Any]
+        self.factors: Dict[str, Any] = {}
         self.source = C.input_variable(model.input.shape, dtype=self.type, name=model.input.name)
         self.values = {model.input.name: self.source}
-        self.own = {}  # type: Dict[str, Parameters]
+        self.own: Dict[str, Parameters] = {}
         for node in model.nodes:
             self.own[node.name] = Parameters(self.type)
             self.values[node.name] = self._build(node).output
@@ -52,8 +50,8 @@ class CntkModel(BuiltModel):
         self.trainer = C.Trainer(
             C.combine([self.logits]), (C.combine([self.loss]), None), [self.learner.native]
         )
-        self._differentiable = None  # type: Any
-        self._functions = {}  # type: Dict[Tuple[str, ...], Any]
+        self._differentiable: Any = None
+        self._functions: Dict[Tuple[str, ...], Any] = {}
 
     def _build(self, node: Node) -> Any:
         inputs = [self.values[name] for name in node.inputs]

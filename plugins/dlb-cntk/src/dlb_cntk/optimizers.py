@@ -1,7 +1,6 @@
-"""CNTK's learners, as dlb defines the optimizers."""
+"""CNTK's learners, as dlb defines the optimizers. Each has ``native``, CNTK's own object."""
 
-import abc
-from typing import Any, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Union
 
 import cntk as C
 import numpy as np
@@ -9,41 +8,10 @@ import numpy as np
 from dlb_worker.model import Optimizer
 from dlb_worker.updates import slots, updated
 
-__all__ = ["Learner", "NativeLearner", "UniversalLearner", "make_learner"]
-
 Array = np.ndarray
 
 
-class Learner(abc.ABC):
-    """What a trainer steps with.
-
-    Attributes:
-        native: CNTK's learner.
-    """
-
-    native: Any
-
-    @abc.abstractmethod
-    def set_rate(self, rate: float) -> None:
-        """The learning rate from here on."""
-
-    @abc.abstractmethod
-    def set_samples(self, samples: int) -> None:
-        """How many samples the next step has."""
-
-    @abc.abstractmethod
-    def slots(self, parameter: Any) -> Mapping[str, Array]:
-        """The state of one parameter, as the workload defines it."""
-
-
-def make_learner(optimizer: Optimizer, parameters: Sequence[Any], dtype: Any) -> Learner:
-    """The learner that computes as the optimizer is defined: CNTK's own, where it does."""
-    if optimizer.kind == "sgd" and not optimizer.clip_norm:
-        return NativeLearner(optimizer, parameters)
-    return UniversalLearner(optimizer, parameters, dtype)
-
-
-class NativeLearner(Learner):
+class NativeLearner:
     """``sgd``, ``momentum_sgd`` and ``nesterov``.
 
     Without ``unit_gain`` and with rates for a whole batch they are dlb's SGD, but for the velocity,
@@ -52,34 +20,26 @@ class NativeLearner(Learner):
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[Any]) -> None:
-        self.rate = optimizer.learning_rate
-        self.momentum = optimizer.momentum
-        self.parameters = list(parameters)
-        schedule = C.learning_parameter_schedule(self.rate)
-        decay = optimizer.weight_decay
-        if not self.momentum:
-            self.native = C.sgd(self.parameters, schedule, l2_regularization_weight=decay)
-            return
-        kind = C.nesterov if optimizer.nesterov else C.momentum_sgd
-        self.native = kind(
-            self.parameters,
-            schedule,
-            C.momentum_schedule(self.momentum),
-            unit_gain=False,
-            l2_regularization_weight=decay,
-        )
+        self.rate, self.momentum = optimizer.learning_rate, optimizer.momentum
+        self.places = {each.uid: place for place, each in enumerate(parameters)}
+        given = [list(parameters), C.learning_parameter_schedule(self.rate)]
+        options = {"l2_regularization_weight": optimizer.weight_decay}
+        kind = C.sgd
+        if self.momentum:
+            kind = C.nesterov if optimizer.nesterov else C.momentum_sgd
+            given.append(C.momentum_schedule(self.momentum))
+            options["unit_gain"] = False
+        self.native = kind(*given, **options)
 
     def set_rate(self, rate: float) -> None:
         rate = rate or 1e-20
         if rate == self.rate:
             return
-        if self.momentum and self.native.total_number_of_samples_seen():
-            checkpoint = self.native.create_checkpoint()
-            scale = rate / self.rate
-            checkpoint["smoothed_gradients"] = [
-                scale * array for array in checkpoint["smoothed_gradients"]
-            ]
-            self.native.restore_from_checkpoint(checkpoint)
+        if self._has_velocity():
+            kept = self.native.create_checkpoint()
+            scaled = [rate / self.rate * array for array in kept["smoothed_gradients"]]
+            kept["smoothed_gradients"] = scaled
+            self.native.restore_from_checkpoint(kept)
         self.native.reset_learning_rate(C.learning_parameter_schedule(rate))
         self.rate = rate
 
@@ -87,15 +47,17 @@ class NativeLearner(Learner):
         """CNTK divides by it itself."""
 
     def slots(self, parameter: Any) -> Mapping[str, Array]:
-        if not self.momentum or not self.native.total_number_of_samples_seen():
+        if not self._has_velocity():
             return {}
-        # A copy of all of it: CNTK gives no other access.
+        # A copy of every parameter's: CNTK gives no other access.
         velocities = self.native.create_checkpoint()["smoothed_gradients"]
-        place = [each.uid for each in self.parameters].index(parameter.uid)
-        return {"velocity": velocities[place] / self.rate}
+        return {"velocity": velocities[self.places[parameter.uid]] / self.rate}
+
+    def _has_velocity(self) -> bool:
+        return bool(self.momentum and self.native.total_number_of_samples_seen())
 
 
-class UniversalLearner(Learner):
+class UniversalLearner:
     """The optimizer's formulas as a CNTK function that assigns to the parameters.
 
     CNTK's Adam adds epsilon to another term, and its clipping looks at each parameter alone. The
@@ -104,49 +66,42 @@ class UniversalLearner(Learner):
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[Any], dtype: Any) -> None:
         self.optimizer, self.dtype = optimizer, dtype
-        self.state = {}  # type: Dict[str, Dict[str, Any]]
-        self.rate = self._number(optimizer.learning_rate)
-        self.share = self._number(1.0)
-        self.step = self._number(0.0)
-        self.samples = 1
+        self.state: Dict[str, Dict[str, Any]] = {}
+        self.rate = self._constant(optimizer.learning_rate)
+        self.samples, self.share, self.step = 1, self._constant(1.0), self._constant(0.0)
         self.native = C.universal(lambda own, sums: self._update(own, sums), list(parameters))
 
-    def _number(self, value: float) -> Any:
-        return C.constant(np.asarray(value, self.dtype), dtype=self.dtype)
+    def _constant(self, value: float, *shape: int) -> Any:
+        return C.constant(np.full(shape, value, self.dtype), dtype=self.dtype)
 
-    def _update(self, parameters: Sequence[Any], gradients: Sequence[Any]) -> Any:
+    def _update(self, parameters: Sequence[Any], sums: Sequence[Any]) -> Any:
         """The function that CNTK runs after each backward pass."""
         optimizer = self.optimizer
         step = C.assign(self.step, self.step + 1)
-        means = [gradient * self.share for gradient in gradients]
+        gradients = [each * self.share for each in sums]
         if optimizer.clip_norm:
-            means = _clipped(means, self._number(optimizer.clip_norm))
-        assignments = []  # type: List[Any]
-        for parameter, gradient in zip(parameters, means):
-            state = {
-                slot: C.constant(0, shape=parameter.shape, dtype=self.dtype)
-                for slot in slots(optimizer)
-            }
+            gradients = _clipped(gradients, self._constant(optimizer.clip_norm))
+        assignments: List[Any] = [step]
+        for parameter, gradient in zip(parameters, gradients):
+            state = {slot: self._constant(0.0, *parameter.shape) for slot in slots(optimizer)}
             self.state[parameter.uid] = state
             weight, moved = updated(
                 optimizer, parameter, gradient, state, self.rate, _Exponent(step), C.sqrt
             )
             assignments += [C.assign(state[slot], moved[slot]) for slot in state]
             assignments.append(C.assign(parameter, weight))
-        return C.combine(assignments + [step])
+        return C.combine(assignments)
 
     def set_rate(self, rate: float) -> None:
         self.rate.value = np.asarray(rate, self.dtype)
 
     def set_samples(self, samples: int) -> None:
         if samples != self.samples:
-            self.share.value = np.asarray(1.0 / samples, self.dtype)
-            self.samples = samples
+            self.samples, self.share.value = samples, np.asarray(1.0 / samples, self.dtype)
 
     def slots(self, parameter: Any) -> Mapping[str, Array]:
-        if not self.step.value:
-            return {}
-        return {slot: held.value.copy() for slot, held in self.state[parameter.uid].items()}
+        state = self.state[parameter.uid] if self.step.value else {}
+        return {slot: np.array(held.value) for slot, held in state.items()}
 
 
 class _Exponent:
@@ -161,7 +116,14 @@ class _Exponent:
 
 def _clipped(gradients: Sequence[Any], limit: Any) -> List[Any]:
     """Gradients brought down to a norm of all of them together."""
-    squares = [C.reduce_sum(C.square(gradient)) for gradient in gradients]
-    norm = C.sqrt(sum(squares[1:], squares[0]))
-    scale = limit / C.element_max(norm, limit)
-    return [gradient * scale for gradient in gradients]
+    norm = C.sqrt(sum(C.reduce_sum(C.square(each)) for each in gradients))
+    return [each * (limit / C.element_max(norm, limit)) for each in gradients]
+
+
+def make_learner(
+    optimizer: Optimizer, parameters: Sequence[Any], dtype: Any
+) -> Union[NativeLearner, UniversalLearner]:
+    """The learner that computes as the optimizer is defined: CNTK's own, where it does."""
+    if optimizer.kind == "sgd" and not optimizer.clip_norm:
+        return NativeLearner(optimizer, parameters)
+    return UniversalLearner(optimizer, parameters, dtype)

@@ -1,90 +1,96 @@
-"""The registry: for each layer kind the sentence, the CNTK function, and where its parameters are."""
+"""The registry: for each layer kind the sentence, the CNTK function, and where its parameters are.
+
+The functions take a node, the layer's ``Parameters``, and what it reads. CNTK leaves the batch axis
+out, so axes count from 0.
+"""
 
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.parameters import location
 
-cntk = LazyModule("cntk")
+C = LazyModule("cntk")
 operators = LazyModule("dlb_cntk.operators")
 
 
-def _flat(array):
-    return array.reshape(-1)
+def _transposed(array):
+    return array.T
 
 
-_SCALE_AND_BIAS = {"scale": location("scale"), "bias": location("bias")}
+_WEIGHT, _BIAS = {"weight": location("weight")}, {"bias": location("bias")}
+_SCALE_AND_BIAS = dict(_BIAS, scale=location("scale"))
+_STATES = {"mean": location("mean"), "variance": location("variance")}
+_BIAS_OF_CONV = location("bias", lambda bias: bias.reshape(-1, 1, 1), lambda bias: bias.reshape(-1))
 
-#: By layer kind; each builds a ``cntk.Function`` from a node, its ``Parameters``, and its inputs.
 LAYERS = {
     "conv": Layer(
-        "native; pads other than those of an equal size by a pad before it; no dilation",
-        lambda *arguments: operators.conv(*arguments),
-        {
-            "weight": location("weight"),
-            "bias": location("bias", lambda bias: bias.reshape(-1, 1, 1), _flat),
-        },
+        "native; pads other than those that keep the size by a pad before it; no dilation",
+        lambda *given: operators.conv(*given),
+        dict(_WEIGHT, bias=_BIAS_OF_CONV),
     ),
     "linear": Layer(
         "native; tied, with the embedding's parameter",
-        lambda *arguments: operators.linear(*arguments),
-        {
-            "weight": location("weight", lambda weight: weight.T, lambda weight: weight.T),
-            "bias": location("bias"),
-        },
+        lambda *given: operators.linear(*given),
+        dict(_BIAS, weight=location("weight", _transposed, _transposed)),
     ),
     "batch_norm": Layer(
         "native; after each step the running values are computed by NumPy, for CNTK's share follows "
         "the number of samples and its variance is unbiased",
-        lambda *arguments: operators.batch_norm(*arguments),
-        dict(_SCALE_AND_BIAS, mean=location("mean"), variance=location("variance")),
+        lambda *given: operators.batch_norm(*given),
+        dict(_SCALE_AND_BIAS, **_STATES),
     ),
     "layer_norm": Layer(
         "composed of reduce_mean, square and sqrt",
-        lambda *arguments: operators.layer_norm(*arguments),
+        lambda *given: operators.layer_norm(*given),
         _SCALE_AND_BIAS,
     ),
-    "lrn": Layer("native", lambda *arguments: operators.lrn(*arguments)),
+    "lrn": Layer(
+        "native",
+        lambda node, own, x: C.local_response_normalization(
+            x, node.size // 2, node.attributes["bias"], node.alpha, node.beta
+        ),
+    ),
     "max_pool": Layer(
         "native; pads and windows left out by a pad before it",
-        lambda *arguments: operators.max_pool(*arguments),
+        lambda *given: operators.max_pool(*given),
     ),
     "average_pool": Layer(
         "native; pads and windows left out by a pad before it, and a factor",
-        lambda *arguments: operators.average_pool(*arguments),
+        lambda *given: operators.average_pool(*given),
     ),
-    "global_average_pool": Layer(
-        "native", lambda *arguments: operators.global_average_pool(*arguments)
-    ),
-    "relu": Layer("native", lambda node, own, inputs: cntk.relu(inputs)),
+    "global_average_pool": Layer("native", lambda node, own, x: C.layers.GlobalAveragePooling()(x)),
+    "relu": Layer("native", lambda node, own, x: C.relu(x)),
     "relu6": Layer(
-        "composed of relu and element_min", lambda *arguments: operators.relu6(*arguments)
+        "composed of relu and clip, whose gradient at 0 is 1",
+        lambda *given: operators.relu6(*given),
     ),
-    "tanh": Layer("native", lambda node, own, inputs: cntk.tanh(inputs)),
-    "sigmoid": Layer("native", lambda node, own, inputs: cntk.sigmoid(inputs)),
+    "tanh": Layer("native", lambda node, own, x: C.tanh(x)),
+    "sigmoid": Layer("native", lambda node, own, x: C.sigmoid(x)),
     "hard_sigmoid": Layer(
-        "composed of relu and element_min, because the slope of the native one is float32",
-        lambda *arguments: operators.hard_sigmoid(*arguments),
+        "composed of relu and clip, because the slope of the native one is float32",
+        lambda node, own, x: operators.relu6(node, own, x + own.constant(3)) / own.constant(6),
     ),
-    "dropout": Layer("native", lambda node, own, inputs: cntk.dropout(inputs, node.rate)),
+    "dropout": Layer("native", lambda node, own, x: C.dropout(x, node.rate)),
     "add": Layer("native", lambda node, own, first, second: first + second),
     "mul": Layer("native", lambda node, own, first, second: first * second),
-    "concat": Layer("native", lambda *arguments: operators.concat(*arguments)),
-    "flatten": Layer("native", lambda node, own, inputs: cntk.reshape(inputs, node.shape)),
-    "reshape": Layer("native", lambda node, own, inputs: cntk.reshape(inputs, node.shape)),
-    "transpose": Layer("native", lambda *arguments: operators.transpose(*arguments)),
-    "reduce_mean": Layer("native", lambda *arguments: operators.reduce_mean(*arguments)),
-    "select": Layer("native: a slice", lambda *arguments: operators.select(*arguments)),
-    "pad": Layer("native", lambda *arguments: operators.pad(*arguments)),
-    "slice": Layer("native", lambda *arguments: operators.slice_(*arguments)),
-    "gather": Layer(
-        "composed of slices, because the native one takes no batch",
-        lambda *arguments: operators.gather(*arguments),
+    "concat": Layer("native", lambda node, own, *xs: C.splice(*xs, axis=node.axis - 1)),
+    "flatten": Layer("native", lambda node, own, x: C.reshape(x, node.shape)),
+    "reshape": Layer("native", lambda node, own, x: C.reshape(x, node.shape)),
+    "transpose": Layer(
+        "native", lambda node, own, x: C.transpose(x, tuple(axis - 1 for axis in node.axes))
     ),
+    "reduce_mean": Layer(
+        "native", lambda node, own, x: C.reduce_mean(x, axis=node.axis - 1, keepdims=False)
+    ),
+    "select": Layer("native: a slice", lambda *given: operators.select(*given)),
+    "pad": Layer("native", lambda *given: operators.pad(*given)),
+    "slice": Layer("native; steps are not exported", lambda *given: operators.sliced(*given)),
     "embedding": Layer(
-        "native", lambda *arguments: operators.embedding(*arguments), {"weight": location("weight")}
+        "native",
+        lambda node, own, x: C.gather(own.trained("weight", node.entries, node.features), x),
+        _WEIGHT,
     ),
     "position_embedding": Layer(
         "native: a parameter that is added",
-        lambda *arguments: operators.position_embedding(*arguments),
-        {"weight": location("weight")},
+        lambda node, own, x: x + own.trained("weight", *node.input_shape),
+        _WEIGHT,
     ),
 }
