@@ -1,3 +1,3 @@
 """TensorFlow for dlb."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
