@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from dlb.contract import Batches, LoadRequest
+from dlb_worker.contract import Batches, DataRequest
 
 from dlb_tf.layout import Layout
 
 
-def load(request: LoadRequest) -> Batches:
+def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order; images are made NHWC once."""
     device = "/GPU:0" if request.device == "cuda" else "/CPU:0"
     layout = Layout("maps" if request.inputs.ndim == 4 else "plain")
     large = isinstance(request.inputs.base, np.memmap)
-    if request.via == "pipeline" and (large or request.crops is not None):
+    if request.input_mode == "pipeline" and (large or request.crops is not None):
         return _ahead(_gathered(request, layout), device)
     samples = layout.to_native(request.inputs)
-    if request.via == "memory":
+    if request.input_mode == "memory":
         with tf.device(device):
             inputs, labels, order = (
                 tf.constant(array) for array in (samples, request.labels, request.order)
@@ -40,20 +40,16 @@ def _ahead(batches: tf.data.Dataset, device: str) -> tf.data.Dataset:
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _gathered(request: LoadRequest, layout: Layout) -> tf.data.Dataset:
+def _gathered(request: DataRequest, layout: Layout) -> tf.data.Dataset:
     """Batches that the core gathers: of what is too large for one tensor of it all, or augmented."""
 
-    def gather(step: int) -> tuple[np.ndarray, np.ndarray]:
-        inputs, labels = request.batch(step)
-        return np.ascontiguousarray(layout.to_native(inputs)), labels
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for step in range(len(request.order)):
+            inputs, labels = request.batch(step)
+            yield np.ascontiguousarray(layout.to_native(inputs)), labels
 
-    def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        inputs, labels = tf.numpy_function(gather, [step], [request.inputs.dtype, tf.int64])
-        # NumPy's side does not tell shapes.
-        return tf.ensure_shape(inputs, first.shape), tf.ensure_shape(labels, of_first.shape)
-
-    first, of_first = gather(0)
-    return tf.data.Dataset.range(len(request.order)).map(batch)
+    signature = tuple(map(tf.type_spec_from_value, next(batches())))
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
 
 def _from_memory(

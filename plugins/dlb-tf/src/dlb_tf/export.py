@@ -10,24 +10,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
-from dlb.contract import TrainableModel
-from dlb.graph.writing import write_model
+from dlb_worker.onnx_file import write_model
 
-from dlb_tf.layers import exportable
+from dlb_tf.layers import EXPORTING
 from dlb_tf.model import TFModel
 
 #: The opset of the canonical graph; tf2onnx writes it as asked.
 OPSET = 17
 
 
-def export(model: TrainableModel, path: Path) -> str:
+def export(model: TFModel, path: Path) -> str:
     """Write the network in evaluation mode, weights inside, the batch axis free.
 
     Its one transpose, NCHW to NHWC, is in the function that is converted; tf2onnx moves it on to
     where ONNX's operators undo it. It copies constants dozens of times: kernels and tables are
     inputs of that function.
     """
-    assert isinstance(model, TFModel)
     described, network = model.workload.model.input, model.network.model
     dtype = model.dtype if described.kind == "real" else "int64"
     large = {each.path: each for each in _large(network)}
@@ -42,15 +40,20 @@ def export(model: TrainableModel, path: Path) -> str:
     ]
 
     @tf.function(input_signature=signature)
-    def evaluate(inputs: tf.Tensor, *given: tf.Tensor) -> dict[str, tf.Tensor]:
+    def evaluate(inputs: tf.Tensor, *weights: tf.Tensor) -> dict[str, tf.Tensor]:
         native = tf.transpose(inputs, [0, 2, 3, 1]) if len(described.shape) == 3 else inputs
-        shaped = [tf.ensure_shape(g, each.shape) for g, each in zip(given, large.values())]
-        with keras.StatelessScope(list(zip(large.values(), shaped))):
+        shaped = [
+            (each, tf.ensure_shape(w, each.shape)) for each, w in zip(large.values(), weights)
+        ]
+        with keras.StatelessScope(shaped):
             return {"logits": network(native, training=False)}
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    with exportable(network):
+    exporting = EXPORTING.set(True)
+    try:
         written, _ = tf2onnx.convert.from_function(evaluate, input_signature=signature, opset=OPSET)
+    finally:
+        EXPORTING.reset(exporting)
     (opset,) = {each.version for each in written.opset_import if each.domain in ("", "ai.onnx")}
     assert opset == OPSET, f"tf2onnx wrote opset {opset}"
     for value in written.graph.input:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from dlb.contract import Clock, FrameworkFacts, StartRequest
-
-from dlb.errors import UnsupportedError
+from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.errors import UnsupportedError
 
 
 def start(request: StartRequest) -> FrameworkFacts:
-    """Set threads, device and seed; tell version, device and what TensorFlow was built with.
+    """Set threads, device and seed; report version, device and how TensorFlow was built.
 
     Nothing is computed here: that would start the runtime, and a strategy has to come first.
     """
@@ -38,19 +39,19 @@ def start(request: StartRequest) -> FrameworkFacts:
 
 
 def _use_device(device: str) -> str:
-    """Let TensorFlow see only the device asked for; its name."""
+    """Let TensorFlow see only the requested device; return its name."""
     import tensorflow as tf
 
-    found = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.list_physical_devices("GPU")
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
         return "cpu"
-    if not found:
+    if not gpus:
         raise UnsupportedError(
             f"TensorFlow {tf.__version__} sees no CUDA device; use --device cpu, or install "
             "dlb-tf[cuda] on a machine with an NVIDIA GPU"
         )
-    mine = found[int(os.environ.get("DLB_TF_RANK", "0")) % len(found)]
+    mine = gpus[int(os.environ.get("DLB_TF_RANK", "0")) % len(gpus)]
     tf.config.set_visible_devices([mine], "GPU")
     tf.config.experimental.set_memory_growth(mine, True)
     # TF32 is not float32.
@@ -62,4 +63,23 @@ def clock(device: str) -> Clock:
     """A function on CPU returns when it is done; a CUDA step ends when the device has synced."""
     import tensorflow as tf
 
-    return Clock(tf.test.experimental.sync_devices) if device == "cuda" else Clock()
+    sync = tf.test.experimental.sync_devices
+    return Clock(lambda result: sync()) if device == "cuda" else Clock()
+
+
+@contextmanager
+def default_dtype(dtype: str) -> Iterator[None]:
+    """While it lasts, layers and optimizers are made in a dtype.
+
+    Keras keeps weights by the default policy, and a learning rate by the default floating type.
+    """
+    import keras
+
+    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    keras.config.set_dtype_policy(dtype)
+    keras.config.set_floatx(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+        keras.config.set_floatx(floatx)

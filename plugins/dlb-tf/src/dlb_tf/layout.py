@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-
-from dlb import workload as W
+from dlb_worker.model import Model, Node
 
 #: Layers that work on each element by itself, so that any order of elements will do.
-ELEMENTWISE = (*W.layers.Activation, W.Dropout)
+ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "dropout"}
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,6 @@ class Layout:
             return np.moveaxis(maps, 1, -1).reshape(len(array), -1)
         return array
 
-    def axes(self, rank: int) -> tuple[int, ...]:
-        """The canonical axis, the batch being 0, of each native one beside it."""
-        plain = tuple(range(1, rank + 1))
-        return (*plain[1:], 1) if self.kind == "maps" else plain
-
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         if self.kind == "maps":
             return np.ascontiguousarray(np.moveaxis(array, -1, 1))
@@ -48,55 +42,50 @@ class Layout:
             return np.moveaxis(maps, -1, 1).reshape(len(array), -1)
         return array
 
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """The canonical axis for each native one; the batch is 0 in both, and left out."""
+        plain = tuple(range(1, rank + 1))
+        return (*plain[1:], 1) if self.kind == "maps" else plain
 
-def layouts(model: W.Model) -> dict[str, Layout]:
-    """The layout of the input and of every node's value, by name.
+    def native_axis(self, axis: int) -> int:
+        """The native axis for a canonical one."""
+        return {1: 3, 2: 1, 3: 2}[axis] if self.kind == "maps" else axis
+
+
+def layouts(model: Model) -> dict[str, Layout]:
+    """The layout of the input and of every node's value, by name."""
+    by_name = {model.input.name: Layout("maps" if len(model.input.shape) == 3 else "plain")}
+    for node in model.nodes:
+        by_name[node.name] = _layout(node, by_name[node.inputs[0]], model)
+    return by_name
+
+
+def _layout(node: Node, source: Layout, model: Model) -> Layout:
+    """The layout of a node's value, whose (first) input has the layout ``source``.
 
     A flatten that only linear layers read with weights of their own, if need be through elementwise
     ones, keeps NHWC order: their weights are permuted once, when they are loaded, and no activation
-    at any step. Likewise rows and columns that a reshape makes one, where only transposes read it,
+    at any step. So do rows and columns that a reshape makes one, where only transposes read it: they
     keep channels last.
     """
-    shapes = W.infer_shapes(model)
-    found = {model.input.name: Layout("maps" if len(model.input.shape) == 3 else "plain")}
-    for node in model.wired():
-        source = found[node.inputs[0]]
-        if len(shapes[node.name]) == 3:
-            found[node.name] = Layout("maps")
-        elif isinstance(node.layer, W.Flatten) and source.kind == "maps":
-            absorbed = _absorbed(node.name, model)
-            found[node.name] = Layout("flat", shapes[node.inputs[0]]) if absorbed else Layout()
-        elif isinstance(node.layer, W.Reshape) and source.kind == "maps":
-            kept = shapes[node.name][0] == shapes[node.inputs[0]][0] and len(shapes[node.name]) == 2
-            turned = kept and _read_by(node.name, model, W.Transpose)
-            found[node.name] = Layout("maps") if turned else Layout()
-        elif isinstance(node.layer, ELEMENTWISE):
-            found[node.name] = source
-        else:
-            found[node.name] = Layout()
-    return found
+    if len(node.shape) == 3:
+        return Layout("maps")
+    if node.kind in ELEMENTWISE:
+        return source
+    if source.kind == "maps":
+        if node.kind == "flatten" and _absorbed(node, model):
+            return Layout("flat", node.input_shape)
+        if node.kind == "reshape" and len(node.shape) == 2 and node.shape[0] == node.input_shape[0]:
+            readers = {reader.kind for reader in model.readers(node.name)}
+            return Layout("maps" if readers == {"transpose"} else "plain")
+    return Layout()
 
 
-def same_order(shape: tuple[int, ...]) -> bool:
-    """Whether maps [C, H, W] flatten alike in NCHW and in NHWC."""
-    return shape[0] == 1 or shape[1:] == (1, 1)
-
-
-def _read_by(name: str, model: W.Model, kind: type) -> bool:
-    """Whether layers of one kind alone read a value."""
-    readers = [node for node in model.wired() if name in node.inputs]
-    return bool(readers) and all(isinstance(reader.layer, kind) for reader in readers)
-
-
-def _absorbed(name: str, model: W.Model) -> bool:
-    readers = [node for node in model.wired() if name in node.inputs]
+def _absorbed(node: Node, model: Model) -> bool:
+    """Whether only linear layers read a node's value, and permute their own weights for it."""
+    readers = model.readers(node.name)
     return bool(readers) and all(
-        (isinstance(reader.layer, W.Linear) and not reader.layer.tied_to)
-        or (isinstance(reader.layer, ELEMENTWISE) and _absorbed(reader.name, model))
+        (reader.kind == "linear" and not reader.tied_to)
+        or (reader.kind in ELEMENTWISE and _absorbed(reader, model))
         for reader in readers
     )
-
-
-def canonical_axis(axis: int, layout: Layout) -> int:
-    """The native axis of a canonical one."""
-    return {1: 3, 2: 1, 3: 2}[axis] if layout.kind == "maps" else axis

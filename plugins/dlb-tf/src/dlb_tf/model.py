@@ -11,14 +11,17 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from dlb.contract import BuildRequest, Gradients, TrainableModel
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Loss, Model, Node
+from dlb_worker.native import BuiltModel
+from dlb_worker.parameters import NativeParameter
 
-from dlb import workload as W
-from dlb.errors import UnsupportedError
-from dlb.workload.shapes import tied_to
-from dlb_tf.layers import TABLE, Given, MaskedDropout, Place, tied_linear, told
-from dlb_tf.layout import Layout, layouts
+from dlb_tf.framework import default_dtype
+from dlb_tf.layers import MaskedDropout, TiedDense, description
+from dlb_tf.layout import layouts
 from dlb_tf.optimizers import make_optimizer
+from dlb_tf.registry import LAYERS, mappings_of
 
 #: By value of the variant ``compile``: what a function is made of that runs the network. XLA
 #: compiles it anew for each size of a batch.
@@ -35,46 +38,50 @@ class Network:
     ``model`` goes from the input to the logits; ``select`` gives models to other layers' values.
     """
 
-    def __init__(self, model: W.Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
-        shapes, self.layouts = W.infer_shapes(model), layouts(model)
-        self.source, self.last = model.input.name, model.nodes[-1].name
+    def __init__(self, model: Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
+        self.source, self.layouts = model.input.name, layouts(model)
+        axes = self.layouts[self.source].axes(len(model.input.shape))
+        self.input = keras.Input(
+            [model.input.shape[axis - 1] for axis in axes],
+            dtype=dtype if model.input.kind == "real" else "int64",
+            name="input",
+        )
         self.layers: dict[str, list[keras.Layer]] = {}
-        self.places: dict[str, tuple[keras.Variable, Place]] = {}
-        self.values = {self.source: _input(model.input, self.layouts[self.source], dtype)}
-        for node in model.wired():
-            first = node.inputs[0]
-            given = Given(shapes[first], self.layouts[first], self.layouts[node.name], dtype)
-            entry = TABLE[type(node.layer)]
-            sources = [self.values[name] for name in node.inputs]
-            value: Any = sources if len(sources) > 1 else sources[0]
-            if node.name in masks:
-                layers = [MaskedDropout(node.layer.rate, masks[node.name], given)]
-            elif tied_to(node):
-                (table,) = self.layers[tied_to(node)]
-                layers = tied_linear(node.layer, given, table)
-            else:
-                layers = entry.make(node.layer, given)
-            self.layers[node.name] = layers
-            for layer in layers:
-                value = layer(value)
-                if layer.variables:
-                    self._place(node.name, layer, entry.places(node.layer, given))
-            self.values[node.name] = value
-        self.model = self.select([self.last])
+        self.values = {self.source: self.input}
+        with default_dtype(dtype):
+            for node in model.nodes:
+                sources = [self.values[name] for name in node.inputs]
+                value = sources if len(sources) > 1 else sources[0]
+                self.layers[node.name] = self._build(node, masks)
+                for layer in self.layers[node.name]:
+                    value = layer(value)
+                self.values[node.name] = value
+        self.model = self.select([model.last])
 
-    def _place(self, name: str, layer: keras.Layer, places: Mapping[str, Place]) -> None:
-        for parameter, place in places.items():
-            variable = attrgetter(place.attribute)(layer)
-            if variable is not None:  # a layer without a bias, or a tied one
-                self.places[f"{name}.{parameter}"] = (variable, place)
+    def _build(self, node: Node, masks: Mapping[str, np.ndarray]) -> list[keras.Layer]:
+        if node.name in masks:
+            mask = self.layouts[node.name].to_native(masks[node.name])
+            return [MaskedDropout(node.rate, mask)]
+        if node.tied_to:
+            return [TiedDense(self.layers[node.tied_to][-1], node.bias)]
+        return LAYERS[node.kind].build(node, self.layouts)
+
+    def parameters(self, model: Model) -> Iterator[NativeParameter]:
+        for node in model.nodes:
+            for role, parameter in node.parameters.items():
+                mapping = mappings_of(node, self.layouts)[role]
+                variable = attrgetter(mapping.attribute)(self.layers[node.name][-1])
+                yield NativeParameter(
+                    parameter.name, node.name, role, parameter.trained, (variable,), mapping
+                )
 
     def select(self, names: Sequence[str]) -> keras.Model:
-        """The model from the input to these layers' values, in order; one alone is no list."""
+        """The model from the input to these layers' values, in order; a single one is no list."""
         values = [self.values[name] for name in names]
-        return keras.Model(self.values[self.source], values if len(values) > 1 else values[0])
+        return keras.Model(self.input, values if len(values) > 1 else values[0])
 
 
-class TFModel(TrainableModel):
+class TFModel(BuiltModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
 
     def __init__(self, request: BuildRequest, *, compile: str) -> None:
@@ -87,13 +94,12 @@ class TFModel(TrainableModel):
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.dtype = request.dtype
-        self.masks = request.masks
-        make = partial(self._make, request.weights)
+        make = partial(self._make, request)
         if request.session is None:
             make()
             self.strategy = tf.distribute.get_strategy()
-            held = [*self.network.model.variables, *self.optimizer.variables]
-            weakref.finalize(self, _release, held).atexit = False
+            variables = [*self.network.model.variables, *self.optimizer.variables]
+            weakref.finalize(self, _release, variables).atexit = False
         else:
             _, self.strategy = request.session.distribute(make)
         self.rate = request.workload.optimizer.learning_rate
@@ -103,53 +109,42 @@ class TFModel(TrainableModel):
         )
         self._differentiate = self._compiled(self._gradients)
 
-    def _make(self, weights: Mapping[str, np.ndarray]) -> None:
+    def _make(self, request: BuildRequest) -> None:
         """Create every variable, which a strategy has to see.
 
         The optimizer's come last: they take the memory that weights went through.
         """
-        self.network = Network(self.workload.model, self.dtype, self.masks)
-        self.places = self.network.places
-        self.load_weights(weights)
-        self.trained = {
-            name: variable for name, (variable, _) in self.places.items() if variable.trainable
-        }
-        self.optimizer = make_optimizer(self.workload.optimizer, self.dtype)
-        self.optimizer.build(list(self.trained.values()))
+        self.network = Network(request.workload.model, self.dtype, request.masks)
+        self.parameters = list(self.network.parameters(request.workload.model))
+        self.load_weights(request.weights)
+        self.trained = [each.natives[0] for each in self.parameters if each.trained]
+        self.optimizer = make_optimizer(request.workload.optimizer, self.dtype)
+        self.optimizer.build(self.trained)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        return {
-            name: place.to_canonical(variable.numpy())
-            for name, (variable, place) in self.places.items()
-        }
+    def read(self, native: keras.Variable) -> np.ndarray:
+        return native.numpy()
 
-    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        for name, (variable, place) in self.places.items():
-            variable.assign(place.to_native(weights[name]).astype(self.dtype, copy=False))
+    def write(self, native: keras.Variable, array: np.ndarray) -> None:
+        native.assign(array)
 
-    def optimizer_state(self) -> dict[str, np.ndarray]:
-        if self.optimizer.iterations.numpy() == 0:
+    def slots(self, native: keras.Variable) -> dict[str, np.ndarray]:
+        optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)
+        if optimizer.iterations.numpy() == 0:
             return {}
-        return {
-            f"{name}.{slot}": self.places[name][1].to_canonical(value)
-            for slot, values in self._slots().items()
-            for name, value in zip(self.trained, values)
-        }
-
-    def _slots(self) -> dict[str, Iterator[np.ndarray]]:
-        """Values of the optimizer's variables, in the order of those it trains."""
-        if isinstance(self.workload.optimizer, W.Adam):
-            kept = {"m": self.optimizer._momentums, "v": self.optimizer._velocities}
-            return {slot: (each.numpy() for each in held) for slot, held in kept.items()}
-        return {"velocity": (each.numpy() / -self.rate for each in self.optimizer.momentums)}
+        if self.workload.optimizer.kind == "adam":
+            kept = {"m": optimizer._momentums, "v": optimizer._velocities}
+            return {slot: variables[index].numpy() for slot, variables in kept.items()}
+        if not optimizer.momentums:
+            return {}
+        return {"velocity": optimizer.momentums[index].numpy() / -self.rate}
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        names = tuple(dict.fromkeys([*layers, self.network.last]))
-        states = self._states()
+        names = tuple(dict.fromkeys([*layers, self.workload.model.last]))
+        states = self.states()
         values = self._forward(names, training)(self._native(inputs))
-        _restore(states)
+        self.load_weights(states)
         return {
             name: self.network.layouts[name].to_canonical(value.numpy())
             for name, value in zip(names, values if len(names) > 1 else [values])
@@ -165,34 +160,31 @@ class TFModel(TrainableModel):
         return self._forwards[names, training]
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
-        states = self._states()
-        given = self._native(inputs)
-        loss, parameters, of_inputs = self._differentiate(given, tf.constant(labels))
-        _restore(states)
+        states = self.states()
+        loss, gradients, of_inputs = self._differentiate(self._native(inputs), tf.constant(labels))
+        self.load_weights(states)
+        native = dict(zip(map(id, self.trained), gradients))
         layout = self.network.layouts[self.network.source]
         return Gradients(
             loss=loss.numpy(),
-            parameters={
-                name: self.places[name][1].to_canonical(gradient.numpy())
-                for name, gradient in parameters.items()
-            },
+            parameters=self.gather(lambda variable: native[id(variable)].numpy()),
             inputs=None if of_inputs is None else layout.to_canonical(of_inputs.numpy()),
         )
 
     def _gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
-        """Loss, gradients by name, and of the inputs unless they are integers."""
+        """Loss, gradients of what is trained, and of the inputs unless they are integers."""
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
-        of = [inputs] if inputs.dtype.is_floating else []
-        variables = {name: variable.value for name, variable in self.trained.items()}
-        parameters, found = tape.gradient(loss, (variables, of))
-        dense = {name: tf.convert_to_tensor(gradient) for name, gradient in parameters.items()}
-        return loss, dense, found[0] if found else None
+        sources = [inputs] if inputs.dtype.is_floating else []
+        variables = [variable.value for variable in self.trained]
+        gradients, of_inputs = tape.gradient(loss, (variables, sources))
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return loss, dense, of_inputs[0] if of_inputs else None
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        if isinstance(self.workload.optimizer, W.SGD) and learning_rate != self.rate:
-            # Keras' velocity is -rate * v.
+        if self.workload.optimizer.kind == "sgd" and learning_rate != self.rate:
+            # Keras's velocity is -rate * v.
             if self.optimizer.momentums and not learning_rate:
                 raise UnsupportedError("Keras loses the velocity at a learning rate of 0; raise it")
             for velocity in self.optimizer.momentums:
@@ -204,23 +196,23 @@ class TFModel(TrainableModel):
         return self._step(inputs, labels)
 
     def _update(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """One worker's step; Keras' optimizer sums gradients over the workers."""
+        """One worker's step; Keras's optimizer sums gradients over the workers."""
         workers = self.strategy.num_replicas_in_sync
-        variables = list(self.trained.values())
+        variables = [variable.value for variable in self.trained]
         with tf.GradientTape() as tape:
             loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
-            share = loss / workers if workers > 1 else loss
-        gradients = tape.gradient(share, [variable.value for variable in variables])
+            part = loss / workers if workers > 1 else loss
+        gradients = tape.gradient(part, variables)
         if self.workload.optimizer.clip_norm:
             gradients = self._clip(gradients)
         decay = self.workload.optimizer.weight_decay / workers
         if decay:
-            gradients = [g + decay * variable.value for g, variable in zip(gradients, variables)]
-        self.optimizer.apply(gradients, variables)
+            gradients = [g + decay * variable for g, variable in zip(gradients, variables)]
+        self.optimizer.apply(gradients, self.trained)
         return loss
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
-        """A worker's share of the sum of all workers' gradients, brought down to a norm.
+        """A worker's part of the sum of all workers' gradients, brought down to a norm.
 
         Of slices of an embedding's gradient the norm is another one: those of one row have to be
         summed before.
@@ -232,9 +224,9 @@ class TFModel(TrainableModel):
         clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
-    def native_layers(self) -> dict[str, str]:
+    def describe_layers(self) -> dict[str, str]:
         return {
-            name: ", ".join(told(layer) for layer in layers)
+            name: ", ".join(map(description, layers))
             for name, layers in self.network.layers.items()
         }
 
@@ -242,13 +234,8 @@ class TFModel(TrainableModel):
         native = self.network.layouts[self.network.source].to_native(inputs)
         return tf.constant(native, self.dtype if native.dtype.kind == "f" else None)
 
-    def _states(self) -> list[tuple[keras.Variable, np.ndarray]]:
-        """Variables that a pass in training mode moves, with their values."""
-        moved = self.network.model.non_trainable_weights  # not the seeds of dropout
-        return [(variable, variable.numpy()) for variable in moved]
 
-
-def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: W.Loss) -> tf.Tensor:
+def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     smoothing, classes = loss.label_smoothing, logits.shape[-1]
     if not smoothing:
@@ -279,13 +266,3 @@ def _release(variables: Sequence[keras.Variable]) -> None:
                 value=tf.zeros([0], variable.value.dtype),
                 validate_shape=False,
             )
-
-
-def _input(described: W.Input, layout: Layout, dtype: str) -> Any:
-    shape = layout.to_native(np.empty((1, *described.shape), bool)).shape[1:]
-    return keras.Input(shape, dtype=dtype if described.kind == "real" else "int64", name="input")
-
-
-def _restore(states: list[tuple[keras.Variable, np.ndarray]]) -> None:
-    for variable, kept in states:
-        variable.assign(kept)

@@ -1,21 +1,20 @@
-"""Keras' optimizers, made to do what dlb.workload.training defines."""
+"""Keras's optimizers, changed to do what :class:`dlb.workload.SGD` and ``Adam`` define."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from dlb_worker.model import Optimizer
 from keras import ops
 
-from dlb import workload as W
+from dlb_tf.framework import default_dtype
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam, mended twice.
+    """Keras's Adam, corrected twice.
 
     It adds epsilon before the bias correction of ``v``; multiplied by that correction's square
     root, it is as if added after. And it squares each slice of an embedding's gradient by itself,
@@ -37,12 +36,12 @@ class Adam(keras.optimizers.Adam):
         super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
 
 
-def make_optimizer(optimizer: W.Optimizer, dtype: str) -> keras.optimizers.Optimizer:
+def make_optimizer(optimizer: Optimizer, dtype: str) -> keras.optimizers.Optimizer:
     """The workload's optimizer, whose every number is of the model's type."""
     # Keras casts a Python float through float32, and a NumPy one not.
     number = np.float64 if dtype == "float64" else float
-    with _floatx(dtype):
-        if isinstance(optimizer, W.Adam):
+    with default_dtype(dtype):
+        if optimizer.kind == "adam":
             return Adam(
                 optimizer.learning_rate,
                 beta_1=number(optimizer.beta1),
@@ -52,14 +51,3 @@ def make_optimizer(optimizer: W.Optimizer, dtype: str) -> keras.optimizers.Optim
         return keras.optimizers.SGD(
             optimizer.learning_rate, number(optimizer.momentum), optimizer.nesterov
         )
-
-
-@contextmanager
-def _floatx(dtype: str) -> Iterator[None]:
-    """Keras keeps a learning rate in its global default type."""
-    kept = keras.config.floatx()
-    keras.config.set_floatx(dtype)
-    try:
-        yield
-    finally:
-        keras.config.set_floatx(kept)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlb.contract import StrategySession
+import tensorflow as tf
+from dlb_worker.native import StrategySession
 
 
 class MultiWorkerSession(StrategySession):
-    """``distribute`` takes a function that makes whatever holds variables; it gives what that
-    made under the strategy's scope, and the ``tf.distribute.Strategy`` to run steps under.
+    """``distribute`` takes a function that makes whatever holds variables. It returns what that made
+    under the strategy's scope, and the ``tf.distribute.Strategy`` to run steps under.
 
     The strategy sums gradients over workers; a step divides its loss by their number, and each
     has an equal share of the global batch, so the sum is the gradient of the global mean.
@@ -17,8 +18,6 @@ class MultiWorkerSession(StrategySession):
     """
 
     def __init__(self, rank: int, workers: int) -> None:
-        import tensorflow as tf
-
         self.rank, self.workers = rank, workers
         backends = tf.distribute.experimental.CommunicationImplementation
         gpus = tf.config.get_visible_devices("GPU")
@@ -34,7 +33,6 @@ class MultiWorkerSession(StrategySession):
 
     def leave(self) -> None:
         """Wait for the others: the first to go would take the connections away from them."""
-        import tensorflow as tf
 
         @tf.function
         def count() -> tf.Tensor:

@@ -1,0 +1,223 @@
+"""The registry: for each layer kind the sentence, the Keras layers, and where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.model import ATTENTION_MAPS, Node
+from dlb_worker.parameters import ParameterMapping, location, reordered
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dlb_tf.layout import Layout
+
+    Layouts = Mapping[str, Layout]
+    Mappings = Mapping[str, ParameterMapping]
+
+K = LazyModule("keras.layers")
+layers = LazyModule("dlb_tf.layers")
+
+_SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
+
+
+def mappings_of(node: Node, layouts: Layouts) -> Mappings:
+    """Where a layer holds its parameters, by role."""
+    parameters = LAYERS[node.kind].parameters
+    return parameters(node, layouts) if callable(parameters) else parameters
+
+
+def kernel(groups: int = 0) -> ParameterMapping:
+    """A convolution's kernel: canonical [out, in, ...], in Keras [..., in, out].
+
+    Args:
+        groups: of a depthwise convolution, whose kernel is [..., groups, out / groups].
+    """
+
+    def to_native(weight: np.ndarray) -> np.ndarray:
+        native = weight.transpose(*range(2, weight.ndim), 1, 0)
+        return native.reshape(*native.shape[:-2], groups, -1) if groups else native
+
+    def to_canonical(native: np.ndarray) -> np.ndarray:
+        whole = native.reshape(*native.shape[:-2], 1, -1) if groups else native
+        return whole.transpose(-1, -2, *range(whole.ndim - 2))
+
+    return location("kernel", to_native, to_canonical)
+
+
+def projection(
+    dense: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[ParameterMapping, ParameterMapping]:
+    """Weight and bias of a linear map of an attention, whose kernel is [*inputs, *outputs]."""
+    weight = location(
+        f"{dense}.kernel",
+        lambda array: array.T.reshape(*inputs, *outputs),
+        lambda native: native.reshape(-1, prod(outputs)).T,
+    )
+    bias = location(
+        f"{dense}.bias", lambda array: array.reshape(outputs), lambda native: native.ravel()
+    )
+    return weight, bias
+
+
+def _conv(node: Node, layouts: Layouts) -> Mappings:
+    groups = node.groups if layers.is_depthwise(node) else 0
+    return {"weight": kernel(groups), "bias": location("bias")}
+
+
+def _linear(node: Node, layouts: Layouts) -> Mappings:
+    """A row of the canonical weight is ordered as a sample is."""
+    layout = layouts[node.inputs[0]]
+    weight = location(
+        "kernel",
+        lambda array: layout.to_native(array).T,
+        lambda native: layout.to_canonical(native.T),
+    )
+    return {"weight": weight, "bias": location("bias")}
+
+
+def _gates(attribute: str) -> ParameterMapping:
+    """ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output."""
+    to_native, to_canonical = reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2))
+    return location(
+        attribute, lambda array: to_native(array).T, lambda native: to_canonical(native.T)
+    )
+
+
+def _attention(node: Node, layouts: Layouts) -> Mappings:
+    """Keras keeps heads on an axis of their own: [features, heads, d], and back [heads, d, features]."""
+    whole = node.input_shape[-1:]
+    heads = (node.heads, whole[0] // node.heads)
+    mappings = {}
+    for name in ATTENTION_MAPS:
+        inputs, outputs = (heads, whole) if name == "output" else (whole, heads)
+        weight, bias = projection(f"attention.{name}_dense", inputs, outputs)
+        mappings.update({f"{name}_weight": weight, f"{name}_bias": bias})
+    return mappings
+
+
+#: By layer kind. Each builds Keras layers, one after another, from a node and the layouts of values by
+#: name. The last one holds the parameters; where they are is a function of the same if it depends on it.
+LAYERS = {
+    "conv": Layer(
+        "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it; as many "
+        "groups as channels by DepthwiseConv2D; other groups composed by split, Conv2D each and "
+        "concat; stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a "
+        "slice; stride of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D "
+        "of stride 1",
+        lambda node, layouts: layers.conv(node),
+        _conv,
+    ),
+    "linear": Layer(
+        "native; after a flatten its weights lie in NHWC order; tied, a layer that multiplies by "
+        "the embedding's weight",
+        lambda node, layouts: [
+            K.Dense(node.out_features, use_bias=node.bias, kernel_initializer=layers.unset)
+        ],
+        _linear,
+    ),
+    "batch_norm": Layer(
+        "native",
+        lambda node, layouts: [K.BatchNormalization(-1, node.momentum, node.epsilon)],
+        {
+            **_SCALE_AND_BIAS,
+            "mean": location("moving_mean"),
+            "variance": location("moving_variance"),
+        },
+    ),
+    "layer_norm": Layer(
+        "native",
+        lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)],
+        _SCALE_AND_BIAS,
+    ),
+    "lrn": Layer(
+        "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
+        lambda node, layouts: [layers.LocalResponseNormalization(**node.attributes)],
+    ),
+    "max_pool": Layer(
+        "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it",
+        lambda node, layouts: layers.max_pool(node),
+    ),
+    "average_pool": Layer(
+        "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it, and a "
+        "factor after it where a window's count is not the whole kernel",
+        lambda node, layouts: layers.average_pool(node),
+    ),
+    "global_average_pool": Layer(
+        "native",
+        lambda node, layouts: [
+            K.GlobalAveragePooling2D(data_format="channels_last", keepdims=True)
+        ],
+    ),
+    "relu": Layer("native", lambda node, layouts: [K.Activation("relu")]),
+    "relu6": Layer("native", lambda node, layouts: [K.Activation("relu6")]),
+    "tanh": Layer("native", lambda node, layouts: [K.Activation("tanh")]),
+    "sigmoid": Layer("native", lambda node, layouts: [K.Activation("sigmoid")]),
+    "hard_sigmoid": Layer("native", lambda node, layouts: [layers.HardSigmoid()]),
+    "gelu": Layer(
+        "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
+        lambda node, layouts: [layers.GELU(**node.attributes)],
+    ),
+    "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
+    "add": Layer("native", lambda node, layouts: [K.Add()]),
+    "mul": Layer("native", lambda node, layouts: [layers.Multiply()]),
+    "concat": Layer(
+        "native",
+        lambda node, layouts: [K.Concatenate(layouts[node.inputs[0]].native_axis(node.axis))],
+    ),
+    "flatten": Layer(
+        "native, in NHWC order where linear layers follow; else after a permute to NCHW",
+        lambda node, layouts: layers.flatten(node, layouts),
+    ),
+    "reshape": Layer(
+        "native; of feature maps after a permute to NCHW, but where channels stay and a transpose "
+        "follows",
+        lambda node, layouts: layers.reshape(node, layouts),
+    ),
+    "transpose": Layer("native", lambda node, layouts: layers.transpose(node, layouts)),
+    "reduce_mean": Layer(
+        "native",
+        lambda node, layouts: [
+            K.GlobalAveragePooling1D({1: "channels_last", 2: "channels_first"}[node.axis])
+        ],
+    ),
+    "select": Layer(
+        "native: a slice",
+        lambda node, layouts: [layers.Select(**node.attributes)],
+    ),
+    "pad": Layer("native: tf.pad", lambda node, layouts: layers.pad(node, layouts)),
+    "slice": Layer("native", lambda node, layouts: layers.slices(node, layouts)),
+    "gather": Layer(
+        "native: tf.gather",
+        lambda node, layouts: [
+            layers.Gather(axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices)
+        ],
+    ),
+    "embedding": Layer(
+        "native",
+        lambda node, layouts: [K.Embedding(node.entries, node.features, layers.unset)],
+        {"weight": location("embeddings")},
+    ),
+    "position_embedding": Layer(
+        "native: a weight that is added",
+        lambda node, layouts: [layers.PositionEmbedding(shape=node.input_shape)],
+        {"weight": location("table")},
+    ),
+    "lstm": Layer(
+        "native",
+        lambda node, layouts: [K.LSTM(node.hidden, return_sequences=True)],
+        {
+            "input_weight": _gates("cell.kernel"),
+            "recurrent_weight": _gates("cell.recurrent_kernel"),
+            "bias": _gates("cell.bias"),
+        },
+    ),
+    "attention": Layer(
+        "native, with its scale in the dtype of the model, which Keras keeps in float32",
+        lambda node, layouts: [layers.SelfAttention(node)],
+        _attention,
+    ),
+}
