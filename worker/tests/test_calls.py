@@ -3,9 +3,9 @@
 import time
 
 import numpy as np
-import numpy_adapter
 import pytest
 
+import numpy_adapter
 from dlb_worker import DlbError, UnsupportedError, hookimpl
 from dlb_worker.arrays import read_arrays, write_arrays
 from dlb_worker.calls import Calls

@@ -4,9 +4,9 @@ import copy
 import json
 import pickle
 
-import numpy_adapter
 import pytest
 
+import numpy_adapter
 from dlb_worker.model import Node, read_workload
 
 
@@ -34,12 +34,12 @@ def test_attributes_are_read_as_fields():
     node = numpy_adapter.workload().model.nodes[0]
     assert node.out_features == 3 and node.tied_to == "" and node.input_shape == (4,)
     with pytest.raises(AttributeError, match="'linear' has no attribute 'kernel'; it has bias"):
-        node.kernel  # noqa: B018
+        node.kernel
     assert not hasattr(node, "kernel")
 
 
 def pickled(node):
-    return pickle.loads(pickle.dumps(node))  # noqa: S301
+    return pickle.loads(pickle.dumps(node))
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickled])

@@ -1,8 +1,8 @@
 """Plugins: what is in order, and the words for what is not."""
 
-import numpy_adapter
 import pytest
 
+import numpy_adapter
 from dlb_worker import Adapter, PluginError, Strategy, hookimpl, plugins
 from dlb_worker.contract import FEATURES, LaunchPlan, PlanRequest, Process
 from dlb_worker.description import describe

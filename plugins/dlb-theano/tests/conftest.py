@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from dlb_worker.contract import StartRequest
 
 from dlb_theano.plugin import adapter
+from dlb_worker.contract import StartRequest
 
 # Expressions that are not fused into one operator share their operators: a tenth as many to compile.
 FLAGS = "optimizer_excluding=fusion:inplace,gcc.cxxflags=-O1"

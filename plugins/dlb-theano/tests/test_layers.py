@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from dlb_worker.contract import BuildRequest
-from dlb_worker.model import Input, Loss, Model, Node, Optimizer, Parameter, Workload
-from dlb_worker.plugins import plugins_of
 from scipy.signal import correlate2d
 from scipy.special import erf
 
 from dlb_theano.plugin import adapter
+from dlb_worker.contract import BuildRequest
+from dlb_worker.model import Input, Loss, Model, Node, Optimizer, Parameter, Workload
+from dlb_worker.plugins import plugins_of
 
 SMOOTH = Loss("softmax_cross_entropy", {"label_smoothing": 0.0})
 PLAIN = Optimizer(

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+
+from dlb_theano.plugin import adapter
 from dlb_worker.contract import DataRequest, StartRequest, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Input, Loss, Model, Optimizer, Workload
 from test_layers import PLAIN, SMOOTH, build, layer, linear, loss_of, network, node_of, numbers
-
-from dlb_theano.plugin import adapter
 
 SGD = {"momentum": 0.0, "nesterov": False, "weight_decay": 0.0, "clip_norm": 0.0}
 ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0, "clip_norm": 0.0}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from dlb_worker.contract import Batches, DataRequest
 
 from dlb_tf.layout import Layout
+from dlb_worker.contract import Batches, DataRequest
 
 
 def load(request: DataRequest) -> Batches:

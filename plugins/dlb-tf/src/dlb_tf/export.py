@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
-from dlb_worker.onnx_file import write_model
 
 from dlb_tf.layers import EXPORTING
 from dlb_tf.model import TFModel
+from dlb_worker.onnx_file import write_model
 
 #: The opset of the canonical graph; tf2onnx writes it as asked.
 OPSET = 17

@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from dlb_worker.model import Node
-from dlb_worker.poolings import average_factors
 from keras import layers as K
 
 from dlb_tf.layout import Layout
+from dlb_worker.model import Node
+from dlb_worker.poolings import average_factors
 
 Layouts = Mapping[str, Layout]
 Padding = tuple[tuple[int, int], tuple[int, int]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
 from dlb_worker.model import Model, Node
 
 #: Layers that work on each element by itself, so that any order of elements will do.

@@ -11,17 +11,17 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from dlb_worker.contract import BuildRequest, Gradients
-from dlb_worker.errors import UnsupportedError
-from dlb_worker.model import Loss, Model, Node
-from dlb_worker.native import BuiltModel
-from dlb_worker.parameters import NativeParameter
 
 from dlb_tf.framework import default_dtype
 from dlb_tf.layers import MaskedDropout, TiedDense, description
 from dlb_tf.layout import layouts
 from dlb_tf.optimizers import make_optimizer
 from dlb_tf.registry import LAYERS, mappings_of
+from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Loss, Model, Node
+from dlb_worker.native import BuiltModel
+from dlb_worker.parameters import NativeParameter
 
 #: By value of the variant ``compile``: what a function is made of that runs the network. XLA
 #: compiles it anew for each size of a batch.

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from dlb_worker.model import Optimizer
 from keras import ops
 
 from dlb_tf.framework import default_dtype
+from dlb_worker.model import Optimizer
 
 
 class Adam(keras.optimizers.Adam):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlb_tf.registry import LAYERS
 from dlb_worker import Adapter, Strategy
 from dlb_worker.contract import (
     Batches,
@@ -19,8 +20,6 @@ from dlb_worker.contract import (
     StartRequest,
     UserModelRequest,
 )
-
-from dlb_tf.registry import LAYERS
 
 if TYPE_CHECKING:
     from dlb_tf.model import TFModel

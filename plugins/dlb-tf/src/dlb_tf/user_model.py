@@ -10,6 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import layers as K
+
+from dlb_tf.registry import LAYERS, kernel, projection
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
@@ -20,9 +23,6 @@ from dlb_worker.parameters import (
     stacked,
     user_parameter,
 )
-from keras import layers as K
-
-from dlb_tf.registry import LAYERS, kernel, projection
 
 Mappings = Mapping[str, ParameterMapping]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
+
 from dlb_worker.onnx_file import write_model
 from dlb_worker.onnx_graph import onnx_model
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from dlb_worker.contract import FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
 

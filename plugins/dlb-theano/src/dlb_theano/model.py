@@ -9,6 +9,10 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 import theano
 import theano.tensor as T
+from theano.gof.graph import io_toposort
+from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+from dlb_theano.layers import LAYERS, Pass
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
@@ -16,10 +20,6 @@ from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel
 from dlb_worker.parameters import NativeParameter
 from dlb_worker.updates import slots, updated
-from theano.gof.graph import io_toposort
-from theano.sandbox.rng_mrg import MRG_RandomStreams
-
-from dlb_theano.layers import LAYERS, Pass
 
 Array = np.ndarray
 

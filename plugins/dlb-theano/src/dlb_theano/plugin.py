@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlb_theano.layers import LAYERS
 from dlb_worker import Adapter
 from dlb_worker.batches import from_memory, prefetched
 from dlb_worker.contract import (
@@ -13,8 +14,6 @@ from dlb_worker.contract import (
     StartRequest,
     UserModelRequest,
 )
-
-from dlb_theano.layers import LAYERS
 
 if TYPE_CHECKING:
     from dlb_theano.model import TheanoModel

@@ -5,13 +5,14 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import theano
 import theano.tensor as T
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import ancestors, io_toposort
+from theano.tensor.nnet.abstract_conv import AbstractConv2d
+
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel
 from dlb_worker.parameters import AS_IS, NativeParameter, location
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import ancestors, io_toposort
-from theano.tensor.nnet.abstract_conv import AbstractConv2d
 
 Array = np.ndarray
 
