@@ -28,7 +28,7 @@ Verify = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def verify(dlb: Dlb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
-    """``dlb verify`` of factories of the modules beside, in a folder of its own."""
+    """``dlb port`` of factories of the modules beside, in a folder of its own."""
     for module in PORTS.glob("*.py"):
         shutil.copy(module, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -38,10 +38,10 @@ def verify(dlb: Dlb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
         given = []
         for one in factories:
             adapter, _, name = one.partition(":")
-            given += ["--model", f"{adapter}={adapter}_port:{name}"]
+            given += [f"{adapter}={adapter}_port:{name}"]
             if adapter == "tf" and "3,16,16" in words and "--map" not in words:
                 given += ["--layout", "tf=NHWC"]
-        done = dlb("verify", *given, *words, "--threads", "1", "--json")
+        done = dlb("port", *given, *words, "--threads", "1", "--json")
         assert done.returncode == status, done.stderr + done.stdout[-3000:]
         assert "Traceback" not in done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
@@ -240,11 +240,11 @@ def test_the_batchs_variance_over_one_less_is_told(
 
 
 def test_channels_last_is_never_guessed(dlb: Dlb, verify: Verify) -> None:
-    models = ("--model", "torch=torch_port:image", "--model", "tf=tf_port:image")
-    told = dlb("verify", *models, "--input-shape", "3,16,16")
+    models = ("torch=torch_port:image", "tf=tf_port:image")
+    told = dlb("port", *models, "--input-shape", "3,16,16")
     assert told.returncode == 2
     assert "samples of shape [16, 16, 3]" in told.stderr and "--layout tf=NHWC" in told.stderr
-    asked = dlb("verify", *models)
+    asked = dlb("port", *models)
     assert asked.returncode == 2 and "The shape is what 'tf' tells" in asked.stderr
 
 
@@ -254,8 +254,8 @@ def test_what_is_no_model_of_the_framework_is_refused(
 ) -> None:
     Path("odd.py").write_text("def make():\n    return 'a model'\n")
     other = "torch" if adapter != "torch" else "chainer"
-    models = ("--model", f"{other}={other}_port:cell", "--model", f"{adapter}=odd:make")
-    done = dlb("verify", *models, *INPUTS["cell"])
+    models = (f"{other}={other}_port:cell", f"{adapter}=odd:make")
+    done = dlb("port", *models, *INPUTS["cell"])
     assert done.returncode == 2 and "its factory gave a str" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -23,7 +23,7 @@ NETWORKS = (
 )
 #: Compiling takes long the first time.
 SECONDS = "3000"
-ON = ("--on", "torch", "--on", "theano", "--time-out", SECONDS, "--json")
+ON = ("--on", "torch", "--on", "theano", "--timeout", SECONDS, "--json")
 
 Dlb = Callable[..., dict]
 

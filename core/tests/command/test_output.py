@@ -16,7 +16,7 @@ from dlb_process import PATIENCE, TESTS, Dlb
 from dlb.progress import Rate
 
 COMMANDS = [
-    "", "run", "verify", "list", "show", "export", "data", "data list", "data fetch",
+    "", "run", "verify", "port", "diff", "list", "show", "export", "data", "data list", "data fetch",
     "data path", "env", "env create", "env list", "env add", "env remove", "env doctor",
 ]  # fmt: skip
 LISTS = ["adapters", "workloads", "datasets", "strategies", "plugins"]

@@ -1,4 +1,4 @@
-"""``dlb verify --model``: two models written by hand, their maps, and every request that is bad.
+"""``dlb port``: two models written by hand, their maps, and every request that is bad.
 
 The example adapter and the faulty one take models of ``dlb_example.native``; weights of its Dense
 lie the other way round from those of its Linear.
@@ -64,11 +64,11 @@ def verify(dlb: Dlb) -> Verify:
     ) -> Ended:
         (dlb.folder / "ours.py").write_text(HEAD + ours)
         (dlb.folder / "theirs.py").write_text(HEAD + theirs)
-        given = ["--model", "example=ours:make", "--model", f"faulty={factory}", "--threads", 1]
+        given = ["example=ours:make", f"faulty={factory}", "--threads", 1]
         if told:
             (dlb.folder / "map.toml").write_text(told)
             given += ["--map", "map.toml"]
-        return dlb("verify", *given, *words, **options)
+        return dlb("port", *given, *words, **options)
 
     return run
 
@@ -427,7 +427,7 @@ def test_output_of_a_factory_that_raised_is_kept(verify: Verify) -> None:
 
 def test_a_factory_that_hangs_is_ended(verify: Verify) -> None:
     theirs = "import time\ndef make():\n    time.sleep(3600)\n"
-    ended = verify("--time-out", 3, theirs=theirs)
+    ended = verify("--timeout", 3, theirs=theirs)
     assert ended.status == 2 and "made no progress in 'load' for 3 s" in ended.complaint
 
 
@@ -445,25 +445,23 @@ def test_an_adapter_that_cannot_take_models_in(verify: Verify) -> None:
 
 # --- bad requests ----------------------------------------------------------------------------
 
-TWO = ["--model", "example=ours:make", "--model", "faulty=theirs:make"]
-#: Words after ``dlb verify``, and what the line must say.
+TWO = ["example=ours:make", "faulty=theirs:make"]
+#: Words after ``dlb port``, and what the line must say.
 REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
-    "one": (["--model", "example=ours:make"], ("two models or more",)),
+    "one": (["example=ours:make"], ("two models or more",)),
     "twice": (
-        ["--model", "example=ours:make", "--model", "example=theirs:make"],
+        ["example=ours:make", "example=theirs:make"],
         ("'example' has a model already",),
     ),
-    "unknown": (["--model", "exampel=a:b", "--model", "faulty=a:b"], ("did you mean 'example'",)),
-    "no adapter": (["--model", "ours:make", "--model", "faulty=a:b"], ("ADAPTER=MODULE:FACTORY",)),
-    "workload": (["lenet5", *TWO], ("WORKLOAD does not go with --model",)),
-    "on": ([*TWO, "--on", "example"], ("--on does not go with --model",)),
-    "dtype": ([*TWO, "--dtype", "float64"], ("--dtype does not go with --model",)),
-    "neither": ([], ("WORKLOAD", "--model")),
-    "map alone": (["lenet5", "--map", "x.toml"], ("--map is for --model",)),
-    "tokens alone": (["lenet5", "--tokens", 3], ("--tokens is for --model",)),
-    "group": ([*TWO, "--group", "forward"], ("--group does not go with --model",)),
+    "unknown": (["exampel=a:b", "faulty=a:b"], ("did you mean 'example'",)),
+    "no adapter": (["ours:make", "faulty=a:b"], ("ADAPTER=MODULE:FACTORY",)),
+    "workload": (["lenet5", *TWO], ("ADAPTER=MODULE:FACTORY",)),
+    "on": ([*TWO, "--on", "example"], ("No such option", "--on")),
+    "dtype": ([*TWO, "--dtype", "float64"], ("No such option", "--dtype")),
+    "none": ([], ("two models or more",)),
+    "group": ([*TWO, "--group", "forward"], ("No such option", "--group")),
     "no folder": ([*TWO, "--certificate", "nowhere/c.json"], ("there is no folder nowhere",)),
-    "layout of none": ([*TWO, "--layout", "torch=NHWC"], ("no --model of 'torch'",)),
+    "layout of none": ([*TWO, "--layout", "torch=NHWC"], ("no model of 'torch'",)),
     "layout": ([*TWO, "--layout", "faulty=CHWN"], ("'CHWN'", "NHWC")),
     "layout of nothing": ([*TWO, "--layout", "NHWC"], ("ADAPTER=ORDER",)),
     "shape": ([*TWO, "--input-shape", "6,x"], ("--input-shape 6,x", "3,32,32")),
@@ -479,15 +477,38 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
 def test_bad_request(dlb: Dlb, words: list[object], says: tuple[str, ...]) -> None:
     (dlb.folder / "ours.py").write_text(HEAD + OURS)
     (dlb.folder / "theirs.py").write_text(HEAD + THEIRS)
-    ended = dlb("verify", *words)
+    ended = dlb("port", *words)
     assert ended.status == 2
     assert all(word in ended.complaint for word in says), ended.complaint
     assert ended.out == ""
 
 
+#: Spellings of an earlier dlb, and those of today.
+FORMER = {
+    "models": (
+        ["verify", "--model", "a=b:c", "--model", "d=e:f"],
+        "models of your own have a command: dlb port a=b:c d=e:f",
+    ),
+    "files": (["verify", "a.onnx", "b.onnx"], "files have a command: dlb diff a.onnx b.onnx"),
+    "group": (["verify", "lenet5", "--level", "forward"], "write: --group forward"),
+    "timeout": (["run", "lenet5", "--time-out", 3], "write: --timeout 3"),
+    "timeout of a port": (["port", *TWO, "--time-out", 3], "write: --timeout 3"),
+    "others": (["verify", "lenet5", "ptb-lstm"], "unexpected extra argument (ptb-lstm)"),
+    "no workload": (["verify"], "Missing argument 'WORKLOAD'"),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), FORMER.values(), ids=list(FORMER))
+def test_a_former_spelling_is_answered_with_the_one_of_today(
+    dlb: Dlb, words: list[object], says: str
+) -> None:
+    ended = dlb(*words)
+    assert ended.status == 2 and says in ended.complaint and ended.out == ""
+
+
 @pytest.mark.parametrize("json", [True, False])
 def test_a_bad_request_is_one_line_or_one_document(dlb: Dlb, json: bool) -> None:
-    ended = dlb("verify", "--model", "example=ours:make", *(["--json"] if json else []))
+    ended = dlb("port", "example=ours:make", *(["--json"] if json else []))
     assert len(ended.err.splitlines()) == 1
     if json:
         assert ended.document == {"error": ended.complaint[5:], "exit_status": 2}

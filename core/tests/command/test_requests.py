@@ -58,7 +58,7 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "input": (["--input", "disk"], ("'disk'", "pipeline")),
     "not a number": (["--batch-size", "many"], ("'many'", "--batch-size")),
     "seed": (["--seed", -1], ("--seed", "-1")),
-    "no time": (["--time-out", 0], ("--time-out", "0")),
+    "no time": (["--timeout", 0], ("--timeout", "0")),
     "augmented in memory": (
         ["--input", "memory", "--set", "data.augmentation.flip=true"],
         ("--input memory", "data.augmentation", "--input pipeline"),

@@ -26,7 +26,7 @@ FAILURES = [
 
 @pytest.mark.parametrize(("fault", "says"), FAILURES, ids=[fault for fault, _ in FAILURES])
 def test_alone(dlb: Dlb, fault: str, says: str) -> None:
-    words = dlb.run_words("--on", "faulty", "--on", "example", "--json", "--time-out", 3)
+    words = dlb.run_words("--on", "faulty", "--on", "example", "--json", "--timeout", 3)
     ended = dlb(*words, fault=fault)
     assert ended.status == 1
     document = ended.document
@@ -95,7 +95,7 @@ OF_A_PEER = [
     ("fault", "rank", "says"), OF_A_PEER, ids=[f"{fault}-{rank}" for fault, rank, _ in OF_A_PEER]
 )
 def test_peer(dlb: Dlb, fault: str, rank: str, says: str) -> None:
-    words = ("--on", "faulty", "--workers", 2, "--strategy", "example_sync", "--time-out", 3)
+    words = ("--on", "faulty", "--workers", 2, "--strategy", "example_sync", "--timeout", 3)
     ended = dlb.run(*words, fault=fault, more={"DLB_FAULT_RANK": rank})
     assert ended.status == 1
     record = dlb.records()["faulty"]

@@ -1,4 +1,4 @@
-"""``dlb verify A.onnx B.onnx`` at the command line: exit status, one line for each bad request."""
+"""``dlb diff A.onnx B.onnx`` at the command line: exit status, one line for each bad request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify(tmp_path, monkeypatch, capfd):
                 data = content if isinstance(content, bytes) else content.SerializeToString()
                 (tmp_path / name).write_bytes(data)
         capfd.readouterr()
-        status = cli.call(["verify", "a.onnx", "b.onnx", *map(str, words)])
+        status = cli.call(["diff", "a.onnx", "b.onnx", *map(str, words)])
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err and "Warning" not in err
         return status, out, err
@@ -106,7 +106,7 @@ def test_files_of_one_name_are_told_apart(tmp_path, verify):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "m.onnx").write_bytes(model().SerializeToString())
-    assert cli.call(["verify", "one/m.onnx", "two/m.onnx"]) == 0
+    assert cli.call(["diff", "one/m.onnx", "two/m.onnx"]) == 0
 
 
 # --- what is no model --------------------------------------------------------------------------
@@ -152,17 +152,17 @@ def test_a_file_that_is_too_large(tmp_path, verify):
     refused(verify(model(), ...), "b.onnx: 5368709120 bytes", "at most")
 
 
-def test_options_of_adapters_or_of_files(tmp_path, verify, capfd):
+def test_options_are_of_files(tmp_path, verify, capfd):
     verify(model())
     for words, message in {
-        ("lenet5", "--input", "x.npz"): "--input is for files",
-        ("a.onnx", "b.onnx", "--on", "torch"): "--on is about adapters",
-        ("a.onnx", "b.onnx", "--dtype", "float64"): "--dtype is about adapters",
+        ("a.onnx", "--input", "x.npz"): "Missing argument",
+        ("a.onnx", "b.onnx", "--on", "torch"): "No such option",
+        ("a.onnx", "b.onnx", "--dtype", "float64"): "No such option",
         ("a.onnx", "b.onnx", "c.onnx"): "unexpected extra argument",
         ("a.onnx", "b.onnx", "--seed", "-1"): "--seed",
     }.items():
         capfd.readouterr()
-        assert cli.call(["verify", *words]) == 2
+        assert cli.call(["diff", *words]) == 2
         assert message in capfd.readouterr().err
 
 

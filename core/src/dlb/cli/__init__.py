@@ -19,7 +19,9 @@ __all__ = ["main"]
 #: Command name to module of :mod:`dlb.cli` and its one-line help.
 COMMANDS = {
     "run": ("run", "Train, time, export and prove a workload on adapters."),
-    "verify": ("run", "Prove that adapters, or two ONNX files, are the same model."),
+    "verify": ("run", "Prove that adapters build the same model, without timing it."),
+    "port": ("port", "Prove that models of your own in several frameworks are the same."),
+    "diff": ("diff", "Prove that two ONNX files compute the same."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
     "env": ("env", "The environments that adapters live in."),
     "data": ("data", "Data sets: list, fetch, find."),

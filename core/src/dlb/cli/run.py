@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.output import json_option, note, print_json, print_warnings, set_option
-from dlb.cli.verify_models import model_options, verify_models
+from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
+from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.proof.certificate import CHECK_GROUPS
 
 __all__ = ["run_command", "verify_command"]
@@ -20,23 +20,12 @@ __all__ = ["run_command", "verify_command"]
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options that ``run`` and ``verify`` have in common."""
     options = [
-        click.argument("workload"),
         click.option(
             "--on",
             "adapters",
             multiple=True,
             metavar="ADAPTER",
             help="Adapter to use; repeat for several. Default: every one found.",
-        ),
-        click.option(
-            "--provision", is_flag=True, help="Make environments that are missing or out of date."
-        ),
-        click.option(
-            "--from",
-            "source",
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="With --provision: a checkout or a folder of wheels.",
         ),
         set_option,
         click.option(
@@ -46,27 +35,10 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Samples a step, all workers together. Default: the workload's.",
         ),
         click.option(
-            "--threads",
-            type=int,
-            metavar="N",
-            help="Threads of each worker. Default: the cores there are, shared out; what is verified, not "
-            "timed, shares them out among adapters too, which then run at the same time.",
-        ),
-        click.option(
-            "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
-        ),
-        click.option(
             "--dtype",
             type=click.Choice(["float32", "float64"]),
             default="float32",
             show_default=True,
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, 2**32 - 1),
-            default=0,
-            show_default=True,
-            help="Of the weights and the order of samples.",
         ),
         click.option(
             "--strategy",
@@ -94,23 +66,15 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME[:PATH]",
             help="Other data than the workload's; PATH of your own. See: dlb data list.",
         ),
-        click.option(
-            "--time-out",
-            "call_seconds",
-            type=click.FloatRange(1.0, 1e6),
-            default=300.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="End a worker that makes no progress for so long.",
-        ),
-        json_option,
+        SEED,
+        *WORKERS,
     ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    decorated: Callable[..., Any] = with_options(options)(function)
+    return decorated
 
 
 @click.command("run")
+@click.argument("workload")
 @shared_options
 @click.option("--steps", type=int, metavar="N", help="Training steps.")
 @click.option(
@@ -154,9 +118,8 @@ def run_command(**options: Any) -> int:
 
 
 @click.command("verify")
-@model_options
+@click.argument("workload", required=False, metavar="WORKLOAD")
 @shared_options
-@click.argument("other", required=False)
 @click.option(
     "--group",
     "groups",
@@ -164,7 +127,6 @@ def run_command(**options: Any) -> int:
     type=click.Choice(["all", *CHECK_GROUPS]),
     help="Run the checks of this group alone; repeat for several. Default: all.",
 )
-@click.option("--level", "former_groups", multiple=True, hidden=True)
 @click.option(
     "--steps",
     "trajectory_steps",
@@ -172,25 +134,17 @@ def run_command(**options: Any) -> int:
     metavar="N",
     help="Training steps that the trajectory is followed over. Default: 20.",
 )
-@click.option(
-    "--certificate",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the certificate, a JSON document (see: dlb explain).",
-)
-@click.option(
-    "--input",
-    "inputs",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Of two .onnx files, or with --model: an .npz file to run on, instead of seeded noise.",
-)
+@CERTIFICATE
+@click.argument("others", nargs=-1, metavar="")
+@click.option("--model", "former_models", multiple=True, hidden=True)
+@click.option("--level", "former_groups", multiple=True, hidden=True)
 def verify_command(
-    other: str | None,
-    inputs: Path | None,
+    workload: str | None,
     groups: tuple[str, ...],
-    former_groups: tuple[str, ...],
     trajectory_steps: int | None,
+    others: tuple[str, ...],
+    former_models: tuple[str, ...],
+    former_groups: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
@@ -200,22 +154,9 @@ def verify_command(
 
     WORKLOAD may be an .onnx file: proves that adapters compute what the file computes.
 
-    WORKLOAD OTHER may be two .onnx files instead: proves that they compute the same.
-
-    With --model, twice or more: proves that models of your own, written by hand in several
-    frameworks, are the same model.
+    See dlb port for models of your own, and dlb diff for two ONNX files.
     """
-    if former_groups:
-        words = " ".join(f"--group {group}" for group in former_groups)
-        raise click.UsageError(f"--level is called --group now; write: {words}")
-    status = verify_models(inputs, options)
-    if status is not None:
-        return status
-    if other is not None or inputs is not None:
-        from dlb.cli.verify_files import verify_two_files
-
-        given = (inputs, options["certificate"], options["seed"], options["as_json"])
-        return verify_two_files(options["workload"], other, *given)
+    _refuse_former(workload, others, former_models, former_groups)
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
     chosen = CHECK_GROUPS if "all" in groups or not groups else groups
@@ -223,6 +164,7 @@ def verify_command(
         "verify",
         VERIFY_STEPS,
         None,
+        workload=str(workload),
         warmup=0,
         via="pipeline",
         out=None,
@@ -230,6 +172,33 @@ def verify_command(
         trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
         **options,
     )
+
+
+def _refuse_former(
+    workload: str | None,
+    others: tuple[str, ...],
+    former_models: tuple[str, ...],
+    former_groups: tuple[str, ...],
+) -> None:
+    """Answer an earlier spelling with the one of today.
+
+    Raises:
+        click.UsageError: an option or an argument is one of an earlier dlb, or WORKLOAD is missing.
+    """
+    if former_models:
+        models = " ".join(former_models)
+        raise click.UsageError(f"models of your own have a command: dlb port {models}")
+    if former_groups:
+        words = " ".join(f"--group {group}" for group in former_groups)
+        raise click.UsageError(f"--level is called --group now; write: {words}")
+    if workload is None:
+        raise click.UsageError("Missing argument 'WORKLOAD'")
+    if others:
+        if all(name.endswith(".onnx") for name in (workload, *others)):
+            raise click.UsageError(
+                f"files have a command: dlb diff {' '.join((workload, *others))}"
+            )
+        raise click.UsageError(f"Got unexpected extra argument ({' '.join(others)})")
 
 
 def execute(

@@ -13,7 +13,7 @@
     tokens = 50
     trained = 1460
 
-``factory`` is as ``dlb verify --model`` takes it, its module beside the file or installed; ``input``
+``factory`` is as ``dlb port`` takes it, its module beside the file or installed; ``input``
 the shape of one sample as the model reads it, of noise, or of integers below ``tokens``;
 ``trained`` how many numbers training moves, where two biases that are added count as one.
 """

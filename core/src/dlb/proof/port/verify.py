@@ -86,11 +86,11 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
         name, equals, factory = word.partition("=")
         if not equals or not name:
             raise RequestError(
-                f"--model {word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
+                f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
             )
         if name in factories:
             raise RequestError(
-                f"--model {word}: adapter '{name}' has a model already, {factories[name]}; each model is "
+                f"{word}: adapter '{name}' has a model already, {factories[name]}; each model is "
                 "of a framework of its own"
             )
         factories[name] = factory
@@ -131,18 +131,18 @@ def verify_port(
     """
     names = list(models)
     if len(names) < 2:
-        raise RequestError("a port is proven of two models or more; give another --model")
+        raise RequestError("a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY")
     for name, factory in models.items():
         if not SPELLING.fullmatch(factory):
             raise RequestError(
-                f"--model {name}={factory}: '{factory}' must be MODULE:FACTORY, such as "
+                f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as "
                 "package.module:make"
             )
     said = read_map(map_file, names) if map_file else WeightMap()
     words = {name: said.models.get(name, ModelMap()).input for name in names}
     for name, word in (layouts or {}).items():
         if name not in models:
-            raise RequestError(f"--layout {name}={word}: there is no --model of '{name}'")
+            raise RequestError(f"--layout {name}={word}: there is no model of '{name}'")
         words[name] = check_layout(name, word)
     homes = homes or find_adapters(names)
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:

@@ -125,7 +125,7 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
             )
         if name == models[0] and said.weights is not None:
             raise RequestError(
-                f"[models.{name}] is the reference, which is the first --model; weights are "
+                f"[models.{name}] is the reference, which is the first model; weights are "
                 "carried from it, so entries belong to the others",
                 path=path,
             )

@@ -1,111 +1,70 @@
-"""``dlb verify --model``: the same model written by hand in several frameworks."""
+"""``dlb port``: the same model written by hand in several frameworks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
+from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
     from dlb.proof.port import Port
 
-__all__ = ["model_options", "verify_models"]
-
-#: Options of ``verify`` that are of workloads or files, by parameter.
-OF_WORKLOADS = {
-    "workload": "WORKLOAD",
-    "other": "OTHER",
-    "adapters": "--on",
-    "dtype": "--dtype",
-    "strategy": "--strategy",
-    "workers": "--workers",
-    "variants": "--variant",
-    "data": "--data",
-    "changes": "--set",
-    "groups": "--group",
-    "trajectory_steps": "--steps",
-}
-#: Options that are of models, by parameter.
-OF_MODELS = {
-    "map_file": "--map",
-    "layouts": "--layout",
-    "input_shape": "--input-shape",
-    "tokens": "--tokens",
-}
+__all__ = ["port_command"]
 
 
-def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that make ``verify`` compare models written by hand; WORKLOAD may then be absent."""
-    for parameter in getattr(function, "__click_params__", []):
-        if parameter.name == "workload":
-            parameter.required = False
-    options = [
-        click.option(
-            "--model",
-            "models",
-            multiple=True,
-            metavar="ADAPTER=MODULE:FACTORY",
-            help="Instead of WORKLOAD: a model of your own; repeat it, the first is the reference.",
-        ),
-        click.option(
-            "--map",
-            "map_file",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="With --model: which parameter is which. Default: proposed, in dlb-map.toml.",
-        ),
-        click.option(
-            "--layout",
-            "layouts",
-            multiple=True,
-            metavar="ADAPTER=ORDER",
-            help="With --model: the order of the axes that it reads, such as tf=NHWC.",
-        ),
-        click.option(
-            "--input-shape",
-            metavar="SHAPE",
-            help="With --model: shape of one sample of noise, such as 3,32,32.",
-        ),
-        click.option(
-            "--tokens",
-            type=click.IntRange(1, 2**62),
-            metavar="N",
-            help="With --model: integers below N instead of noise.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+@click.command("port")
+@click.argument("models", nargs=-1, metavar="ADAPTER=MODULE:FACTORY ...")
+@click.option(
+    "--map",
+    "map_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Which parameter is which. Default: proposed, in dlb-map.toml.",
+)
+@click.option(
+    "--layout",
+    "layouts",
+    multiple=True,
+    metavar="ADAPTER=ORDER",
+    help="The order of the axes that a model reads, such as tf=NHWC.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An .npz file to run on, instead of seeded noise.",
+)
+@click.option(
+    "--input-shape", metavar="SHAPE", help="Shape of one sample of noise, such as 3,32,32."
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, 2**62),
+    metavar="N",
+    help="Integers below N instead of noise.",
+)
+@click.option("--batch-size", type=int, metavar="N", help="Samples of the input. Default: 8.")
+@SEED
+@CERTIFICATE
+@with_options(WORKERS)
+def port_command(inputs: Path | None, **options: Any) -> int:
+    """Prove that models that you wrote in several frameworks are the same model.
 
-
-def verify_models(inputs: Path | None, options: dict[str, Any]) -> int | None:
-    """Prove a port, if there are models among the options of ``verify``; else None.
-
-    The options of models are taken out.
+    Each MODULE:FACTORY is a function that returns the model in that adapter's framework; the first
+    model is the reference. dlb finds which parameter is which, carries the weights over, and compares
+    outputs, gradients and running statistics in float64. It names the first layer that differs.
     """
-    given = {name: options.pop(name) for name in ("models", *OF_MODELS)}
-    context = click.get_current_context()
-
-    def typed(name: str) -> bool:
-        return context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-
-    for name, word in (OF_WORKLOADS if given["models"] else OF_MODELS).items():
-        if typed(name):
-            wrong = "does not go with --model" if given["models"] else "is for --model"
-            raise click.UsageError(f"{word} {wrong}")
-    if given["models"]:
-        return _verify(inputs, given, options)
-    if options["workload"] is None:
-        raise click.UsageError("Missing argument 'WORKLOAD', or --model twice")
-    return None
+    given = {name: options.pop(name) for name in ("models", "map_file", "layouts", "input_shape")}
+    given["tokens"] = options.pop("tokens")
+    return _compare(inputs, given, options)
 
 
-def _verify(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]) -> int:
+def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]) -> int:
     from dlb.adapters import find_adapters
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError

@@ -1,0 +1,68 @@
+"""``dlb diff A.onnx B.onnx``: two files compared with each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dlb.cli.options import CERTIFICATE, SEED
+from dlb.cli.output import json_option, print_json
+
+__all__ = ["diff_command"]
+
+
+@click.command("diff")
+@click.argument("first")
+@click.argument("second")
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An .npz file to run on, instead of seeded noise.",
+)
+@SEED
+@CERTIFICATE
+@json_option
+def diff_command(
+    first: str,
+    second: str,
+    inputs: Path | None,
+    seed: int,
+    certificate: Path | None,
+    as_json: bool,
+) -> int:
+    """Prove that two ONNX files compute the same, whoever wrote them.
+
+    Exit status 0: proven. Where the files differ, the first difference is named.
+    """
+    import msgspec
+
+    from dlb.cli.tables import print_certificate
+    from dlb.proof.certificate import check_destination, write
+    from dlb.proof.files.certificate import verify_files
+    from dlb.report.sentences import describe
+
+    check_destination(certificate)
+    compared = verify_files(Path(first), Path(second), inputs, seed)
+    if certificate is not None:
+        write(compared, certificate)
+    status = compared.status(compared.checks[0].adapter)
+    if as_json:
+        document = {
+            "proven": status == "proven",
+            "proof": status,
+            "files": [first, second],
+            "certificate": msgspec.to_builtins(compared),
+        }
+        print_json(document)
+    else:
+        for name, made_by in compared.adapters.items():
+            click.echo(f"{name}: {made_by}")
+        print_certificate(compared)
+        for result in compared.checks:
+            if result.verdict == "passed" and result.findings:
+                click.echo(f"{result.check}: {describe(result)}")
+        click.echo(f"{compared.workload}: {status}")
+    return 0 if status == "proven" else 1

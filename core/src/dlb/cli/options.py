@@ -1,0 +1,85 @@
+"""Options that several commands have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlb.cli.output import json_option
+
+__all__ = ["CERTIFICATE", "FORMER_TIMEOUT", "SEED", "WORKERS", "with_options"]
+
+Decorator = Callable[[Any], Any]
+
+
+def with_options(options: Iterable[Decorator]) -> Decorator:
+    """Several options at once, shown in this order."""
+    ordered = list(options)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(ordered):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _renamed(context: click.Context, option: click.Parameter, value: float | None) -> None:
+    if value is not None:
+        raise click.UsageError(f"--time-out is called --timeout now; write: --timeout {value:g}")
+
+
+SEED = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the weights and the order of samples.",
+)
+
+CERTIFICATE = click.option(
+    "--certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the certificate, a JSON document (see: dlb explain).",
+)
+
+FORMER_TIMEOUT = click.option(
+    "--time-out", type=float, hidden=True, expose_value=False, callback=_renamed
+)
+
+#: Where workers come from, what they run on, and how long they may be silent.
+WORKERS: tuple[Decorator, ...] = (
+    click.option(
+        "--provision", is_flag=True, help="Make environments that are missing or out of date."
+    ),
+    click.option(
+        "--from",
+        "source",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="With --provision: a checkout or a folder of wheels.",
+    ),
+    click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
+    click.option(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="Threads of each worker. Default: the cores there are, shared out; what is verified, not "
+        "timed, shares them out among adapters too, which then run at the same time.",
+    ),
+    click.option(
+        "--timeout",
+        "call_seconds",
+        type=click.FloatRange(1.0, 1e6),
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="End a worker that makes no progress for so long.",
+    ),
+    FORMER_TIMEOUT,
+    json_option,
+)
