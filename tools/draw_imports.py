@@ -38,7 +38,9 @@ def edges() -> list[tuple[str, str]]:
 def main() -> int:
     """Draw; status 1 where there is a circle."""
     lines = "\n".join(f'  "{one}" -> "{other}";' for one, other in edges())
-    style = 'node [shape=box, fontname="sans-serif", fontsize=11, height=0.3]; edge [arrowsize=0.6];'
+    style = (
+        'node [shape=box, fontname="sans-serif", fontsize=11, height=0.3]; edge [arrowsize=0.6];'
+    )
     reduced = subprocess.run(
         ["tred"],
         input=f"digraph imports {{ {style}\n{lines}\n}}",

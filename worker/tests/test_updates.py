@@ -21,7 +21,7 @@ def adam(beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.0):
 
 
 def by_the_definition(optimizer, weight, gradients):
-    """docs/workloads.md, Optimizers, element by element in Python's own numbers."""
+    """docs/reference/workloads.md, Optimizers, element by element in Python's own numbers."""
     o, v, m, s = optimizer, 0.0, 0.0, 0.0
     for t, (g, lr) in enumerate(zip(gradients, RATES), 1):
         g = g + o.weight_decay * weight

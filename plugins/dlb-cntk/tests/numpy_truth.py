@@ -1,4 +1,4 @@
-"""What the layers mean, in NumPy and float64: docs/workloads.md, each as directly as it is written."""
+"""What the layers mean, in NumPy and float64: docs/reference/workloads.md, each as directly as it is written."""
 
 import numpy as np
 

@@ -131,12 +131,13 @@ def verify_port(
     """
     names = list(models)
     if len(names) < 2:
-        raise RequestError("a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY")
+        raise RequestError(
+            "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
+        )
     for name, factory in models.items():
         if not SPELLING.fullmatch(factory):
             raise RequestError(
-                f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as "
-                "package.module:make"
+                f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
             )
     said = read_map(map_file, names) if map_file else WeightMap()
     words = {name: said.models.get(name, ModelMap()).input for name in names}
