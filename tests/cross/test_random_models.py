@@ -17,12 +17,12 @@ from dlb import workload as W
 from dlb.adapters import Home, find_adapters
 from dlb.conformance.models import CLASSES, chain
 from dlb.conformance.random_models import models
+from dlb.execution.run import run
 from dlb.execution.workers import Workers, start_workers
 from dlb.progress import Silent
 from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 from dlb.report.sentences import describe
 from dlb.request import Request
-from dlb.run import run
 from dlb.samples import SYNTHETIC
 from dlb.supervision import Launch
 from dlb.workload.files import to_document

@@ -6,20 +6,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "assert_proven", "onnx_backend", "verify"]
+#: The public surface. Documents and errors are in dlb.record, dlb.proof.certificate and dlb.errors.
+__all__ = [
+    "__version__",
+    "assert_proven",
+    "compare_files",
+    "onnx_backend",
+    "read_records",
+    "run",
+    "verify",
+    "verify_port",
+]
 
 if TYPE_CHECKING:
-    from dlb.api import assert_proven, verify
+    from dlb.api import assert_proven, compare_files, read_records, run, verify, verify_port
     from dlb.backend import onnx_backend
-
-_HOME = {
-    "assert_proven": "dlb.api",
-    "onnx_backend": "dlb.backend",
-    "verify": "dlb.api",
-}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name == "onnx_backend":
+        return import_module("dlb.backend").onnx_backend
+    if name in __all__:
+        return getattr(import_module("dlb.api"), name)
     raise AttributeError(f"module 'dlb' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,14 +1,20 @@
-"""The proof as functions: ``dlb.verify`` for programs, ``dlb.assert_proven`` for test suites."""
+"""What dlb does as functions: :data:`dlb.__all__` names those of the package."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 
-__all__ = ["assert_proven", "verify"]
+if TYPE_CHECKING:
+    from dlb.execution.run import Outcome
+    from dlb.proof.port import Port
+    from dlb.record import Record
+
+__all__ = ["assert_proven", "compare_files", "read_records", "run", "verify", "verify_port"]
 
 
 def verify(
@@ -47,10 +53,10 @@ def verify(
     from dlb.adapters import find_adapters
     from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
+    from dlb.execution.run import run as run_request
     from dlb.progress import Silent
     from dlb.provenance import available_cores
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
-    from dlb.run import run
     from dlb.samples import with_data_here
     from dlb.variants import choose
 
@@ -78,7 +84,7 @@ def verify(
         variants=choose(variants, homes),
         imported=imported,
     )
-    outcome = run(request, Silent())
+    outcome = run_request(request, Silent())
     if outcome.interrupted:
         raise KeyboardInterrupt
     return outcome.certificate
@@ -121,3 +127,182 @@ def assert_proven(
             + "\n".join(lines)
         )
     return certificate
+
+
+def run(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    warmup: int | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+    input_mode: str = "pipeline",
+    strategy: str = "",
+    workers: int = 1,
+    variants: Sequence[str] = (),
+    changes: Sequence[str] = (),
+    data: str | None = None,
+    out: str | Path = "dlb-results",
+) -> Outcome:
+    """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
+
+    Args:
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file.
+        on: adapters; every one found when empty.
+        steps: training steps; the workload's epochs when left out.
+        batch_size: samples in a step, all workers together; the workload's when left out.
+        warmup: first steps left out of the summary; 10, or a tenth of few steps, when left out.
+        dtype: ``float32`` or ``float64``.
+        seed: of the weights and the order of samples.
+        threads: of each worker; the cores there are, shared out, when left out.
+        device: ``cpu`` or ``cuda``.
+        input_mode: ``pipeline`` or ``memory``.
+        strategy, workers: a distributed strategy and its worker processes; "" and 1 without.
+        variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each.
+        changes: fields of the workload, ``FIELD=VALUE`` each.
+        data: other data than the workload's, ``NAME[:PATH]``.
+        out: folder for records.
+
+    Returns:
+        a record for each adapter, their paths, and the certificate.
+
+    Raises:
+        dlb.errors.RequestError: the request cannot be carried out; nothing was started.
+        dlb.errors.RecordError: a record cannot be written; those before it are kept.
+        KeyboardInterrupt: it was interrupted; finished records are kept, every worker has ended.
+    """
+    from dlb.adapters import check_strategy, find_adapters
+    from dlb.catalogue import load_with_file
+    from dlb.execution.run import run as run_request
+    from dlb.progress import Silent
+    from dlb.provenance import available_cores
+    from dlb.request import Request
+    from dlb.samples import count_samples, with_data
+    from dlb.variants import choose
+    from dlb.workload.changes import with_changes
+
+    read, imported = load_with_file(str(workload))
+    read = with_changes(read, tuple(changes), keep_model=imported is not None)
+    if data is not None:
+        read = with_data(read, data)
+    size = read.batch_size if batch_size is None else batch_size
+    count = steps if steps is not None else read.epochs * (count_samples(read) // max(1, size))
+    homes = find_adapters(on)
+    if strategy:
+        check_strategy(strategy, homes)
+    request = Request(
+        workload=read,
+        homes=homes,
+        out=Path(out),
+        batch_size=size,
+        steps=count,
+        warmup=min(10, count // 10) if warmup is None else warmup,
+        threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+        via=input_mode,
+        strategy=strategy,
+        workers=workers,
+        variants=choose(variants, homes),
+        imported=imported,
+    )
+    outcome = run_request(request, Silent())
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome
+
+
+def verify_port(
+    models: Mapping[str, str],
+    *,
+    inputs: str | Path | None = None,
+    input_shape: Sequence[int] | None = None,
+    tokens: int | None = None,
+    seed: int = 0,
+    layouts: Mapping[str, str] | None = None,
+    map_file: str | Path | None = None,
+    folder: str | Path | None = None,
+    threads: int = 1,
+    device: str = "cpu",
+) -> Port:
+    """Prove that models written by hand in several frameworks are the same, as ``dlb port`` does.
+
+    Args:
+        models: ``package.module:factory`` by adapter; the first is the reference.
+        inputs: an ``.npz`` file to run on; seeded noise when left out.
+        input_shape: of one sample of noise, where no model says it.
+        tokens: integers below it instead of noise.
+        seed: of the noise.
+        layouts: by adapter, the order of the axes that a model reads, such as ``NHWC``.
+        map_file: which parameter is which; proposed when left out.
+        folder: where the modules are looked for; the current one when left out.
+        threads: of each worker.
+        device: ``cpu`` or ``cuda``.
+
+    Returns:
+        how parameters were matched, and the certificate.
+
+    Raises:
+        dlb.errors.RequestError: a factory, a map or an input cannot be used, or parameters cannot be
+            matched; nothing was proven.
+        dlb.errors.WorkerError: a worker failed.
+    """
+    from dlb.proof.port import Given
+    from dlb.proof.port import verify_port as prove
+
+    shape = None if input_shape is None else tuple(input_shape)
+    return prove(
+        models,
+        given=Given(
+            file=None if inputs is None else Path(inputs), shape=shape, tokens=tokens, seed=seed
+        ),
+        layouts=layouts,
+        map_file=None if map_file is None else Path(map_file),
+        folder=None if folder is None else Path(folder),
+        threads=threads,
+        device=device,
+    )
+
+
+def compare_files(
+    first: str | Path, second: str | Path, *, inputs: str | Path | None = None, seed: int = 0
+) -> Certificate:
+    """Compare two ONNX files, as ``dlb diff`` does.
+
+    Args:
+        inputs: an ``.npz`` file with the inputs; seeded noise that fits when left out.
+        seed: of the noise.
+
+    Returns:
+        a certificate about the second file, compared with the first.
+
+    Raises:
+        dlb.errors.DataError, dlb.errors.UnsupportedError, dlb.errors.RequestError: a file cannot be
+            read, the two read different things, or the inputs do not fit.
+    """
+    from dlb.proof.files.certificate import verify_files
+
+    given = None if inputs is None else Path(inputs)
+    return verify_files(Path(first), Path(second), given, seed)
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """The records of a folder by name, or the one in a file.
+
+    Raises:
+        dlb.errors.RecordError: the file is no record, or a file of the folder is none.
+    """
+    from dlb.record import read, read_folder
+
+    place = Path(path)
+    if not place.is_dir():
+        return [read(place)]
+    records, errors = read_folder(place)
+    if errors:
+        raise errors[0]
+    return records

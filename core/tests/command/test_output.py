@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from dlb_process import PATIENCE, TESTS, Dlb
 
+import dlb
 from dlb.progress import Rate
 
 COMMANDS = [
@@ -149,6 +151,26 @@ def loaded(code: str) -> set[str]:
 )
 def test_light(code: str) -> None:
     assert not loaded(code) & (HEAVY | FRAMEWORKS)
+
+
+def test_the_public_surface() -> None:
+    """Whoever adds a name here makes a promise."""
+    assert dlb.__all__ == [
+        "__version__",
+        "assert_proven",
+        "compare_files",
+        "onnx_backend",
+        "read_records",
+        "run",
+        "verify",
+        "verify_port",
+    ]
+    for name in dlb.__all__[1:]:
+        assert callable(getattr(dlb, name)) and inspect.getdoc(getattr(dlb, name))
+    assert {name for name in dir(dlb) if not name.startswith("_")} >= set(dlb.__all__[1:])
+    # A module of the name of a function would hide it once it is imported.
+    folder = Path(dlb.__file__).parent
+    assert not [name for name in dlb.__all__ if (folder / f"{name}.py").exists()]
 
 
 def test_importing_the_contract_imports_no_framework() -> None:

@@ -193,6 +193,32 @@ def test_from_python(dlb: Dlb) -> None:
     assert dlb.left() == []
 
 
+def test_a_run_from_python(dlb: Dlb) -> None:
+    done = python(
+        dlb,
+        "outcome = dlb.run(WHAT, ['example'], steps=20, threads=1, out='made')\n"
+        "(record,) = dlb.read_records('made')\n"
+        "print(outcome.proven, record.proof, len(record.timing.step_seconds), callable(dlb.run))\n"
+        "exported = 'made/models/' + record.exported.sha256 + '.onnx'\n"
+        "compared = dlb.compare_files(exported, exported)\n"
+        "print([compared.status(one) for one in compared.judged_adapters])\n",
+    )
+    assert done.stdout == "True proven 20 True\n['proven']\n", done.stderr
+    assert dlb.left() == []
+
+
+def test_a_port_from_python(dlb: Dlb) -> None:
+    text = (
+        "from dlb_example.native import Linear, Net\n"
+        "def make():\n    return Net(shape=(4,), fc=Linear(4, 3))\n"
+    )
+    (dlb.folder / "mine.py").write_text(text)
+    code = "port = dlb.verify_port({'example': 'mine:make', 'faulty': 'mine:make'})\n"
+    done = python(dlb, code + "print(port.proven, len(port.pairs['faulty']))\n")
+    assert done.stdout == "True 2\n", done.stderr
+    assert dlb.left() == []
+
+
 def test_as_an_assertion(dlb: Dlb) -> None:
     code = "dlb.assert_proven(WHAT, ['faulty'], groups=['layers'])\n"
     assert python(dlb, code).returncode == 0

@@ -225,12 +225,12 @@ def execute(
     from dlb.catalogue import load_with_file
     from dlb.cli.tables import outcome_document, print_outcome
     from dlb.errors import RequestError
+    from dlb.execution.run import run
     from dlb.progress import make_reporter
     from dlb.proof.certificate import check_destination
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
-    from dlb.run import run
     from dlb.samples import count_samples, with_data, with_data_here
     from dlb.variants import choose
     from dlb.workload.changes import with_changes

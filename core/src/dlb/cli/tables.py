@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
+from dlb.execution.run import Outcome
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
 from dlb.report.sentences import describe
-from dlb.run import Outcome
 
 __all__ = ["crowded", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
