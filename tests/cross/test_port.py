@@ -256,7 +256,7 @@ def test_what_is_no_model_of_the_framework_is_refused(
     other = "torch" if adapter != "torch" else "chainer"
     models = (f"{other}={other}_port:cell", f"{adapter}=odd:make")
     done = dlb("port", *models, *INPUTS["cell"])
-    assert done.returncode == 2 and "its factory gave a str" in done.stderr
+    assert done.returncode == 2 and "the factory returned a str" in done.stderr
     assert "Traceback" not in done.stderr
 
 
