@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from dlb import errors
 from dlb.errors import DlbError
 
 __all__ = ["Failure", "failure_of"]
+
+
+#: Where the errors of the worker and of the core are.
+OURS = (DlbError.__module__, errors.__name__)
 
 
 class Failure(
@@ -41,7 +46,7 @@ class Failure(
 def failure_of(error: DlbError) -> Failure:
     """The fields of an error."""
     # Others may derive errors; what they are is the nearest of ours.
-    kind = next(each for each in type(error).__mro__ if each.__module__ == DlbError.__module__)
+    kind = next(each for each in type(error).__mro__ if each.__module__ in OURS)
     return Failure(
         kind=kind.__name__,
         message=" ".join(error.message.split()),

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from dlb.capabilities import (
-    FEATURES,
     capabilities_of,
     check_capabilities,
     check_export,
@@ -28,6 +27,7 @@ from dlb.workload import (
     Workload,
 )
 from dlb.workload.files import load
+from dlb_worker.contract import FEATURES
 
 MLP = load("lenet5")
 WHOLE: dict[str, Any] = {

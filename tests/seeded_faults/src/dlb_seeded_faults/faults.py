@@ -782,7 +782,7 @@ def _(model: Any) -> None:
 
 @fault("a product in bfloat16 when it is float32", "forward float32", "")
 def _(model: Any) -> None:
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         around(
             model,
             "hidden",
@@ -800,32 +800,32 @@ def tf32(array: Tensor) -> Tensor:
 
 @fault("products in TensorFloat-32 where rounding grows", "forward float32", "scores", "deep")
 def _(model: Any) -> None:
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         around(model, "conv8", lambda conv, x: F.conv2d(tf32(x), tf32(conv.weight), padding=1))
 
 
 @fault("a momentum of 0.899 for 0.9 when it is float32", "update float32", "")
 def _(model: Any) -> None:
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         model.optimizer.param_groups[0]["momentum"] -= 1e-3
 
 
 @fault("a learning rate kept in bfloat16 when it is float32", "update float32", "")
 def _(model: Any) -> None:
     set_rate = model.set_learning_rate
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         model.set_learning_rate = lambda rate: set_rate(float(torch.tensor(rate).bfloat16()))
 
 
 @fault("Adam's epsilon 1e-7 for 1e-8 when it is float32", "update float32", "", "words")
 def _(model: Any) -> None:
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         model.optimizer.param_groups[0]["eps"] = 1e-7
 
 
 @fault("one float32 weight off by its last bit", "weights float32", "square.weight")
 def _(model: Any) -> None:
-    if model.dtype == torch.float32:
+    if model.type == torch.float32:
         with torch.no_grad():
             weight = layer(model, "square").weight
             weight[0, 0] = torch.nextafter(weight[0, 0], weight[0, 0] + 1)
