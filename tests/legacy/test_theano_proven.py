@@ -62,7 +62,7 @@ def dlb(tmp_path_factory: pytest.TempPathFactory) -> Dlb:
             [str(Path(sys.executable).with_name("dlb")), *words],
             capture_output=True,
             text=True,
-            env={**os.environ, "DLB_HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder)},
+            env={**os.environ, "DLB_HOME": str(folder / "home")},
         )
         assert done.returncode == 0, done.stderr + done.stdout[-3000:]
         return json.loads(done.stdout) if "--json" in words else {}
