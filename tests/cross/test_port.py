@@ -235,8 +235,8 @@ def test_the_batchs_variance_over_one_less_is_told(
         "bn1.running_mean",
         "bn1.running_var",
     }
-    said = f"over n - 1 values in torch and over n in {other}"
-    assert (said in said(found)) == differs
+    sentence = f"over n - 1 values in torch and over n in {other}"
+    assert (sentence in said(found)) == differs
 
 
 def test_channels_last_is_never_guessed(dlb: Dlb, verify: Verify) -> None:

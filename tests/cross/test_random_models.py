@@ -207,7 +207,7 @@ def proven(
     wrong = [one for one in certificate.checks if one.verdict != "passed"]
     told = [(one.adapter, one.check, one.verdict, one.worst, describe(one)) for one in wrong]
     assert not wrong, f"{told}: {what}"
-    assert certificate.judged == ADAPTERS
+    assert certificate.judged_adapters == ADAPTERS
     return certificate
 
 

@@ -95,9 +95,9 @@ class Strategy(abc.ABC):
 class Adapter(abc.ABC):
     """A framework's adapter. Import the framework inside the methods, never at module level.
 
+    What is not told here is a field of :class:`dlb_worker.contract.AdapterDescription`.
+
     Attributes:
-        name, title, distribution, framework, contract, optimizers, features, dtypes, devices,
-            exporter, deviations, variants: see :class:`dlb_worker.contract.AdapterDescription`.
         layers: the registry, by layer kind.
         strategies: the distributed strategies that the adapter itself brings.
     """

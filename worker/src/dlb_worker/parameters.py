@@ -63,7 +63,8 @@ def location(
 
     Args:
         attribute: of the native layer.
-        to_native, to_canonical: the maps between the layouts; none where they are the same.
+        to_native: the map from the canonical layout; the identity where they are the same.
+        to_canonical: the map back.
     """
 
     def canonical(arrays: Sequence[Array]) -> Array:
@@ -145,7 +146,8 @@ def gru_mappings(
     biases of both products lie one below the other, [2, 3 * hidden].
 
     Args:
-        weights, biases: the attributes, of the input and of the last step.
+        weights: the attributes, of the input and of the last step.
+        biases: likewise.
         gates: the place of each of ONNX's gates among the framework's.
     """
     to_canonical = reordered(3, gates)

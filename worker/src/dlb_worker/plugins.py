@@ -174,9 +174,18 @@ def load_plugin(place: str) -> Plugins:
     # Someone else's code, which may raise anything.
     except Exception as error:
         raise PluginError(f"plugin {place}: {type(error).__name__}: {error}") from error
+    return plugins_of(plugin, place)
+
+
+def plugins_of(plugin: Any, name: str) -> Plugins:
+    """One plugin that is imported already, as if nothing else were installed.
+
+    Raises:
+        PluginError: it breaks the contract.
+    """
     registry = _Registry()
-    hooks = registry.register(plugin, place)
-    loaded = (LoadedPlugin(place, module, "", hooks),)
+    hooks = registry.register(plugin, name)
+    loaded = (LoadedPlugin(name, name.partition(":")[0], "", hooks),)
     return Plugins(registry.manager, loaded, (), registry.adapters)
 
 

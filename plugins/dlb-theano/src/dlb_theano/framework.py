@@ -28,9 +28,7 @@ def start(request: StartRequest) -> FrameworkFacts:
     # Theano looks for the system's BLAS alone. NumPy's wheel has one, which is loaded already.
     folder = Path(np.__file__).parent.with_name("numpy.libs")
     libraries = sorted(folder.glob("libopenblas*.so"))
-    # Theano's own linker, cvm, keeps Python's global lock for a whole step: the worker falls silent
-    # and is ended. This one takes as long, and lets other threads run between operators.
-    flags = ["linker=vm", f"base_compiledir={compiled}", f"openmp={request.threads > 1}"]
+    flags = [f"base_compiledir={compiled}"]
     flags += [f"blas.ldflags=-L{folder} -l:{each.name}" for each in libraries[:1]]
     flags += [os.environ.get("THEANO_FLAGS", ""), "device=cpu"]
     os.environ["THEANO_FLAGS"] = ",".join(filter(None, flags))

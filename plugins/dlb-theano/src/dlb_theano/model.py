@@ -1,5 +1,6 @@
 """A workload's model: shared variables, and functions that are compiled when they are first used."""
 
+import gc
 import json
 import weakref
 from functools import lru_cache
@@ -95,6 +96,9 @@ class Program:
             # Numbers in expressions take this type; they would turn float32 into float64.
             with theano.change_flags(floatX=self.dtype):
                 self.functions[key] = self._compile(*key)
+            # A function of ResNet-56 is more than a million objects. Python's collector looks at all
+            # of them for seconds, in which the worker cannot say that it is alive.
+            gc.freeze()
         return self.functions[key]
 
     def values(self, run: Pass) -> Dict[str, Any]:
