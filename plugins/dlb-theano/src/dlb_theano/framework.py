@@ -28,7 +28,7 @@ def start(request: StartRequest) -> FrameworkFacts:
     # Theano looks for the system's BLAS alone. NumPy's wheel has one, which is loaded already.
     folder = Path(np.__file__).parent.with_name("numpy.libs")
     libraries = sorted(folder.glob("libopenblas*.so"))
-    flags = [f"base_compiledir={compiled}"]
+    flags = [f"base_compiledir={compiled}", f"openmp={request.threads > 1}"]
     flags += [f"blas.ldflags=-L{folder} -l:{each.name}" for each in libraries[:1]]
     flags += [os.environ.get("THEANO_FLAGS", ""), "device=cpu"]
     os.environ["THEANO_FLAGS"] = ",".join(filter(None, flags))
