@@ -1,7 +1,7 @@
 """Where a framework keeps a canonical parameter, and how the two layouts map to each other."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple, Union
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,10 +12,14 @@ else:  # A registry is read by the command, which imports no NumPy.
 
 __all__ = [
     "AS_IS",
+    "Kinds",
+    "Mappings",
     "NativeParameter",
     "ParameterMapping",
     "gru_mappings",
+    "kind_among",
     "location",
+    "recurrent_mappings",
     "renamed",
     "reordered",
     "stacked",
@@ -54,6 +58,13 @@ class ParameterMapping:
     def attribute(self) -> str:
         """The first attribute, which is the only one of a :func:`location`."""
         return self.attributes[0]
+
+
+#: The mappings of a layer's parameters, by role.
+Mappings = Mapping[str, ParameterMapping]
+#: By the type of a native layer: the layer kind that it is, and its mappings or a function of the layer
+#: that returns them.
+Kinds = Mapping[type, Tuple[str, Union[Mappings, Callable[[Any], Mappings]]]]
 
 
 def location(
@@ -165,6 +176,37 @@ def gru_mappings(
             biases, both, lambda array: [to_native(each) for each in array], both, " | "
         ),
     }
+
+
+def recurrent_mappings(
+    layers: int, directions: int, mappings: Callable[[int, int], Mappings]
+) -> Mappings:
+    """Mappings of a recurrent layer that holds several, with roles such as "layer 1 backward bias".
+
+    Args:
+        mappings: of one layer and direction, both counted from 0.
+    """
+    return {
+        f"layer {layer} " * (layer > 0) + "backward " * direction + role: mapping
+        for layer in range(layers)
+        for direction in range(directions)
+        for role, mapping in mappings(layer, direction).items()
+    }
+
+
+def kind_among(
+    kinds: Kinds, layer: Any, is_kind: Callable[[Any, type], bool] = isinstance
+) -> Tuple[str, Mappings]:
+    """The layer kind that a native layer is, and its mappings; "" and none where it is not known.
+
+    Args:
+        kinds: the first entry that matches counts.
+        is_kind: whether a layer is one of a type.
+    """
+    for native_type, (kind, mappings) in kinds.items():
+        if is_kind(layer, native_type):
+            return kind, mappings(layer) if callable(mappings) else mappings
+    return "", {}
 
 
 @dataclass(frozen=True)

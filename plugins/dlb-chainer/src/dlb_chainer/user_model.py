@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from operator import attrgetter
@@ -20,14 +20,16 @@ from dlb_chainer.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
-from dlb_worker.parameters import NativeParameter, ParameterMapping, stacked, user_parameter
-
-Mappings = Mapping[str, ParameterMapping]
-
-
-def _registered(kind: str) -> Callable[[chainer.Link], Mappings]:
-    """The parameters of a layer kind, as the registry has them."""
-    return lambda link: LAYERS[kind].parameters
+from dlb_worker.parameters import (
+    Kinds,
+    Mappings,
+    NativeParameter,
+    ParameterMapping,
+    kind_among,
+    recurrent_mappings,
+    stacked,
+    user_parameter,
+)
 
 
 def _n_step_lstm(link: chainer.Link) -> Mappings:
@@ -35,14 +37,16 @@ def _n_step_lstm(link: chainer.Link) -> Mappings:
 
     The gates are input, forget, cell, output: first those of the input, then of the last step.
     """
-    mappings: dict[str, ParameterMapping] = {}
-    for layer in range(link.n_layers):
-        start = f"layer {layer} " * (layer > 0)
-        upward, lateral = (0, 3, 1, 2), (4, 7, 5, 6)
-        mappings[f"{start}input_weight"] = stacked([f"{layer}.w{gate}" for gate in upward])
-        mappings[f"{start}recurrent_weight"] = stacked([f"{layer}.w{gate}" for gate in lateral])
-        mappings[f"{start}bias"] = _added([f"{layer}.b{gate}" for gate in (*upward, *lateral)])
-    return mappings
+    upward, lateral = (0, 3, 1, 2), (4, 7, 5, 6)
+    return recurrent_mappings(
+        link.n_layers,
+        1,
+        lambda layer, backward: {
+            "input_weight": stacked([f"{layer}.w{gate}" for gate in upward]),
+            "recurrent_weight": stacked([f"{layer}.w{gate}" for gate in lateral]),
+            "bias": _added([f"{layer}.b{gate}" for gate in (*upward, *lateral)]),
+        },
+    )
 
 
 def _added(attributes: Sequence[str]) -> ParameterMapping:
@@ -55,26 +59,22 @@ def _added(attributes: Sequence[str]) -> ParameterMapping:
     )
 
 
-#: By the type of a link: the layer kind that it is, and where its parameters are.
-KINDS: dict[type[chainer.Link], tuple[str, Callable[[chainer.Link], Mappings]]] = {
-    L.Linear: ("linear", _registered("linear")),
-    L.Convolution2D: ("conv", _registered("conv")),
-    L.ConvolutionND: ("conv", _registered("conv")),
-    L.BatchNormalization: ("batch_norm", _registered("batch_norm")),
-    L.LayerNormalization: ("layer_norm", _registered("layer_norm")),
-    L.EmbedID: ("embedding", _registered("embedding")),
-    L.LSTM: ("lstm", _registered("lstm")),
-    L.StatelessLSTM: ("lstm", _registered("lstm")),
+KINDS: Kinds = {
+    L.Linear: ("linear", LAYERS["linear"].parameters),
+    L.Convolution2D: ("conv", LAYERS["conv"].parameters),
+    L.ConvolutionND: ("conv", LAYERS["conv"].parameters),
+    L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
+    L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
+    L.EmbedID: ("embedding", LAYERS["embedding"].parameters),
+    L.LSTM: ("lstm", LAYERS["lstm"].parameters),
+    L.StatelessLSTM: ("lstm", LAYERS["lstm"].parameters),
     L.NStepLSTM: ("lstm", _n_step_lstm),
 }
 
 
 def kind_of(link: chainer.Link) -> tuple[str, Mappings]:
     """The layer kind that a link is, and where its parameters are; "" and none if not known."""
-    for kind, (name, mappings) in KINDS.items():
-        if isinstance(link, kind):
-            return name, mappings(link)
-    return "", {}
+    return kind_among(KINDS, link)
 
 
 class UserLink(ChainerArrays, UserModel):

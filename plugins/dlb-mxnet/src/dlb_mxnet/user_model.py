@@ -20,21 +20,17 @@ from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, Us
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
 from dlb_worker.parameters import (
+    Kinds,
+    Mappings,
     NativeParameter,
-    ParameterMapping,
     gru_mappings,
+    kind_among,
     location,
+    recurrent_mappings,
     renamed,
     summed,
     user_parameter,
 )
-
-Mappings = Mapping[str, ParameterMapping]
-
-
-def _registered(kind: str) -> Callable[[Block], Mappings]:
-    """The parameters of a layer kind, as the registry has them."""
-    return lambda block: LAYERS[kind].parameters
 
 
 def _conv(block: Block) -> Mappings:
@@ -87,24 +83,19 @@ def _every_layer(block: Block, mappings: Callable[[str], Mappings]) -> Mappings:
     """For every layer and direction of a recurrent block, by the start of its attributes' names."""
     if isinstance(block, rnn.RecurrentCell):
         return mappings("")
-    found: dict[str, ParameterMapping] = {}
-    for layer in range(block._num_layers):
-        for direction in ("l", "r")[: block._dir]:
-            start = f"layer {layer} " * (layer > 0) + "backward " * (direction == "r")
-            own = mappings(f"{direction}{layer}_")
-            found.update({f"{start}{role}": mapping for role, mapping in own.items()})
-    return found
+    return recurrent_mappings(
+        block._num_layers, block._dir, lambda layer, backward: mappings(f"{'lr'[backward]}{layer}_")
+    )
 
 
-#: By the type of a block: the layer kind that it is, and where its parameters are.
-KINDS: dict[type[Block], tuple[str, Callable[[Block], Mappings]]] = {
-    nn.Dense: ("linear", _registered("linear")),
+KINDS: Kinds = {
+    nn.Dense: ("linear", LAYERS["linear"].parameters),
     nn.Conv1D: ("conv", _conv),
     nn.Conv2D: ("conv", _conv),
     nn.Conv3D: ("conv", _conv),
     nn.BatchNorm: ("batch_norm", _batch_norm),
-    nn.LayerNorm: ("layer_norm", _registered("layer_norm")),
-    nn.Embedding: ("embedding", _registered("embedding")),
+    nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
+    nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
     rnn.LSTM: ("lstm", _lstm),
     rnn.LSTMCell: ("lstm", _lstm),
     rnn.GRU: ("gru", _gru),
@@ -114,10 +105,7 @@ KINDS: dict[type[Block], tuple[str, Callable[[Block], Mappings]]] = {
 
 def kind_of(block: Block) -> tuple[str, Mappings]:
     """The layer kind that a block is, and where its parameters are; "" and none if not known."""
-    for kind, (name, mappings) in KINDS.items():
-        if isinstance(block, kind):
-            return name, mappings(block)
-    return "", {}
+    return kind_among(KINDS, block)
 
 
 class UserBlock(BlockParameters, UserModel):

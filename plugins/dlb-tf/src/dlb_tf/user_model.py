@@ -17,14 +17,14 @@ from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, Us
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
 from dlb_worker.parameters import (
+    Kinds,
+    Mappings,
     NativeParameter,
-    ParameterMapping,
+    kind_among,
     location,
     stacked,
     user_parameter,
 )
-
-Mappings = Mapping[str, ParameterMapping]
 
 _BIAS = location("bias")
 _CONV = {"weight": kernel(), "bias": _BIAS}
@@ -64,9 +64,7 @@ def _attention(layer: K.Layer) -> Mappings:
     }
 
 
-#: By the type of a layer: the layer kind that it is, and where its parameters are, or a function of the
-#: layer that returns it.
-KINDS: dict[type[K.Layer], tuple[str, Mappings | Callable[[K.Layer], Mappings]]] = {
+KINDS: Kinds = {
     K.Dense: ("linear", _LINEAR),
     K.DepthwiseConv1D: ("conv", _depthwise),
     K.DepthwiseConv2D: ("conv", _depthwise),
@@ -87,10 +85,13 @@ ELEMENTWISE = (*_ACTIVATIONS, K.Dropout, K.Add, K.Subtract, K.Multiply, K.Rescal
 
 def kind_of(layer: K.Layer) -> tuple[str, Mappings]:
     """The layer kind that a layer is, and where its parameters are; "" and none if not known."""
-    for type_, (kind, mappings) in KINDS.items():
-        if type(layer) is type_ or (isinstance(layer, type_) and type(layer).call is type_.call):
-            return kind, mappings(layer) if callable(mappings) else mappings
-    return "", {}
+    return kind_among(KINDS, layer, _computes_as)
+
+
+def _computes_as(layer: K.Layer, known: type) -> bool:
+    """Whether a layer is of a type, or of a class derived from it that leaves ``call`` alone."""
+    own = type(layer)
+    return own is known or (issubclass(own, known) and own.call is known.call)
 
 
 class UserKerasModel(UserModel):

@@ -15,21 +15,17 @@ from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, Us
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel, tensors, text_attributes
 from dlb_worker.parameters import (
+    Kinds,
+    Mappings,
     NativeParameter,
-    ParameterMapping,
     gru_mappings,
+    kind_among,
     location,
+    recurrent_mappings,
     renamed,
     summed,
     user_parameter,
 )
-
-Mappings = Mapping[str, ParameterMapping]
-
-
-def _registered(kind: str) -> Callable[[nn.Module], Mappings]:
-    """The parameters of a layer kind, as the registry has them."""
-    return lambda module: LAYERS[kind].parameters
 
 
 def _lstm(module: nn.Module) -> Mappings:
@@ -71,26 +67,23 @@ def _every_layer(module: nn.Module, mappings: Callable[[str], Mappings]) -> Mapp
     """For every layer and direction of a recurrent module, by the end of its attributes' names."""
     if isinstance(module, nn.RNNCellBase):
         return mappings("")
-    found: dict[str, ParameterMapping] = {}
-    for layer in range(module.num_layers):
-        for backward in range(1 + module.bidirectional):
-            start = f"layer {layer} " * (layer > 0) + "backward " * backward
-            own = mappings(f"_l{layer}" + "_reverse" * backward)
-            found.update({f"{start}{role}": mapping for role, mapping in own.items()})
-    return found
+    return recurrent_mappings(
+        module.num_layers,
+        1 + module.bidirectional,
+        lambda layer, backward: mappings(f"_l{layer}" + "_reverse" * backward),
+    )
 
 
-#: By the type of a module: the layer kind that it is, and where its parameters are.
-KINDS: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mappings]]] = {
-    nn.Linear: ("linear", _registered("linear")),
-    nn.Conv1d: ("conv", _registered("conv")),
-    nn.Conv2d: ("conv", _registered("conv")),
-    nn.Conv3d: ("conv", _registered("conv")),
-    nn.BatchNorm1d: ("batch_norm", _registered("batch_norm")),
-    nn.BatchNorm2d: ("batch_norm", _registered("batch_norm")),
-    nn.BatchNorm3d: ("batch_norm", _registered("batch_norm")),
-    nn.LayerNorm: ("layer_norm", _registered("layer_norm")),
-    nn.Embedding: ("embedding", _registered("embedding")),
+KINDS: Kinds = {
+    nn.Linear: ("linear", LAYERS["linear"].parameters),
+    nn.Conv1d: ("conv", LAYERS["conv"].parameters),
+    nn.Conv2d: ("conv", LAYERS["conv"].parameters),
+    nn.Conv3d: ("conv", LAYERS["conv"].parameters),
+    nn.BatchNorm1d: ("batch_norm", LAYERS["batch_norm"].parameters),
+    nn.BatchNorm2d: ("batch_norm", LAYERS["batch_norm"].parameters),
+    nn.BatchNorm3d: ("batch_norm", LAYERS["batch_norm"].parameters),
+    nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
+    nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
     nn.LSTM: ("lstm", _lstm),
     nn.LSTMCell: ("lstm", _lstm),
     nn.GRU: ("gru", _gru),
@@ -101,10 +94,7 @@ KINDS: dict[type[nn.Module], tuple[str, Callable[[nn.Module], Mappings]]] = {
 
 def kind_of(module: nn.Module) -> tuple[str, Mappings]:
     """The layer kind that a module is, and where its parameters are; "" and none if not known."""
-    for kind, (name, mappings) in KINDS.items():
-        if isinstance(module, kind):
-            return name, mappings(module)
-    return "", {}
+    return kind_among(KINDS, module)
 
 
 class UserModule(UserModel):
