@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -22,18 +23,19 @@ def list_command(what: str, as_json: bool) -> None:
     columns, rows = _LISTS[what]()
     if as_json:
         print_json({what: [dict(zip(columns, row)) for row in rows]})
-    else:
-        print_table(
-            columns,
-            [["-" if cell in (None, "", {}) else _text(cell) for cell in row] for row in rows],
-        )
+        return
+    shown = [name for name in columns if name not in _DETAILS.get(what, ())]
+    print_table(shown, [[str(cell or "-") for cell in row[: len(shown)]] for row in rows])
+    for row in rows:
+        entry = dict(zip(columns, row))
+        if entry.get("variants"):
+            click.echo(f"Variants of {row[0]}: {_variants_text(entry['variants'])}")
+        if entry.get("reason"):
+            click.echo(f"{row[0]} is left out: {entry['reason']}")
 
 
-def _text(cell: Any) -> str:
-    """A cell for people; of a mapping each name with its values."""
-    if isinstance(cell, dict):
-        return "; ".join(f"{name}={'|'.join(values)}" for name, values in cell.items())
-    return str(cell)
+def _variants_text(variants: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name}={'|'.join(values)}" for name, values in variants.items())
 
 
 def _descriptions() -> dict[str, Any]:
@@ -96,14 +98,14 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
     from dlb.data.registry import data_sets
 
     rows = [
-        [one.name, one.title, f"{one.n_train} + {one.n_test}", one.licence, one.where]
+        [one.name, one.title, f"{one.n_train} + {one.n_test}", one.where, one.licence, ""]
         for one in map(state_of, data_sets().values())
     ]
     rows += [
-        [name, f"your own: {title}", "", "", str(find_own(name) or "data.path of the workload")]
+        [name, "your own files", "", str(find_own(name) or "data.path"), "", title]
         for name, (title, _) in LOCAL.items()
     ]
-    return ["data set", "title", "samples", "licence", "where"], rows
+    return ["data set", "title", "samples", "where", "licence", "files"], rows
 
 
 def _strategies() -> tuple[list[str], list[list[Any]]]:
@@ -136,14 +138,14 @@ def _plugins() -> tuple[list[str], list[list[Any]]]:
     plugins = load_plugins()
     contract = ".".join(map(str, CONTRACT))
     rows: list[list[Any]] = [
-        [one.name, f"{one.distribution} {one.version}", "loaded", contract, ", ".join(one.hooks)]
+        [one.name, f"{one.distribution} {one.version}", "loaded", contract, list(one.hooks), ""]
         for one in plugins.loaded
     ]
     rows += [
-        [one.name, f"{one.distribution} {one.version}", "left out", contract, one.reason]
+        [one.name, f"{one.distribution} {one.version}", "left out", contract, [], one.reason]
         for one in plugins.broken
     ]
-    return ["plugin", "distribution", "state", "contract", "hooks"], rows
+    return ["plugin", "distribution", "state", "contract", "hooks", "reason"], rows
 
 
 _LISTS = {
@@ -152,4 +154,13 @@ _LISTS = {
     "datasets": _datasets,
     "strategies": _strategies,
     "plugins": _plugins,
+}
+
+#: Columns, the last ones, that are in the JSON document and not in the table, which fits 80 columns.
+_DETAILS = {
+    "adapters": ("variants",),
+    "workloads": ("hash", "source"),
+    "datasets": ("licence", "files"),
+    "strategies": ("parameters", "backends", "devices"),
+    "plugins": ("hooks", "reason"),
 }

@@ -26,7 +26,7 @@ _BATCHES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 
 CIFAR_10 = DataSetDescription(
     name="cifar-10",
-    title="CIFAR-10 (Krizhevsky 2009)",
+    title="CIFAR-10",
     licence=_LICENCE,
     source=f"{_HOME}cifar.html",
     sample_shape=(3, 32, 32),
@@ -103,7 +103,7 @@ wardrobe whale willow_tree wolf woman worm
 
 CIFAR_100 = DataSetDescription(
     name="cifar-100",
-    title="CIFAR-100, fine labels (Krizhevsky 2009)",
+    title="CIFAR-100, fine labels",
     licence=_LICENCE,
     source=f"{_HOME}cifar.html",
     sample_shape=(3, 32, 32),

@@ -51,7 +51,7 @@ _MNIST_BASES = (
 # Chosen and written by tools/make_embedded_subset.py, which prints these sizes and checksums.
 FASHION_MNIST_SUBSET = DataSetDescription(
     name="fashion-mnist-subset",
-    title="Fashion-MNIST, the first 200 training and 100 test images of each class",
+    title="Fashion-MNIST, a part",
     licence="MIT",
     source="https://github.com/zalandoresearch/fashion-mnist",
     sample_shape=(1, 28, 28),
@@ -84,7 +84,7 @@ FASHION_MNIST_SUBSET = DataSetDescription(
 
 FASHION_MNIST = DataSetDescription(
     name="fashion-mnist",
-    title="Fashion-MNIST (Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747)",
+    title="Fashion-MNIST",
     licence="MIT",
     source="https://github.com/zalandoresearch/fashion-mnist",
     sample_shape=(1, 28, 28),
@@ -129,7 +129,7 @@ FASHION_MNIST = DataSetDescription(
 
 MNIST = DataSetDescription(
     name="mnist",
-    title="MNIST (LeCun, Bottou, Bengio and Haffner 1998)",
+    title="MNIST",
     licence="CC BY-SA 3.0",
     source="http://yann.lecun.com/exdb/mnist/",
     sample_shape=(1, 28, 28),

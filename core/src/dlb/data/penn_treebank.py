@@ -21,7 +21,7 @@ def _file(name: str, size: int, sha256: str) -> DataFile:
 
 PENN_TREEBANK = DataSetDescription(
     name="penn-treebank",
-    title="Penn Treebank, words (Marcus et al. 1993; Mikolov et al. 2010)",
+    title="Penn Treebank, words",
     licence="LDC User Agreement",
     source="https://catalog.ldc.upenn.edu/LDC99T42",
     sample_shape=(),
