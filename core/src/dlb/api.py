@@ -161,7 +161,8 @@ def run(
         threads: of each worker; the cores there are, shared out, when left out.
         device: ``cpu`` or ``cuda``.
         input_mode: ``pipeline`` or ``memory``.
-        strategy, workers: a distributed strategy and its worker processes; "" and 1 without.
+        strategy: a distributed strategy; "" for none.
+        workers: its worker processes.
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each.
         changes: fields of the workload, ``FIELD=VALUE`` each.
         data: other data than the workload's, ``NAME[:PATH]``.

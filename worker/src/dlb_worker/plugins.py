@@ -21,7 +21,17 @@ from dlb_worker import hookspecs
 from dlb_worker.contract import CONTRACT, AdapterDescription, StrategyDescription
 from dlb_worker.errors import PluginError, UnknownNameError
 
-__all__ = ["BrokenPlugin", "LoadedPlugin", "Plugins", "load_plugins"]
+__all__ = [
+    "BrokenPlugin",
+    "LoadedPlugin",
+    "Plugins",
+    "check_answer",
+    "check_description",
+    "check_hooks",
+    "load_plugin",
+    "load_plugins",
+    "plugins_of",
+]
 
 GROUP = "dlb"
 #: Hooks of the command's own process. They are asked as a plugin is loaded, so that one whose
