@@ -11,7 +11,7 @@ from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 
 if TYPE_CHECKING:
     from dlb.execution.run import Outcome
-    from dlb.proof.port import Port
+    from dlb.proof.port_proof import Port
     from dlb.record import Record
 
 __all__ = ["assert_proven", "compare_files", "read_records", "run", "verify", "verify_port"]
@@ -253,8 +253,8 @@ def verify_port(
             matched; nothing was proven.
         dlb.errors.WorkerError: a worker failed.
     """
-    from dlb.proof.port import Given
-    from dlb.proof.port import verify_port as prove
+    from dlb.proof.port.inputs import Given
+    from dlb.proof.port_proof import verify_port as prove
 
     shape = None if input_shape is None else tuple(input_shape)
     return prove(
@@ -286,7 +286,7 @@ def compare_files(
         dlb.errors.DataError, dlb.errors.UnsupportedError, dlb.errors.RequestError: a file cannot be
             read, the two read different things, or the inputs do not fit.
     """
-    from dlb.proof.files.certificate import verify_files
+    from dlb.proof.file_proof import verify_files
 
     given = None if inputs is None else Path(inputs)
     return verify_files(Path(first), Path(second), given, seed)

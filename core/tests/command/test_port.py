@@ -85,7 +85,16 @@ def test_a_right_port_is_proven(dlb: Dlb, verify: Verify) -> None:
     assert ended.status == 0, ended.err
     assert ended.document["proven"] and ended.document["map"] == "dlb-map.toml"
     found = checks(ended)
-    assert list(found) == ["weights", "forward", "layers", "forward, training", "gradients"]
+    assert list(found) == [
+        "weights",
+        "forward",
+        "layers",
+        "forward, training",
+        "gradients",
+        "trajectory",
+        "forward float32",
+        "gradients float32",
+    ]
     assert {one["verdict"] for one in found.values()} == {"passed"}
     assert {one["tensor"] for one in found["layers"]["figures"]} == {"fc1", "fc2", "fc3"}
     compared = {one["tensor"] for one in found["gradients"]["figures"]}
@@ -155,7 +164,7 @@ def test_from_python(dlb: Dlb) -> None:
     (dlb.folder / "ours.py").write_text(HEAD + OURS)
     (dlb.folder / "theirs.py").write_text(HEAD + THEIRS)
     program = (
-        "from dlb.proof.port import verify_models\n"
+        "from dlb.proof.port_proof import verify_models\n"
         "found = verify_models({'example': 'ours:make', 'faulty': 'theirs:make'})\n"
         "print(found.status('faulty'), len(found.results_of('faulty')), found.adapters['example'][:5])\n"
     )
@@ -167,7 +176,7 @@ def test_from_python(dlb: Dlb) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "proven 5 NumPy\n", done.stderr
+    assert done.stdout == "proven 8 NumPy\n", done.stderr
     assert not (dlb.folder / "dlb-map.toml").exists()
 
 
@@ -216,25 +225,77 @@ def test_a_layer_that_computes_otherwise_is_named(verify: Verify) -> None:
     assert "; faulty: 'c' Odd(inputs=5" in text
 
 
-def test_a_detached_gradient_fails_alone(verify: Verify) -> None:
+def test_a_detached_gradient_is_no_fault_of_the_forward_pass(verify: Verify) -> None:
     ended = verify("--json", theirs=THEIRS.replace("e=Dense", "d2=Detached(), e=Dense"), told=MAP)
     assert ended.status == 1
     failed = {name for name, one in checks(ended).items() if one["verdict"] != "passed"}
-    assert failed == {"gradients"}
+    assert failed == {"gradients", "trajectory", "gradients float32"}
+
+
+#: A layer that takes another gradient once its weights have moved.
+STUBBORN = """
+class Stubborn(Dense):
+    def backward(self, dy):
+        self.first = getattr(self, "first", self.weight.copy())
+        moved = (abs(self.weight - self.first) > 1e-3).any()
+        down, own = super().backward(dy)
+        return down, {name: (2 if moved else 1) * array for name, array in own.items()}
+"""
+#: A layer that keeps three digits, in float32 alone.
+COARSE = """
+class Coarse(Dense):
+    def forward(self, x, training):
+        y = super().forward(x, training)
+        return y if y.dtype == "float64" else y.astype("float16").astype(y.dtype)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "found"),
+    [(STUBBORN, "Stubborn", "trajectory"), (COARSE, "Coarse", "forward float32")],
+)
+def test_a_fault_after_the_first_step_or_in_float32_alone_is_found(
+    verify: Verify, code: str, name: str, found: str
+) -> None:
+    ended = verify("--json", theirs=code + THEIRS.replace("c=Dense", f"c={name}"), told=MAP)
+    assert ended.status == 1
+    by_name = checks(ended)
+    assert by_name[found]["verdict"] == "failed", by_name[found]
+    others = {one for one, result in by_name.items() if result["group"] != by_name[found]["group"]}
+    assert {by_name[one]["verdict"] for one in others} == {"passed"}
+
+
+def test_what_does_not_apply_is_told_with_the_reason(verify: Verify) -> None:
+    ended = verify()
+    assert "Not checked, since a user's model has no optimizer: update" in ended.out
+    reasons = verify("--json").document["certificate"]["inapplicable"]
+    assert reasons["update"] == "no_optimizer" and reasons["distributed"] == "one_worker"
+
+
+def test_a_model_that_is_float64_whatever_is_asked_is_not_proven(verify: Verify) -> None:
+    fixed = "class Fixed(Dense):\n    def __init__(self, *sizes, seed):\n"
+    fixed += "        super().__init__(*sizes, seed=seed)\n"
+    fixed += "        self.weight = self.weight.astype('float64')\n"
+    ended = verify("--json", theirs=fixed + THEIRS.replace("c=Dense", "c=Fixed"), told=MAP)
+    assert ended.status == 1
+    found = checks(ended)
+    assert found["forward float32"]["verdict"] == "not run"
+    assert "parameter 'c.weight' is float64" in said(found["forward float32"])
+    assert found["trajectory"]["verdict"] == "passed"
 
 
 def test_weights_in_another_order_are_carried_as_told(verify: Verify) -> None:
     ours = "def make():\n    return Net(shape=(6,), fc=Linear(6, 4, seed=1))\n"
     theirs = "def make():\n    return Net(mix=Mix(6, 4), plus=Shift(4))\n"
     shift = "class Shift(Layer):\n    trained = ('bias',)\n    def __init__(self, n):\n"
-    shift += "        self.bias = np.zeros(n)\n    def forward(self, x, training):\n"
+    shift += "        self.bias = 0 * Linear(1, n).bias\n    def forward(self, x, training):\n"
     shift += "        return x + self.bias\n    def backward(self, dy):\n"
     shift += "        return dy, {'bias': dy.sum(axis=0)}\n"
     told = (
         '[models.faulty]\nweights = [{ from = "fc.weight", to = "mix.table", transpose = [1, 0] }'
     )
     told += ', { from = "fc.bias", to = "plus.bias" }]\n'
-    ended = verify("--json", ours=ours, theirs="import numpy as np\n" + shift + theirs, told=told)
+    ended = verify("--json", ours=ours, theirs=shift + theirs, told=told)
     assert ended.status == 1  # the layers that share the parameters are no counterparts
     found = checks(ended)
     verdicts = {name: one["verdict"] for name, one in found.items()}

@@ -25,9 +25,8 @@ from dlb import workload as W
 from dlb.failure import Failure
 from dlb.graph.layout import LAYOUT
 from dlb.imported.rules import RULES as OPERATORS
-from dlb.proof import certificate
-from dlb.proof.checks import tolerances
-from dlb.proof.files.checks import CHECKS
+from dlb.proof import certificate, tolerances
+from dlb.proof.file_proof import CHECKS
 from dlb.proof.findings import Finding, LayerFacts
 from dlb.supervision import group
 from dlb.workload import files

@@ -18,8 +18,7 @@ from dlb import workload as DLB
 from dlb.catalogue import load_workload
 from dlb.graph.canonical import canonical_graph
 from dlb.proof.certificate import Certificate, CheckResult
-from dlb.proof.files.certificate import verify_files
-from dlb.proof.files.checks import CHECKS
+from dlb.proof.file_proof import CHECKS, verify_files
 from dlb.report.sentences import describe
 from dlb.workload import parameter_shapes
 

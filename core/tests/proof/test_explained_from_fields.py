@@ -16,12 +16,15 @@ import pytest
 from dlb.failure import Failure
 from dlb.graph.canonical import canonical_graph
 from dlb.proof import explain as explanations
-from dlb.proof.certificate import Baseline, Certificate, CheckResult, not_run, read, write
+from dlb.proof.certificate import Baseline, Certificate, CheckResult, read, write
 from dlb.proof.checks.dropout import check_dropout
-from dlb.proof.checks.layers import check_forward, check_isolated_layers, check_weights
+from dlb.proof.checks.forward import check_forward
+from dlb.proof.checks.layers import check_isolated_layers
 from dlb.proof.checks.updates import check_trajectory, check_update
+from dlb.proof.checks.weights import check_weights
+from dlb.proof.engine import Check
 from dlb.proof.explain import explain
-from dlb.proof.files.certificate import verify_files
+from dlb.proof.file_proof import verify_files
 from dlb.proof.findings import AnyCause, Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.reference import Reference
@@ -79,7 +82,7 @@ def not_a_number() -> list[CheckResult]:
     baseline = Baseline(kind="canonical_structure")
     return [
         check_forward("wrong", "forward float64", described, values, truth.layers, {}),
-        not_run("structure", "structure", "wrong", baseline, reason),
+        Check("structure", "structure", "wrong", baseline).not_run(reason),
     ]
 
 

@@ -9,8 +9,11 @@ import numpy.typing as npt
 import pytest
 
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.updates import check_update_float32
-from dlb.proof.run_float32 import GRADIENT_NOISE, perturbed_gradient
+from dlb.proof.checks.float32_updates import (
+    GRADIENT_NOISE,
+    check_update_float32,
+    perturbed_gradient,
+)
 from dlb.proof.updates import Updates
 from dlb.workload import SGD, Adam, Optimizer
 

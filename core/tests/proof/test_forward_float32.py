@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.checks.layers import check_forward_float32
+from dlb.proof.checks.float32 import check_forward_float32
 from dlb.proof.findings.workload import ConstantLogits
 from dlb.report.sentences import describe
 from dlb.workload.files import load

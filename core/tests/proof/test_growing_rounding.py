@@ -7,7 +7,7 @@ import pytest
 
 from dlb.proof.certificate import Baseline, CheckResult, Figure
 from dlb.proof.checks.agreement import comparable_steps, error_growth, largest_agreed_distance
-from dlb.proof.checks.gradients import check_float32_gradients
+from dlb.proof.checks.float32 import check_float32_gradients
 from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.report.sentences import sentence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.checks.tolerances import CHANGE_SEEN
 from dlb.proof.checks.updates import check_trajectory, check_update
 from dlb.proof.findings.workload import NoWeightMoves
+from dlb.proof.tolerances import CHANGE_SEEN
 
 START = {"a.weight": np.full((3, 2), 2.0), "a.bias": np.zeros(2), "b.mean": np.zeros(2)}
 #: Running statistics move whatever the optimizer does.

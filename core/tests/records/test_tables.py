@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dlb.cli.tables import print_certificate
-from dlb.proof.certificate import Baseline, Certificate, CheckResult, not_run
+from dlb.proof.certificate import Baseline, Certificate, CheckResult
+from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding, LayerFacts
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.workload import LayerDiffers
@@ -28,7 +29,8 @@ def test_checks_that_lack_the_same_feature_share_a_line(
 ) -> None:
     reason = Finding(cause=FeatureMissing(feature="masks", because=("drop",)))
     skipped = [
-        not_run(check, "update", "torch", BASELINE, reason) for check in ("update", "trajectory")
+        Check(check, "update", "torch", BASELINE).not_run(reason)
+        for check in ("update", "trajectory")
     ]
     (line,) = [line for line in shown(capsys, *skipped) if line.startswith("torch")]
     assert line == (

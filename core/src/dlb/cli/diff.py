@@ -41,7 +41,7 @@ def diff_command(
 
     from dlb.cli.tables import print_certificate
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.files.certificate import verify_files
+    from dlb.proof.file_proof import verify_files
     from dlb.report.sentences import describe
 
     check_destination(certificate)

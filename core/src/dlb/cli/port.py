@@ -11,7 +11,7 @@ from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
-    from dlb.proof.port import Port
+    from dlb.proof.port_proof import Port
 
 __all__ = ["port_command"]
 
@@ -69,9 +69,8 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.port import Given, check_models, verify_port
-    from dlb.proof.port.inputs import BATCH
-    from dlb.proof.port.verify import MAP
+    from dlb.proof.port.inputs import BATCH, Given
+    from dlb.proof.port_proof import MAP, check_models, verify_port
     from dlb.provenance import available_cores
 
     print_warnings()

@@ -16,7 +16,7 @@ from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_var
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
-from dlb.report.sentences import describe
+from dlb.report.sentences import describe, inapplicable_groups
 
 __all__ = ["crowded", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
@@ -152,6 +152,8 @@ def print_certificate(certificate: Certificate) -> None:
     _print_divergences(certificate)
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
+    for reason, groups in inapplicable_groups(certificate).items():
+        click.echo(f"Not checked, {reason}: {', '.join(groups)}")
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             click.echo(f"{adapter} declares: {text}")

@@ -18,7 +18,7 @@ from dlb.graph.evaluate import evaluate
 from dlb.graph.exported import check_exported
 from dlb.graph.runtime import run_model
 from dlb.graph.structure import compare_structure
-from dlb.proof.files.certificate import verify_files
+from dlb.proof.file_proof import verify_files
 from dlb.workload.files import load
 from dlb_worker.native import BuiltModel
 

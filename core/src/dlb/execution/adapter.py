@@ -24,8 +24,8 @@ from dlb.execution.tested import test_model
 from dlb.execution.timed import time_training
 from dlb.execution.workers import Workers, keep_output, with_kept_logs
 from dlb.failure import Failure, failure_of
-from dlb.proof.certificate import CheckResult, not_run
-from dlb.proof.checks.distributed import SINGLE_WORKER
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.distributed import distributed_check
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
@@ -194,9 +194,7 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
             if no_masks is None:
                 per_worker_weights = train_few_steps(stage, model)
             else:
-                stage.keep(
-                    not_run("distributed", "distributed", stage.adapter, SINGLE_WORKER, no_masks)
-                )
+                stage.keep(distributed_check(stage.adapter).not_run(no_masks))
     with stage.start("timed") as workers:
         _measure(stage, run, workers, adapter)
     with stage.start("single", single=True) as workers:

@@ -13,7 +13,7 @@ from dlb.proof.checks.agreement import (
     comparable_steps,
     largest_agreed_distance,
 )
-from dlb.proof.checks.gradients import check_float32_gradients
+from dlb.proof.checks.float32 import check_float32_gradients
 from dlb.request import Prepared, Reporter, Request
 
 __all__ = ["calibration_of", "check_between", "see_calibrated"]

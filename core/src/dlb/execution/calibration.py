@@ -13,20 +13,19 @@ from dlb.execution.float32 import Float32Proof
 from dlb.execution.models import Stage, dropped
 from dlb.proof import divergence
 from dlb.proof.checks.agreement import error_growth
-from dlb.proof.checks.gradients import gradient_errors
-from dlb.proof.checks.tolerances import STEP_SCALE
+from dlb.proof.checks.float32 import batch_gradients, gradient_errors
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Figure
-from dlb.proof.run_float32 import batch_gradients
+from dlb.proof.tolerances import (
+    NORMALISED_UNITS,
+    PERTURBED_RUNS,
+    PERTURBED_UNITS,
+    STEP_SCALE,
+)
 from dlb.supervision.group import Group
 from dlb.workload.shapes import state_names, trained_names
 
 __all__ = ["Calibration", "calibrate"]
-
-#: Times that the weights are perturbed, for what that makes of the gradients; and by how many
-#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
-#: kinks on the way. Normalisation over a few samples moves them further.
-PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from dlb.execution.models import Stage, dropped
 from dlb.execution.workers import Workers
-from dlb.proof.certificate import not_run
-from dlb.proof.checks.distributed import SINGLE_WORKER, check_distributed
+from dlb.proof.checks.distributed import check_distributed, distributed_check
+from dlb.proof.engine import run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import Asynchronous
-from dlb.proof.run_float64 import stopwatch
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, write_arrays
@@ -34,7 +33,7 @@ def is_synchronous(stage: Stage, workers: Workers) -> bool:
     if all(one["synchronous"] for one in described):
         return True
     reason = Finding(cause=Asynchronous(strategy=strategy))
-    stage.keep(not_run("distributed", "distributed", stage.adapter, SINGLE_WORKER, reason))
+    stage.keep(distributed_check(stage.adapter).not_run(reason))
     return False
 
 
@@ -61,10 +60,12 @@ def compare_with_single_worker(
         (single_worker,) = train_few_steps(stage, model)
     steps = len(stage.prepared.order[:DISTRIBUTED_STEPS])
     workers = stage.request.workers
+    adapter = stage.adapter
     stage.keep(
-        stopwatch(
-            lambda: check_distributed(
-                stage.adapter, workers, steps, per_worker_weights, single_worker
-            )
+        run(
+            distributed_check(adapter),
+            lambda check: check_distributed(
+                adapter, workers, steps, per_worker_weights, single_worker
+            ),
         )
     )

@@ -9,9 +9,9 @@ import numpy as np
 from dlb import record
 from dlb.execution.models import Stage
 from dlb.execution.timed import TimedRun
+from dlb.proof.checks.export import prove_export, refuse_export
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
-from dlb.proof.run_export import prove_export, refuse_export
 from dlb.record import Exported
 
 __all__ = ["export_model"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dlb.execution.models import Stage, dropped
 from dlb.proof import divergence
-from dlb.proof.checks.gradients import gradient_errors
+from dlb.proof.checks.float32 import batch_gradients, gradient_errors
+from dlb.proof.checks.float32_updates import prove_float32_updates
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Figure
-from dlb.proof.run_float32 import batch_gradients, prove_float32_updates
 from dlb.supervision.group import Group
 from dlb.workload.shapes import trained_names
 
@@ -47,7 +47,7 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
     with dropped(stage.build(group, "float32", batches.batch_size)) as model:
         errors = tuple(map(gradient_errors, batch_gradients(model, batches), truth))
         seed = stage.request.seed
-        stage.keep(prove_float32_updates(model, weights, batches, stage.adapter, seed))
+        prove_float32_updates(model, weights, batches, stage.adapter, seed, stage.keep)
     del truth
     stage.phase("following float32")
     exact = list(changes.values()) or stage.follow(group, "float64")

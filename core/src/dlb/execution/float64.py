@@ -8,14 +8,17 @@ from typing import Any
 import numpy.typing as npt
 
 from dlb.execution.models import Stage, dropped
-from dlb.proof.certificate import Baseline, CheckGroup, not_run
-from dlb.proof.checks.layers import CANONICAL, ISOLATED
-from dlb.proof.checks.updates import DEFINITION
+from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
+from dlb.proof.checks.dropout import prove_dropout
+from dlb.proof.checks.forward import CANONICAL, prove_layers
+from dlb.proof.checks.gradients import prove_gradients
+from dlb.proof.checks.layers import ISOLATED
+from dlb.proof.checks.updates import DEFINITION, prove_updates
+from dlb.proof.checks.weights import GIVEN, check_weights
 from dlb.proof.divergence import Changes
+from dlb.proof.engine import Check, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
-from dlb.proof.run_float64 import prove_dropout, prove_float64
-from dlb.proof.run_updates import prove_updates
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file
 
@@ -52,7 +55,7 @@ def refuse_training(stage: Stage, reason: Finding) -> None:
         if request.dtype == "float32":
             checks["gradients float32"] = ("float32", Baseline(kind="own_float64"))
     for check, (group, baseline) in checks.items():
-        stage.keep(not_run(check, group, stage.adapter, baseline, reason))
+        stage.keep(Check(check, group, stage.adapter, baseline).not_run(reason))
 
 
 def prove_model(
@@ -61,16 +64,20 @@ def prove_model(
     """Prove a model built in float64; returned with its gradients, still there."""
     stage.phase("proving in float64")
     model = stage.build(group, "float64", stage.request.batch_size)
-    gradients = prove_float64(
-        model,
-        stage.prepared.reference,
-        stage.adapter,
-        stage.request.seed,
-        stage.request.groups,
-        stage.keep,
-        training=training,
-    )
-    return model, gradients
+    adapter, groups = stage.adapter, stage.request.groups
+    reference, keep = stage.prepared.reference, stage.keep
+
+    def weights(check: Check) -> CheckResult:
+        return check_weights(adapter, "float64", model.weights()[0], reference.weights)
+
+    if "weights" in groups:
+        keep(run(Check("weights float64", "weights", adapter, GIVEN), weights))
+    if groups & {"forward", "layers"}:
+        for mode in (False, True) if training else (False,):
+            prove_layers(model, reference, adapter, mode, keep)
+    if "gradients" not in groups or not training:
+        return model, {}
+    return model, prove_gradients(model, reference, adapter, stage.request.seed, keep)
 
 
 def prove_steps(stage: Stage, group: Group, *, training: bool) -> Mapping[int, Changes]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlb.execution.models import Stage
 from dlb.execution.workers import Workers
-from dlb.proof.run_float32 import prove_timed_model
+from dlb.proof.checks.float32 import prove_timed_model
 from dlb.provenance import OtherWork
 from dlb.record import Timing
 from dlb.request import Request

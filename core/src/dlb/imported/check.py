@@ -26,12 +26,12 @@ from dlb.graph.precision import as_meant
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.exports import check_file
-from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE
+from dlb.proof.checks.structure import check_file
 from dlb.proof.distance import figure
 from dlb.proof.files.analytic import not_decided
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.samples import noise
 from dlb.workload.model import Model
 

@@ -31,11 +31,11 @@ __all__ = [
     "CheckResult",
     "Divergence",
     "Figure",
+    "Inapplicable",
     "ProofStatus",
     "Verdict",
     "check_destination",
     "make_schema",
-    "not_run",
     "read",
     "schema",
     "with_variant",
@@ -64,6 +64,10 @@ CheckGroup = Literal[
 CHECK_GROUPS: tuple[CheckGroup, ...] = tuple(
     group for group in get_args(CheckGroup) if group not in ("file", "distributed")
 )
+#: Why a group of checks does not apply to what is proven.
+Inapplicable = Literal[
+    "no_description", "no_optimizer", "evaluation_only", "is_exported", "one_worker"
+]
 #: What a result is called wherever it is shown.
 ProofStatus = Literal["proven", "deviates", "unproven"]
 
@@ -139,20 +143,6 @@ class CheckResult(Part, frozen=True, kw_only=True):
         return self.figures[0] if self.figures else None
 
 
-def not_run(
-    check: str, group: CheckGroup, adapter: str, baseline: Baseline, *findings: Finding
-) -> CheckResult:
-    """The result of a check that could not be run, and why; it never counts as passed."""
-    return CheckResult(
-        check=check,
-        group=group,
-        adapter=adapter,
-        baseline=baseline,
-        verdict="not run",
-        findings=findings,
-    )
-
-
 class Divergence(Part, frozen=True, kw_only=True):
     """How far an adapter's float32 trajectory drifts from its float64 one. It is no verdict.
 
@@ -184,7 +174,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         variants: choices of adapters that are not at their default, by adapter.
         deviations: what adapters declare to do differently, by adapter.
         failures: what ended an adapter's run before all its checks were run, by adapter.
-        left_out: groups that were not asked for. What is proven is proven in every group.
+        left_out: groups that were not asked for. What is proven is proven in every group that applies.
+        inapplicable: groups that do not apply to a port or to two files, and why.
         divergences: of float32 trajectories, shown and not judged.
         format: version of this document.
         converted_from: the format that the document was read in; 0 where it is this one.
@@ -199,6 +190,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     deviations: dict[str, tuple[str, ...]] = {}
     failures: dict[str, Failure] = {}
     left_out: tuple[CheckGroup, ...] = ()
+    inapplicable: dict[CheckGroup, Inapplicable] = {}
     divergences: tuple[Divergence, ...] = ()
     format: int = FORMAT
     converted_from: int = 0

@@ -13,8 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import DataError
-from dlb.proof.checks.tolerances import FLOAT32_LEAST, FLOAT32_MULTIPLE, SLOPE_TOLERANCE
 from dlb.proof.distance import norm, pieces, relative_l2
+from dlb.proof.tolerances import (
+    FLOAT32_LEAST,
+    FLOAT32_MOST,
+    FLOAT32_MULTIPLE,
+    SLOPE_TOLERANCE,
+)
 from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
 
 if TYPE_CHECKING:
@@ -31,8 +36,6 @@ _PLAIN = SoftmaxCrossEntropy()
 #: where the first is past the tolerance: on a network of small weights that all but tie in its poolings
 #: (caffe-cifar10), they err by 2e-5 and 6e-6. A wrong gradient is off at any step.
 STEPS = (1e-8, 1e-9)
-#: No float32 forward pass of a model worth comparing is further from the truth by rounding.
-FLOAT32_MOST = 1e-3
 #: Roundings of a logit in float64 that a difference of two losses may be off by.
 LOGIT_ROUNDINGS = 4
 #: Directions tried; their median is free of the one that crosses a kink even so.

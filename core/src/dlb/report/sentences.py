@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from dlb.proof.certificate import CheckResult
+from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, Inapplicable
 from dlb.proof.findings import Finding
 from dlb.report import files, port, workload
 from dlb.report.common import RENDERERS
 
-__all__ = ["describe", "sentence"]
+__all__ = ["describe", "inapplicable_groups", "sentence"]
 
 #: Modules that put their sentences into the table.
 _MODULES = (files, port, workload)
@@ -29,6 +29,24 @@ def sentence(finding: Finding, adapter: str) -> str:
 def describe(result: CheckResult) -> str:
     """What a check found, in one line; empty where there is nothing to say."""
     return join([sentence(finding, result.adapter) for finding in result.findings])
+
+
+#: Why groups of checks do not apply.
+_INAPPLICABLE: Mapping[Inapplicable, str] = {
+    "evaluation_only": "since a file holds no training",
+    "is_exported": "since a file is an export itself",
+    "no_description": "since there is no workload",
+    "no_optimizer": "since a user's model has no optimizer",
+    "one_worker": "since there is one worker",
+}
+
+
+def inapplicable_groups(certificate: Certificate) -> dict[str, list[CheckGroup]]:
+    """Groups that do not apply to what is proven, by the reason in words."""
+    by_reason: dict[str, list[CheckGroup]] = {}
+    for group, reason in certificate.inapplicable.items():
+        by_reason.setdefault(_INAPPLICABLE[reason], []).append(group)
+    return by_reason
 
 
 def join(sentences: Iterable[str]) -> str:

@@ -40,23 +40,32 @@ class RemoteUserModel:
 
     Attributes:
         name: its adapter.
+        dtype: of parameters and computation.
         layers: by name.
         parameters: by name, in order.
         input_shape: of one sample, if the model tells.
     """
 
-    def __init__(self, group: Group, factory: str, folder: Path, inputs: Array | None) -> None:
+    def __init__(
+        self,
+        group: Group,
+        factory: str,
+        folder: Path,
+        inputs: Array | None,
+        dtype: str = "float64",
+    ) -> None:
         """Load it.
 
         Args:
             factory: ``package.module:function``.
             folder: where its module is looked for first.
             inputs: [batch, ...] as the model reads it, to show to layers without a shape.
+            dtype: of its parameters and computation, ``float32`` or ``float64``.
         """
-        self.group = group
+        self.group, self.dtype = group, dtype
         self.name = group.launch.adapter
         given = "" if inputs is None else str(self._written({"inputs": inputs}))
-        arguments = {"factory": factory, "folder": str(folder), "inputs": given, "dtype": "float64"}
+        arguments = {"factory": factory, "folder": str(folder), "inputs": given, "dtype": dtype}
         (answer,) = group.call("load", arguments)
         try:
             described = msgspec.convert(answer, _Described)

@@ -1,4 +1,4 @@
-"""Agreement between adapters: gradients, and trajectories after as many steps as rounding allows."""
+"""``gradients`` and ``trajectories`` of adapters against each other's, as far as rounding allows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ import msgspec
 import numpy as np
 
 from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
-from dlb.proof.checks.tolerances import (
-    FLOAT64_TOLERANCE,
-    SMALL,
-    STEP_SCALE,
-    Tensors,
-    norm_floor,
-    verdict,
-)
-from dlb.proof.distance import figure, passes, relative_l2, worst_first
+from dlb.proof.distance import figure, relative_l2, worst_first
+from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import RoundingGrows
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, SMALL, STEP_SCALE, Tensors, norm_floor
 
 __all__ = ["check_agreement", "comparable_steps", "error_growth", "largest_agreed_distance"]
 
@@ -115,16 +109,7 @@ def check_agreement(
             finite = middle if np.isfinite(middle) else None
             collected.append(msgspec.structs.replace(compared, relative_l2=finite))
         ordered = worst_first(collected)
-        results.append(
-            CheckResult(
-                check=check,
-                group=group,
-                adapter=adapter,
-                baseline=Baseline(kind="adapters", names=tuple(others), float64=True),
-                verdict=verdict(passes(ordered, FLOAT64_TOLERANCE)),
-                tolerance=FLOAT64_TOLERANCE,
-                figures=ordered,
-                findings=findings,
-            )
-        )
+        baseline = Baseline(kind="adapters", names=tuple(others), float64=True)
+        judged = Check(check, group, adapter, baseline)
+        results.append(judged.result(ordered, FLOAT64_TOLERANCE, findings))
     return results

@@ -1,16 +1,17 @@
-"""Several workers against one."""
+"""``distributed``: several workers against one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE, Tensors, verdict
-from dlb.proof.distance import figures, passes, same_bits, worst_first
+from dlb.proof.distance import figures, same_bits, worst_first
+from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import WorkersCompared, WorkersDisagree
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, Tensors
 
-__all__ = ["SINGLE_WORKER", "check_distributed"]
+__all__ = ["check_distributed", "distributed_check"]
 
 SINGLE_WORKER = Baseline(kind="single_worker")
 
@@ -34,13 +35,9 @@ def check_distributed(
     findings = [Finding(cause=WorkersCompared(workers=workers, steps=steps))]
     if apart:
         findings.insert(0, Finding(cause=WorkersDisagree(tensors=tuple(apart))))
-    return CheckResult(
-        check="distributed",
-        group="distributed",
-        adapter=adapter,
-        baseline=SINGLE_WORKER,
-        verdict=verdict(passes(ordered, FLOAT64_TOLERANCE)),
-        tolerance=FLOAT64_TOLERANCE,
-        figures=ordered,
-        findings=tuple(findings),
-    )
+    return distributed_check(adapter).result(ordered, FLOAT64_TOLERANCE, findings)
+
+
+def distributed_check(adapter: str) -> Check:
+    """The check of an adapter."""
+    return Check("distributed", "distributed", adapter, SINGLE_WORKER)

@@ -1,4 +1,4 @@
-"""Native dropout: what a framework draws by itself, against what dropout means.
+"""``dropout``: what a framework draws by itself, against what dropout means.
 
 Everywhere else dropouts are given masks, since what frameworks draw cannot be matched.
 """
@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult, Verdict
+from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.layers import layer_facts
 from dlb.proof.distance import figure, worst_first
+from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import AnyCause, Figure, Finding
 from dlb.proof.findings.workload import (
     DropoutCount,
@@ -23,9 +24,12 @@ from dlb.proof.findings.workload import (
     DropoutShape,
     FewElements,
 )
-from dlb.workload import Dropout, Model
+from dlb.proof.update_batches import as_dtype
+from dlb.samples import noise
+from dlb.supervision.remote import RemoteModel
+from dlb.workload import Dropout, Model, infer_shapes
 
-__all__ = ["DROPOUT_TOLERANCE", "check_dropout"]
+__all__ = ["DROPOUT_TOLERANCE", "check_dropout", "prove_dropout"]
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
@@ -36,6 +40,9 @@ Event = Literal["dropped", "passes_alike", "neighbours_alike"]
 DROPOUT_TOLERANCE = 1e-12
 #: The chance that one count of right draws is called wrong; a layer has less than ten.
 FALSE_ALARM = 1e-10
+#: Elements that a dropout should drop, so that their number tells its rate to about a tenth of it; and
+#: the least and the most samples that are taken for that.
+DROPPED, LEAST_SAMPLES, MOST_SAMPLES = 2048, 16, 256
 
 
 class Pass(NamedTuple):
@@ -43,6 +50,36 @@ class Pass(NamedTuple):
 
     given: Array
     found: Array
+
+
+def prove_dropout(
+    model: RemoteModel, described: Model, adapter: str, seed: int, keep: Keep
+) -> None:
+    """Run dropouts of a model built in float64 that was given no masks."""
+    shapes, source = infer_shapes(described), described.input.name
+    drops = [
+        (node, math.prod(shapes[node.name]) * node.layer.rate)
+        for node in described.wired()
+        if isinstance(node.layer, Dropout) and node.layer.rate > 0
+    ]
+    # As many samples as it takes for the least of them to drop enough.
+    needed = math.ceil(DROPPED / min(dropped for _, dropped in drops))
+    samples = max(LEAST_SAMPLES, min(needed, MOST_SAMPLES))
+    layers = {name for node, _ in drops for name in (node.name, *node.inputs)} - {source}
+
+    def draw(check: Check) -> CheckResult:
+        inputs = as_dtype(noise(described, seed, samples), "float64")
+        first, second, evaluated = (
+            {source: inputs, **model.forward(inputs, training=training, layers=sorted(layers))}
+            for training in (True, True, False)
+        )
+        return check_dropout(adapter, described, first, second, evaluated, model.native_layers)
+
+    keep(run(_check(adapter), draw))
+
+
+def _check(adapter: str) -> Check:
+    return Check("dropout", "forward", adapter, Baseline(kind="dropout_definition"))
 
 
 def check_dropout(
@@ -82,21 +119,11 @@ def check_dropout(
             )
         elif not _can_tell(one, other, rate):
             few.append(name)
+    check, compared = _check(adapter), worst_first(collected.values())
     if few and not faults:
-        faults = [Finding(cause=FewElements(layers=tuple(few)))]
-        verdict: Verdict = "not run"
-    else:
-        verdict = "failed" if faults else "passed"
-    return CheckResult(
-        check="dropout",
-        group="forward",
-        adapter=adapter,
-        baseline=Baseline(kind="dropout_definition"),
-        verdict=verdict,
-        tolerance=DROPOUT_TOLERANCE,
-        figures=worst_first(collected.values()),
-        findings=tuple(faults),
-    )
+        reason = Finding(cause=FewElements(layers=tuple(few)))
+        return check.not_run(reason, figures=compared, tolerance=DROPOUT_TOLERANCE)
+    return check.result(compared, DROPOUT_TOLERANCE, faults, passed=not faults)
 
 
 def _figure(name: str, passes: tuple[Pass, Pass], still: Pass, rate: float) -> Figure:

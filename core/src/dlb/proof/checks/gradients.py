@@ -1,34 +1,48 @@
-"""Gradients of one adapter: by finite differences, and what float32 does to them."""
+"""``gradients`` in float64: of a built model by finite differences, of a port against the reference's."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dlb.errors import PluginError
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.tolerances import (
-    FLOAT32_LEAST,
-    FLOAT32_MULTIPLE,
-    FLOAT32_SMALL,
-    PERTURBED_MULTIPLE,
-    ROUNDED,
-    SLOPE_TOLERANCE,
-    Tensors,
-    norm_floor,
-    verdict,
-)
-from dlb.proof.checks.updates import order_by_multiple
-from dlb.proof.distance import figure, passes, worst_first
-from dlb.proof.findings import Figure, Finding
-from dlb.proof.findings.workload import DifferenceSteps, ErrorMultiple
+from dlb.proof.distance import figure, figures, passes, worst_first
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.findings import Finding
+from dlb.proof.findings.port import EvaluationMode, TrainedInOne
+from dlb.proof.findings.workload import DifferenceSteps
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, NOISE, SLOPE_TOLERANCE, SMALL, norm_floor
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb.workload import Model, parameter_shapes
+from dlb.workload.shapes import trained_names
 
 if TYPE_CHECKING:
-    from dlb.proof.reference import Slope
+    from dlb.proof.reference import Reference, Slope
 
-__all__ = ["check_float32_gradients", "check_slopes", "gradient_errors"]
+__all__ = ["check_gradient_shapes", "check_slopes", "check_user_gradients", "prove_gradients"]
+
+Array = npt.NDArray[Any]
+
+
+def prove_gradients(
+    model: RemoteModel, reference: Reference, adapter: str, seed: int, keep: Keep
+) -> dict[str, Array]:
+    """Gradients of a built model, for the comparison with other adapters too."""
+    gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
+    check_gradient_shapes(gradients, reference.model)
+    parameters = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
+
+    def slopes(check: Check) -> CheckResult:
+        return check_slopes(adapter, reference.slopes(parameters, gradients.get("input"), seed))
+
+    keep(run(_slopes(adapter), slopes))
+    return gradients
 
 
 def check_slopes(adapter: str, slopes: Mapping[str, Slope]) -> CheckResult:
@@ -38,97 +52,65 @@ def check_slopes(adapter: str, slopes: Mapping[str, Slope]) -> CheckResult:
         for name, slope in slopes.items()
     )
     steps = DifferenceSteps(steps={name: slope.step for name, slope in slopes.items()})
-    return CheckResult(
-        check="gradients by differences",
-        group="gradients",
-        adapter=adapter,
-        baseline=Baseline(kind="finite_differences"),
-        verdict=verdict(passes(compared, SLOPE_TOLERANCE)),
-        tolerance=SLOPE_TOLERANCE,
-        figures=compared,
-        findings=(Finding(cause=steps),),
-    )
+    findings = (Finding(cause=steps),)
+    return _slopes(adapter).result(compared, SLOPE_TOLERANCE, findings)
 
 
-def check_float32_gradients(
-    errors: Mapping[str, Sequence[Sequence[Figure]]], perturbed: Sequence[Sequence[Figure]]
-) -> list[CheckResult]:
-    """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
+def _slopes(adapter: str) -> Check:
+    baseline = Baseline(kind="finite_differences")
+    return Check("gradients by differences", "gradients", adapter, baseline)
 
-    Never adapter against adapter: two that round alike would prove each other. Of several batches,
-    each tensor's figure is the one of median error: where rounding takes a value across the kink
-    of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong; what is
-    computed too coarsely is wrong in every batch. Deep networks may meet a kink in every batch too,
-    and the best adapter may have been lucky. So an error is also allowed that float64 has from weights
-    that are a few units in the last place of float32 away.
 
-    Args:
-        errors: :func:`gradient_errors` of several batches in float32, by adapter.
-        perturbed: those of one adapter in float64, at such weights.
+def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
+    """Gradients of the outputs times seeded cotangents, by every parameter and the input."""
+    training = port.drawing is None
+    ours, theirs = port.truth.gradients(training), port.gradients
+    expected: dict[str, Array] = {}
+    found: dict[str, Array] = {}
+    findings: list[Finding] = []
+    for pair in port.pairs:
+        source, target = pair.source.name, pair.target.name
+        if source in ours.parameters:
+            expected[source] = ours.parameters[source]
+        if source in ours.parameters and target in theirs.parameters:
+            found[source] = pair.bring_back(theirs.parameters[target])
+        elif source in ours.parameters or target in theirs.parameters:
+            in_reference = source in ours.parameters
+            model = port.truth.model if in_reference else port.model
+            parameter = source if in_reference else target
+            findings.append(Finding(cause=TrainedInOne(parameter=parameter, model=model.name)))
+    trained_in_both = not findings
+    if ours.inputs is not None:
+        expected["input"] = ours.inputs
+    if theirs.inputs is not None:
+        found["input"] = theirs.inputs
+    # A gradient that is zero but for rounding is off by 1e-16 of the whole.
+    compared = figures(found, expected, SMALL / NOISE * norm_floor(expected))
+    findings += [] if training else [Finding(cause=EvaluationMode())]
+    passed = passes(compared, FLOAT64_TOLERANCE) and trained_in_both
+    return check.result(compared, FLOAT64_TOLERANCE, findings, passed=passed)
+
+
+def check_gradient_shapes(gradients: Mapping[str, Array], model: Model) -> None:
+    """See that no gradient is left out, which nothing that is there could tell.
+
+    Raises:
+        PluginError: the adapter gave others than the contract asks for.
     """
-    middle = {adapter: _middle(batches) for adapter, batches in errors.items()}
-    moved: dict[str, float] = {}
-    for batch in perturbed:
-        for error in batch:
-            moved[error.tensor] = max(moved.get(error.tensor, 0.0), error.relative_l2 or 0.0)
-    best: dict[str, float] = {}
-    for figures_of_adapter in middle.values():
-        for error in figures_of_adapter:
-            size = np.inf if error.relative_l2 is None else error.relative_l2
-            best[error.tensor] = min(best.get(error.tensor, np.inf), size)
-    allowed = {
-        name: max(size, FLOAT32_LEAST, moved.get(name, 0.0) * PERTURBED_MULTIPLE / FLOAT32_MULTIPLE)
-        for name, size in best.items()
-    }
-    results = []
-    for adapter, figures_of_adapter in middle.items():
-        ordered, multiple = order_by_multiple(figures_of_adapter, allowed)
-        worst = ordered[0] if ordered else None
-        tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
-        cause = ErrorMultiple(
-            of="best_adapter",
-            multiple=multiple if math.isfinite(multiple) else None,
-            allowed=FLOAT32_MULTIPLE,
-        )
-        results.append(
-            CheckResult(
-                check="gradients float32",
-                group="float32",
-                adapter=adapter,
-                baseline=Baseline(kind="own_float64"),
-                verdict=verdict(bool(ordered) and multiple <= FLOAT32_MULTIPLE),
-                tolerance=tolerance,
-                figures=ordered,
-                findings=(Finding(cause=cause, figure=worst, tolerance=tolerance),),
+    shapes = parameter_shapes(model)
+    expected = {name: shapes[name] for name in trained_names(model)}
+    if model.input.kind == "real":
+        expected["input"] = model.input.shape
+    for name in {**expected, **gradients}:
+        if name == "loss":
+            continue
+        if name not in gradients or name not in expected:
+            kind = "no" if name in expected else "a needless"
+            raise PluginError(f"its adapter gave {kind} gradient of '{name}'")
+        array = gradients[name]
+        shape = array.shape[1:] if name == "input" else array.shape
+        if shape != expected[name]:
+            raise PluginError(
+                f"its adapter gave a gradient of shape {list(shape)} of '{name}', which has shape "
+                f"{list(expected[name])}"
             )
-        )
-    return results
-
-
-def gradient_errors(gradients: Tensors, truth: Tensors) -> tuple[Figure, ...]:
-    """Errors of one batch's loss and gradients to those in float64, worst first; of a gradient
-    that is zero by the whole gradient."""
-    whole = norm_floor(truth, 1.0)
-    nothing = np.full(1, np.nan)
-    return worst_first(
-        figure(
-            name,
-            gradients.get(name, nothing),
-            array,
-            whole if np.linalg.norm(array) <= ROUNDED * whole else FLOAT32_SMALL * whole,
-        )
-        for name, array in truth.items()
-    )
-
-
-def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
-    """For each tensor the figure of the batch with the median error; an infinite one, which no kink
-    makes, wherever there is one."""
-    by_tensor: dict[str, list[Figure]] = {}
-    for batch in batches:
-        for error in batch:
-            by_tensor.setdefault(error.tensor, []).append(error)
-    ordered = map(worst_first, by_tensor.values())
-    return worst_first(
-        errors[0 if errors[0].relative_l2 is None else len(errors) // 2] for errors in ordered
-    )

@@ -1,134 +1,51 @@
-"""Weights after loading, and values of layers: as errors accumulate, and each layer isolated."""
+"""``layers``: each layer by itself, given what the subject itself computed before it.
+
+Of a built model every layer is compared with the canonical one. Of a port the layers that own matched
+parameters are compared with their counterparts. Of two files whose outputs differ, the first pair of
+nodes whose values part is found.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
-from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE, Tensors, verdict
-from dlb.proof.distance import figure, figures, infinite_cause, passes, same_bits, worst_first
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.distance import figure, infinite_cause, passes, relative_l2, worst_first
+from dlb.proof.engine import Check
 from dlb.proof.findings import AnyCause, Figure, Finding, LayerFacts
-from dlb.proof.findings.common import BitsDiffer, Missing
-from dlb.proof.findings.workload import ConstantLogits, Float32Baseline, LayerDiffers
+from dlb.proof.findings.common import Missing
+from dlb.proof.findings.files import NodesPart, OutputsConstant
+from dlb.proof.findings.port import NoCounterparts
+from dlb.proof.findings.workload import LayerDiffers
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, Tensors
 from dlb.workload import Model, type_name
 
+if TYPE_CHECKING:
+    from dlb.proof.files.runs import FilePair, Runs
+
 __all__ = [
-    "CANONICAL",
     "ISOLATED",
-    "check_forward",
-    "check_forward_float32",
+    "check_counterparts",
     "check_isolated_layers",
-    "check_weights",
+    "check_node_values",
+    "infinite_causes",
     "layer_facts",
+    "layers_result",
     "missing_layers",
 ]
 
 Array = npt.NDArray[Any]
-
-CANONICAL = Baseline(kind="canonical_graph")
 ISOLATED = Baseline(kind="canonical_layers")
-
-
-def check_weights(adapter: str, dtype: str, held: Tensors, given: Tensors) -> CheckResult:
-    """Every parameter after loading, bit for bit."""
-    expected = {name: array.astype(dtype) for name, array in given.items()}
-    wrong = [
-        name
-        for name in {**expected, **held}
-        if name not in held or name not in expected or not same_bits(held[name], expected[name])
-    ]
-    compared = figures(held, expected)
-    findings: list[Finding] = []
-    if wrong:
-        cause: AnyCause = BitsDiffer(tensors=tuple(wrong))
-        findings.append(Finding(cause=cause, figure=compared[0] if compared else None))
-        first = next((name for name in wrong if name in expected), wrong[0])
-        if infinite := infinite_cause(first, held.get(first), expected.get(first)):
-            findings.append(Finding(cause=infinite))
-    return CheckResult(
-        check=f"weights {dtype}",
-        group="weights",
-        adapter=adapter,
-        baseline=Baseline(kind="given_weights"),
-        verdict=verdict(not wrong),
-        figures=compared,
-        findings=tuple(findings),
-    )
-
-
-def check_forward(
-    adapter: str,
-    check: str,
-    model: Model,
-    values: Tensors,
-    truth: Tensors,
-    native: Mapping[str, str],
-) -> CheckResult:
-    """Values of a forward pass against the canonical graph's in float64.
-
-    The first layer past the tolerance is named, as it is described and as the framework says that it
-    built it.
-
-    Args:
-        values: of every layer, as the adapter computed them.
-        native: what the framework says of each layer, by name.
-    """
-    compared = figures(values, truth)
-    return _layers_result(
-        check,
-        "forward",
-        adapter,
-        CANONICAL,
-        model,
-        compared,
-        FLOAT64_TOLERANCE,
-        native,
-        _infinite_causes(compared, values, truth),
-    )
-
-
-def check_forward_float32(
-    adapter: str,
-    model: Model,
-    values: Tensors,
-    truth: Tensors,
-    tolerance: float,
-    float32_baseline: float,
-    native: Mapping[str, str],
-) -> CheckResult:
-    """Logits of a float32 forward pass against the canonical graph's in float64.
-
-    Args:
-        float32_baseline: distance of ONNX Runtime's, on the canonical graph.
-        native: what the framework says of each layer, by name.
-    """
-    compared = figures(values, truth)
-    result = _layers_result(
-        "forward float32",
-        "float32",
-        adapter,
-        CANONICAL,
-        model,
-        compared,
-        tolerance,
-        native,
-        _infinite_causes(compared, values, truth),
-    )
-    finite = float32_baseline if np.isfinite(float32_baseline) else None
-    facts = [Finding(cause=Float32Baseline(distance=finite))]
-    if all(len(array) > 1 and (array == array[:1]).all() for array in truth.values()):
-        facts.append(Finding(cause=ConstantLogits()))
-    return msgspec.structs.replace(result, findings=(*result.findings, *facts))
 
 
 def check_isolated_layers(
     adapter: str,
-    check: str,
+    name: str,
     model: Model,
     values: Tensors,
     truth: Iterable[tuple[str, Array]],
@@ -140,66 +57,51 @@ def check_isolated_layers(
     """
     compared: list[Figure] = []
     causes: dict[str, AnyCause] = {}
-    for name, array in truth:
-        compared.append(figure(name, values[name], array))
+    for layer, array in truth:
+        compared.append(figure(layer, values[layer], array))
         if compared[-1].relative_l2 is None and (
-            cause := infinite_cause(name, values[name], array)
+            cause := infinite_cause(layer, values[layer], array)
         ):
-            causes[name] = cause
-    return _layers_result(
-        check,
-        "layers",
-        adapter,
-        ISOLATED,
-        model,
-        worst_first(compared),
-        FLOAT64_TOLERANCE,
-        native,
-        causes,
-    )
+            causes[layer] = cause
+    check = Check(name, "layers", adapter, ISOLATED)
+    return layers_result(check, model, worst_first(compared), FLOAT64_TOLERANCE, native, causes)
 
 
-def _infinite_causes(
+def layers_result(
+    check: Check,
+    model: Model,
+    compared: tuple[Figure, ...],
+    tolerance: float,
+    native: Mapping[str, str],
+    causes: Mapping[str, AnyCause],
+    *notes: Finding,
+) -> CheckResult:
+    """The result of comparing layers: the first in the model's order past the tolerance is named.
+
+    Args:
+        native: what the framework says of each layer, by name.
+        causes: of infinite distances, by layer.
+    """
+    past = {one.tensor: one for one in compared if not passes((one,), tolerance)}
+    first = next((node.name for node in model.nodes if node.name in past), None)
+    fault = None
+    if first is not None:
+        fault = Finding(
+            cause=causes.get(first, LayerDiffers()),
+            layer=layer_facts(model, first, native),
+            figure=past[first],
+            tolerance=tolerance,
+        )
+    return check.result(compared, tolerance, (fault, *notes))
+
+
+def infinite_causes(
     compared: Iterable[Figure], values: Tensors, truth: Tensors
 ) -> dict[str, AnyCause]:
     """Why distances are infinite, by layer."""
     names = [one.tensor for one in compared if one.relative_l2 is None]
     causes = {name: infinite_cause(name, values.get(name), truth.get(name)) for name in names}
     return {name: cause for name, cause in causes.items() if cause is not None}
-
-
-def _layers_result(
-    check: str,
-    group: CheckGroup,
-    adapter: str,
-    baseline: Baseline,
-    model: Model,
-    ordered: tuple[Figure, ...],
-    tolerance: float,
-    native: Mapping[str, str],
-    causes: Mapping[str, AnyCause],
-) -> CheckResult:
-    past = {one.tensor: one for one in ordered if not passes((one,), tolerance)}
-    first = next((node.name for node in model.nodes if node.name in past), None)
-    findings: tuple[Finding, ...] = ()
-    if first is not None:
-        finding = Finding(
-            cause=causes.get(first, LayerDiffers()),
-            layer=layer_facts(model, first, native),
-            figure=past[first],
-            tolerance=tolerance,
-        )
-        findings = (finding,)
-    return CheckResult(
-        check=check,
-        group=group,
-        adapter=adapter,
-        baseline=baseline,
-        verdict=verdict(passes(ordered, tolerance)),
-        tolerance=tolerance,
-        figures=ordered,
-        findings=findings,
-    )
 
 
 def layer_facts(model: Model, name: str, native: Mapping[str, str]) -> LayerFacts:
@@ -222,3 +124,46 @@ def missing_layers(values: Tensors, truth: Tensors) -> Finding | None:
         if name not in values or values[name].shape != array.shape
     ]
     return Finding(cause=Missing(names=tuple(names))) if names else None
+
+
+def check_counterparts(check: Check, port: PortComparison, training: bool = False) -> CheckResult:
+    """Outputs of the layers that own matched parameters; what lies between them where they differ."""
+    compared = port.layers(training)
+    if not compared.figures:
+        return check.not_run(*(compared.apart or (Finding(cause=NoCounterparts()),)))
+    passed = passes(compared.figures, FLOAT64_TOLERANCE) and not compared.culprit
+    findings = (*compared.culprit, *compared.apart)
+    return check.result(compared.figures, FLOAT64_TOLERANCE, findings, passed=passed)
+
+
+def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
+    """Where the values of the first batch whose outputs differ part."""
+    from dlb.proof.files.parting import first_parting
+    from dlb.proof.files.runs import traced_on
+
+    for place, (ours, theirs) in enumerate(zip(*runs.values)):
+        apart = [
+            names
+            for names in pair.outputs
+            if not relative_l2(theirs[names[0]], ours[names[0]]) <= tolerance
+        ]
+        if not apart:
+            continue
+        traces = runs.traces
+        if place:
+            traces = (
+                traced_on(pair.first, pair.fed.first[place]),
+                traced_on(pair.second, pair.fed.second[place]),
+            )
+        parting = first_parting(*traces, apart, tolerance)
+        if parting is None:
+            break
+        owned = msgspec.structs.replace
+        cause = NodesPart(
+            node=owned(parting.first, owner=pair.first.label),
+            other=owned(parting.second, owner=pair.second.label),
+            **parting.differs,
+        )
+        finding = Finding(cause=cause, figure=parting.figure, tolerance=tolerance)
+        return check.result((parting.figure,), tolerance, (finding,), passed=False)
+    return check.not_run(Finding(cause=OutputsConstant()))

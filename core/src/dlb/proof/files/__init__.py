@@ -1,10 +1,8 @@
-"""Two ONNX files compared with each other, with no framework.
+"""What :mod:`dlb.proof.file_proof` compares two ONNX files by, with no framework.
 
 ===============  ==============================================================================
 module           what it holds
 ===============  ==============================================================================
-``certificate``  a comparison from beginning to end
-``checks``       the checks, a function each
 ``read``         a stranger's file as a model that can be run, or why it cannot be
 ``inputs``       what both are fed: seeded noise that fits them, or arrays that were given
 ``arrays``       the arrays of an .npz file

@@ -20,14 +20,14 @@ from dlb.proof.files.inputs import Fed
 from dlb.proof.files.read import ModelFile
 from dlb.proof.findings import Finding
 
-__all__ = ["Pair", "Runs", "run_both", "settled", "traced_on"]
+__all__ = ["FilePair", "Runs", "run_both", "settled", "traced_on"]
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Pair:
+class FilePair:
     """Two files and what they are fed; ``outputs`` are pairs of names, ``facts`` say how both were paired."""
 
     first: ModelFile
@@ -46,7 +46,7 @@ class Runs:
     values: tuple[list[Values], list[Values]]
 
 
-def run_both(pair: Pair) -> Runs:
+def run_both(pair: FilePair) -> Runs:
     """Raises UnsupportedError, with the file, if a graph cannot be evaluated in float64."""
     traces: list[Trace] = []
     values: tuple[list[Values], list[Values]] = ([], [])

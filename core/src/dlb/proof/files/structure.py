@@ -9,18 +9,16 @@ import onnx
 from dlb.errors import DlbError
 from dlb.failure import failure_of
 from dlb.graph.structure import compare_structure
-from dlb.proof.checks.exports import difference_facts
 from dlb.proof.files.parting import called
 from dlb.proof.files.read import nodes_within
-from dlb.proof.files.runs import Pair, Runs, settled
+from dlb.proof.files.runs import FilePair, Runs, settled
 from dlb.proof.findings import AnyCause, LayerFacts
-from dlb.proof.findings.common import CannotRun, StructuresDiffer
+from dlb.proof.findings.base import LISTED
+from dlb.proof.findings.common import CannotRun, StructureDifference, StructuresDiffer
 from dlb.proof.findings.files import Folded, NodeHoldsGraph
 
-__all__ = ["LISTED", "Structure", "compare"]
+__all__ = ["Structure", "compare_structures"]
 
-#: Differences that a finding lists.
-LISTED = 6
 #: Types of attribute that structures do not compare.
 _HELD = {
     onnx.AttributeProto.GRAPH,
@@ -52,7 +50,7 @@ class Structure:
         return self.equal and isinstance(self.cause, Folded)
 
 
-def compare(pair: Pair, runs: Runs) -> Structure:
+def compare_structures(pair: FilePair, runs: Runs) -> Structure:
     if pair.first.opset == pair.second.opset and pair.first.wide.graph == pair.second.wide.graph:
         return Structure(True)
     for file, traced in zip((pair.first, pair.second), runs.traces):
@@ -80,7 +78,7 @@ def compare(pair: Pair, runs: Runs) -> Structure:
         return Structure(True, Folded(file=hides, nodes=tuple(structure.unseen)))
     if not structure.differences:
         return Structure(structure.equal)
-    listed = tuple(map(difference_facts, structure.differences[:LISTED]))
+    listed = tuple(map(StructureDifference.of, structure.differences[:LISTED]))
     more = max(0, len(structure.differences) - LISTED)
     return Structure(structure.equal, StructuresDiffer(differences=listed, more=more))
 

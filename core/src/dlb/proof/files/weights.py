@@ -24,13 +24,12 @@ from dlb.proof.files.analytic import clips_shown, is_analytic
 from dlb.proof.files.parting import called, transposed
 from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
+from dlb.proof.tolerances import FOLDED_TOLERANCE
 
-__all__ = ["FOLDED_TOLERANCE", "Matched", "Weight", "match_weights", "weights_of"]
+__all__ = ["MatchedWeights", "Weight", "match_weights", "weights_of"]
 
 Array = npt.NDArray[Any]
 
-#: Folding in float32 rounds several times: some units in the last place, 1.2e-7 each.
-FOLDED_TOLERANCE = 1e-6
 #: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
 #: Operators of two values, number by number.
@@ -60,7 +59,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedWeights:
     """The weights of two models compared with each other.
 
     Attributes:
@@ -141,7 +140,7 @@ def weights_of(traced: Trace) -> list[Weight]:
 
 def match_weights(
     first: Trace, second: Trace, labels: tuple[str, str], *, folding: bool
-) -> Matched:
+) -> MatchedWeights:
     """Match by content: first in the same or a transposed layout, then in any order of the numbers.
 
     That an order is right, the comparison of values tells, since every number takes part in it;
@@ -193,7 +192,7 @@ def match_weights(
             continue
         compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
-    return Matched(worst_first(compared), tuple(unmatched), folded)
+    return MatchedWeights(worst_first(compared), tuple(unmatched), folded)
 
 
 def _facts(weight: Weight) -> WeightFacts:

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Cause", "Figure", "LayerFacts", "Part", "shape_of"]
+__all__ = ["LISTED", "Cause", "Figure", "LayerFacts", "Part", "shape_of"]
 
 Shape = tuple[int, ...]
+#: How many of many things a finding lists.
+LISTED = 6
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

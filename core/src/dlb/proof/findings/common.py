@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from dlb.failure import Failure
 from dlb.proof.findings.base import Cause, Part, Shape
@@ -89,6 +89,11 @@ class StructureDifference(Part, frozen=True, kw_only=True):
     what: str
     expected: str
     found: str
+
+    @classmethod
+    def of(cls, difference: Any) -> StructureDifference:
+        """The same of a :class:`dlb.graph.structure.Difference`."""
+        return cls(**{name: getattr(difference, name) for name in cls.__struct_fields__})
 
 
 class StructuresDiffer(Cause, frozen=True, kw_only=True):

@@ -1,6 +1,16 @@
-"""A port proven: one model, written by hand in several frameworks."""
+"""What :mod:`dlb.proof.port_proof` proves a port by: one model, written by hand in several frameworks.
 
-from dlb.proof.port.inputs import Given
-from dlb.proof.port.verify import Port, check_models, verify_models, verify_port
-
-__all__ = ["Given", "Port", "check_models", "verify_models", "verify_port"]
+===================  =====================================================================
+module               what it holds
+===================  =====================================================================
+``inputs``           what the models are fed, and in which order of axes each reads it
+``session``          the models and their workers
+``model``            a user's model, in canonical layout
+``matching``         which parameter is which, found by names, shapes and calls
+``weight_map``       the same, said in a file
+``reference_model``  what the reference computes, each once
+``comparison``       what a model and the reference compute
+``layer_events``     calls of layers that are counterparts
+``culprit``          the first layer that is wrong
+===================  =====================================================================
+"""

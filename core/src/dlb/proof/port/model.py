@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE
 from dlb.proof.distance import figures, passes
 from dlb.proof.findings import Finding
 from dlb.proof.findings.port import DrawsRandom
 from dlb.proof.port.inputs import LAYOUTS, as_read, from_read
 from dlb.proof.port.layer_events import Side
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.supervision.user_model import RemoteUserModel
 from dlb_worker.contract import ForwardPass, Gradients
 

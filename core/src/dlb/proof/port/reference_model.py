@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlb.proof.divergence import perturbed
 from dlb.proof.findings import Finding
 from dlb.proof.port.model import Model
+from dlb.proof.tolerances import NORMALISED_UNITS, PERTURBED_RUNS, PERTURBED_UNITS
 from dlb_worker.contract import ForwardPass, Gradients
 
 __all__ = ["ReferenceModel"]
@@ -27,10 +29,8 @@ class ReferenceModel:
         inputs: Array,
         seed: int,
         owners: Sequence[str],
-        report: Callable[[str], None],
     ) -> None:
         self.model, self.inputs, self.seed, self.owners = model, inputs, seed, owners
-        report(f"{model.name}: computing the reference")
 
     @cached_property
     def evaluated(self) -> ForwardPass:
@@ -48,6 +48,28 @@ class ReferenceModel:
     def cotangents(self) -> list[Array]:
         generator = np.random.default_rng(self.seed)
         return [generator.standard_normal(one.shape) for one in self.evaluated.outputs]
+
+    def step_cotangents(self, step: int) -> list[Array]:
+        """Cotangents of a step of training, by its number."""
+        generator = np.random.default_rng((self.seed, step))
+        return [generator.standard_normal(one.shape) for one in self.evaluated.outputs]
+
+    def perturbed_gradients(self, training: bool, weights: Mapping[str, Array]) -> list[Gradients]:
+        """Gradients at weights that are a few units in the last place of float32 away.
+
+        Args:
+            weights: the model's, which it is given back.
+        """
+        normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
+        units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
+        single = {name: array.astype(np.float32) for name, array in weights.items()}
+        found = []
+        for number in range(PERTURBED_RUNS):
+            moved = perturbed(single, self.seed + number, units)
+            self.model.remote.load_weights(moved)
+            found.append(self.model.gradients(self.inputs, self.cotangents, training))
+        self.model.remote.load_weights(dict(weights))
+        return found
 
     def gradients(self, training: bool) -> Gradients:
         if training not in self._gradients:

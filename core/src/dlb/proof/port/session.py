@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,8 +16,6 @@ import numpy.typing as npt
 from dlb.adapters import Home
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
-from dlb.proof.certificate import Certificate
-from dlb.proof.port.comparison import compare_models
 from dlb.proof.port.inputs import LAYOUTS, Given, as_read, from_read, make_input
 from dlb.proof.port.matching import Owned, propose
 from dlb.proof.port.model import Model
@@ -67,14 +64,16 @@ class PortSession:
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
             check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
 
-    def loaded(self, name: str, inputs: Array | None) -> RemoteUserModel:
+    def loaded(self, name: str, inputs: Array | None, dtype: str = "float64") -> RemoteUserModel:
         """A model, made by its factory.
 
         Raises:
             RequestError: whatever keeps it from being loaded is for the user to fix.
         """
         try:
-            return RemoteUserModel(self.groups[name], self.factories[name], self.folder, inputs)
+            return RemoteUserModel(
+                self.groups[name], self.factories[name], self.folder, inputs, dtype
+            )
         except DlbError as error:
             log = self.scratch / name / "worker-0.log"
             shown = error.log or (str(log) if _size(log) else None)
@@ -129,6 +128,24 @@ class PortSession:
                     log=error.log or None,
                 ) from None
             self.models[name] = model
+
+    def load_float32(self, name: str, inputs: Array, weights: Mapping[str, Array]) -> Model:
+        """A model once more, made in float32. Nothing is asked of it in float64 after that: some
+        frameworks have one default type for all models.
+
+        Args:
+            weights: by its own names.
+
+        Raises:
+            RequestError: it cannot be made in float32.
+        """
+        model = self.models[name]
+        single = as_read(
+            inputs.astype(np.float32) if inputs.dtype.kind == "f" else inputs, model.reads, name
+        )
+        remote = self.loaded(name, single, "float32")
+        remote.load_weights({each: array.astype(np.float32) for each, array in weights.items()})
+        return Model(remote, model.reads, model.gives, model.leave)
 
     def _check_shape(self, remote: RemoteUserModel, inputs: Array, read: Array) -> None:
         expected = remote.input_shape
@@ -194,32 +211,10 @@ class PortSession:
             raise RequestError("the models have no parameters, so there is nothing to carry")
         return pairs, undecided
 
-    def compare(self, pairs: Mapping[str, Sequence[Pair]], inputs: Array, seed: int) -> Certificate:
-        """Carry the weights and run the checks, with each model but the reference."""
-        reference, *others = self.models.values()
-        weights = reference.remote.weights()
-        results = compare_models(reference, others, pairs, inputs, seed, self.report)
-        return Certificate(
-            workload=" ".join(f"{name}={factory}" for name, factory in self.factories.items()),
-            workload_hash=_digest({**weights, " input": inputs}),
-            seed=seed,
-            adapters=self.versions,
-            checks=tuple(results),
-        )
-
 
 def _owned(model: Model) -> Owned:
     kept = [one for name, one in model.remote.parameters.items() if name not in model.leave]
     return Owned(model.remote.layers, kept, model.calls)
-
-
-def _digest(arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of names, shapes and numbers: what was compared."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:

@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from dlb.adapters import Home, find_adapters
-from dlb.errors import RequestError
-from dlb.proof.certificate import Certificate
+from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
+from dlb.proof.certificate import Baseline, Certificate, CheckResult
+from dlb.proof.checks.float32 import (
+    Float32Port,
+    check_port_gradients_float32,
+    check_port_outputs_float32,
+)
+from dlb.proof.checks.forward import check_outputs, check_training_outputs
+from dlb.proof.checks.gradients import check_user_gradients
+from dlb.proof.checks.layers import check_counterparts
+from dlb.proof.checks.statistics import check_statistics
+from dlb.proof.checks.updates import check_port_trajectory
+from dlb.proof.checks.weights import check_carried_weights
+from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Given, check_layout
+from dlb.proof.port.model import Model
+from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession, kept_output
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
 from dlb.supervision.group import Launch
+from dlb_worker.contract import Gradients
 
 __all__ = ["MAP", "Port", "check_models", "verify_models", "verify_port"]
 
+Array = npt.NDArray[Any]
+#: A check of a port.
+PortCheck = Callable[[Check, PortComparison], CheckResult]
 #: Where a proposal is written when no map is given.
 MAP = Path("dlb-map.toml")
 SPELLING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -158,8 +182,107 @@ def verify_port(
             port = Port(session.reference)
             port.pairs, port.undecided = session.match(map_file is not None)
             _propose(port, said, words, proposal, on_matched)
-            port.certificate = session.compare(port.pairs, inputs, (given or Given()).seed)
+            port.certificate = _prove(session, port.pairs, inputs, (given or Given()).seed)
             return port
+
+
+def _prove(
+    session: PortSession, pairs: Mapping[str, Sequence[Pair]], inputs: Array, seed: int
+) -> Certificate:
+    """Carry the weights and run the checks, with each model but the reference."""
+    reference, *others = session.models.values()
+    # In numbers of float32, so that the same weights can be loaded in float32.
+    weights = {
+        name: array.astype(np.float32).astype(array.dtype)
+        for name, array in reference.remote.weights().items()
+    }
+    # The reference too is given what it gave: of two biases that are added, it gave the sum.
+    reference.remote.load_weights(weights)
+    layers = [layer for matched in pairs.values() for layer in owner_pairs(matched)]
+    session.report(f"{reference.name}: computing the reference")
+    truth = ReferenceModel(reference, inputs, seed, list(dict.fromkeys(layers)))
+    results: list[CheckResult] = []
+    ports = []
+    for model in others:
+        session.report(f"{model.name}: comparing with {reference.name}")
+        port = PortComparison(truth, model, pairs[model.name], weights)
+        results += [_run(check, compare, port) for check, compare in _checks(port)]
+        ports.append(port)
+    results += _prove_float32(session, truth, ports)
+    return Certificate(
+        workload=" ".join(f"{name}={factory}" for name, factory in session.factories.items()),
+        workload_hash=_digest({**weights, " input": inputs}),
+        seed=seed,
+        adapters=session.versions,
+        checks=tuple(results),
+        inapplicable=dict(INAPPLICABLE["port"]),
+    )
+
+
+def _run(check: Check, compare: PortCheck, port: PortComparison) -> CheckResult:
+    """A check of a port; one whose model raises is not run."""
+    return run(check, lambda check: compare(check, port), errors=(WorkerRaised, UnsupportedError))
+
+
+def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
+    """The float64 checks, in order."""
+    name, names = port.model.name, (port.truth.model.name,)
+    by_model = Baseline(kind="model", names=names)
+    weights = Baseline(kind="model_weights", names=names)
+    yield Check("weights", "weights", name, weights), check_carried_weights
+    yield Check("forward", "forward", name, by_model), check_outputs
+    yield Check("layers", "layers", name, by_model), check_counterparts
+    yield Check("forward, training", "forward", name, by_model), check_training_outputs
+    if port.normalisations:
+        statistics = Baseline(kind="model_statistics", names=names)
+        yield Check("running statistics", "forward", name, statistics), check_statistics
+    yield Check("gradients", "gradients", name, by_model), check_user_gradients
+    yield Check("trajectory", "trajectory", name, by_model), check_port_trajectory
+
+
+def _prove_float32(
+    session: PortSession, truth: ReferenceModel, ports: Sequence[PortComparison]
+) -> Iterator[CheckResult]:
+    """The float32 checks, of models that are made once more in float32, after all of float64."""
+    session.report("comparing in float32")
+    float64 = Baseline(kind="model", names=(truth.model.name,), float64=True)
+    errors = (WorkerRaised, UnsupportedError, RequestError)
+    prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
+    for port in ports:
+        try:
+            training = port.drawing is None
+            prepared.append((port, truth.perturbed_gradients(training, port.weights)))
+        except errors as error:
+            prepared.append((port, error))
+    reference: Model | None = None
+    for port, perturbed in prepared:
+        name = port.model.name
+        outputs = Check("forward float32", "float32", name, float64)
+        gradients = Check("gradients float32", "float32", name, float64)
+        try:
+            if isinstance(perturbed, DlbError):
+                raise perturbed
+            if reference is None:
+                reference = session.load_float32(truth.model.name, truth.inputs, port.weights)
+            model = session.load_float32(name, truth.inputs, port.carried)
+        except errors as error:
+            yield from (outputs.raised(error), gradients.raised(error))
+            continue
+        single = Float32Port(reference, model, perturbed)
+        for check, compare in (
+            (outputs, check_port_outputs_float32),
+            (gradients, check_port_gradients_float32),
+        ):
+            yield run(check, partial(compare, port=port, single=single), errors)
+
+
+def _digest(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of names, shapes and numbers: what was compared."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _propose(

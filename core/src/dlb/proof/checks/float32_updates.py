@@ -1,52 +1,49 @@
-"""Models built in float32: the forward pass of the timed model, gradients, and a few updates."""
+"""``update float32``: what a few steps change in a model built in float32."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.layers import check_forward_float32, check_weights
-from dlb.proof.checks.tolerances import FLOAT32_SMALL, norm_floor
-from dlb.proof.checks.updates import check_update_float32
+from dlb.proof.checks.float32 import order_by_multiple
+from dlb.proof.checks.gradients import check_gradient_shapes
+from dlb.proof.checks.updates import DEFINITION, change_figures, moves
 from dlb.proof.distance import norm, pieces
-from dlb.proof.reference import Reference
-from dlb.proof.run_float64 import Keep, check_gradient_shapes, stopwatch
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import StepsCompared
+from dlb.proof.findings.workload import ErrorMultiple, NoWeightMoves
+from dlb.proof.tolerances import (
+    FLOAT32_LEAST,
+    FLOAT32_MULTIPLE,
+    FLOAT32_SMALL,
+    Tensors,
+    norm_floor,
+)
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.proof.updates import Updates
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import learning_rate, state_names
+from dlb.workload import learning_rate
 from dlb.workload.shapes import trained_names
 
-__all__ = ["batch_gradients", "perturbed_gradient", "prove_float32_updates", "prove_timed_model"]
+__all__ = [
+    "GRADIENT_NOISE",
+    "check_update_float32",
+    "perturbed_gradient",
+    "prove_float32_updates",
+]
 
 Array = npt.NDArray[Any]
-#: Batches that float32 gradients are compared on: of one sample, so that most meet no kink; or of as
-#: many as a step has, where something is normalised over them.
-SINGLE_BATCHES, FEW_BATCHES = 8, 3
 #: Steps that float32 updates are compared after: the second is the first that momentum shows in.
 FEW_STEPS = 2
 #: What the same gradient may differ by in float32, in units of its norm, where a step computes it once
 #: more in other code.
 GRADIENT_NOISE = 1e-6
-
-
-def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict[str, Array]]:
-    """Loss and gradients of a few small batches, in the model's own dtype."""
-    inputs = as_dtype(batches.inputs, model.dtype)
-    normalised = state_names(model.workload.model)
-    size, count = (batches.batch_size, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
-    for start in range(0, count * size, size):
-        few = slice(start, start + size)
-        gradients = model.gradients(inputs[few], batches.labels[few])
-        check_gradient_shapes(gradients, model.workload.model)
-        yield gradients
 
 
 def prove_float32_updates(
@@ -55,13 +52,23 @@ def prove_float32_updates(
     batches: UpdateBatches,
     adapter: str,
     seed: int,
-) -> CheckResult:
+    keep: Keep,
+) -> None:
     """What a few steps change in a float32 model that has not trained.
 
     NumPy steps with the adapter's own gradients in float64; and in float32, with gradients moved
     as far as rounding may move them, for what float32 may make of it.
     """
-    began = time.perf_counter()
+    keep(run(_check(adapter), lambda check: _step(model, weights, batches, adapter, seed)))
+
+
+def _step(
+    model: RemoteModel,
+    weights: Mapping[str, Array],
+    batches: UpdateBatches,
+    adapter: str,
+    seed: int,
+) -> CheckResult:
     workload, generator = model.workload, np.random.default_rng(seed)
     start = {name: weights[name] for name in trained_names(workload.model)}
     truth = Updates(workload.optimizer, start)
@@ -82,7 +89,7 @@ def prove_float32_updates(
         float32_baseline.step(noisy, rate)
         model.train(batches.path(model.dtype), rows[None], via="memory", first_step=step)
     after = model.weights()[0]
-    result = check_update_float32(
+    return check_update_float32(
         adapter,
         len(order),
         start,
@@ -90,7 +97,42 @@ def prove_float32_updates(
         truth.weights | truth.state,
         float32_baseline.weights | float32_baseline.state,
     )
-    return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
+
+
+def check_update_float32(
+    adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, baseline: Tensors
+) -> CheckResult:
+    """What a few float32 steps changed, against the definition fed with the adapter's own gradients.
+
+    Args:
+        start: float64 weights before the first step.
+        after, truth: weights and ``layer.parameter.slot`` after the last; float32, and float64.
+        baseline: what NumPy makes of it in float32.
+    """
+    check = _check(adapter)
+    if not moves(start, truth):
+        return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
+    rounding = {one.tensor: one.relative_l2 for one in change_figures(start, baseline, truth)}
+    compared = change_figures(start, after, truth)
+    allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in compared}
+    ordered, multiple = order_by_multiple(compared, allowed)
+    worst = ordered[0] if ordered else None
+    tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
+    cause = ErrorMultiple(
+        of="numpy_float32",
+        multiple=multiple if math.isfinite(multiple) else None,
+        allowed=FLOAT32_MULTIPLE,
+    )
+    findings = (
+        Finding(cause=cause, figure=worst, tolerance=tolerance),
+        Finding(cause=StepsCompared(steps=steps)),
+    )
+    passed = bool(ordered) and multiple <= FLOAT32_MULTIPLE
+    return check.result(ordered, tolerance, findings, passed=passed)
+
+
+def _check(adapter: str) -> Check:
+    return Check("update float32", "float32", adapter, DEFINITION)
 
 
 def perturbed_gradient(gradient: Array, least: float, generator: np.random.Generator) -> Array:
@@ -108,23 +150,3 @@ def perturbed_gradient(gradient: Array, least: float, generator: np.random.Gener
         noisy[done : done + piece.size] = piece + np.where(piece == 0, 0.0, size * noise)
         done += piece.size
     return noisy.reshape(gradient.shape)
-
-
-def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
-    """Weights and the forward pass of the float32 object that is about to be timed."""
-    last = seeded.model.nodes[-1].name
-    inputs = as_dtype(seeded.inputs, "float32")
-    keep(stopwatch(lambda: check_weights(adapter, "float32", model.weights()[0], seeded.weights)))
-    keep(
-        stopwatch(
-            lambda: check_forward_float32(
-                adapter,
-                seeded.model,
-                model.forward(inputs),
-                {last: seeded.logits},
-                seeded.float32_tolerance,
-                seeded.float32_baseline,
-                model.native_layers,
-            )
-        )
-    )

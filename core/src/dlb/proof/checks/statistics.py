@@ -1,28 +1,27 @@
-"""Running statistics of batch normalisations, after a step of training."""
+"""``running statistics`` of a port's batch normalisations, after a step of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.tolerances import FLOAT64_TOLERANCE, verdict
+from dlb.proof.certificate import CheckResult
 from dlb.proof.distance import figures, passes
+from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.port import KeptPart, OnlyKeptPart, VarianceDivisor
-from dlb.proof.port.model import Model
+from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.reference_model import ReferenceModel
-from dlb.proof.port.weight_map import Pair
-from dlb_worker.contract import Gradients, UserLayer
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb_worker.contract import UserLayer
 
-__all__ = ["STATISTICS", "check_statistics", "normalisations"]
+__all__ = ["check_statistics"]
 
 Array = npt.NDArray[Any]
-STATISTICS = "running statistics"
 
 
 @dataclass(frozen=True)
@@ -34,37 +33,12 @@ class Moved:
     finding: Finding | None = None
 
 
-def normalisations(
-    reference: Model, model: Model, owners: Mapping[str, str]
-) -> list[tuple[UserLayer, UserLayer]]:
-    """Batch normalisations that are counterparts; not those that keep no fixed part, both."""
-    ours, theirs = reference.remote.layers, model.remote.layers
-    pairs = [
-        (ours[own], theirs[other])
-        for own, other in owners.items()
-        if own in ours and other in theirs and ours[own].kind == "batch_norm"
-    ]
-    return [pair for pair in pairs if any(layer.momentum is not None for layer in pair)]
-
-
-def check_statistics(
-    truth: ReferenceModel,
-    model: Model,
-    layers: Sequence[tuple[UserLayer, UserLayer]],
-    pairs: Sequence[Pair],
-    weights: Mapping[str, Array],
-    passed: Gradients | None,
-) -> CheckResult:
-    """What a step of training makes of the running statistics, and what part of them it keeps.
-
-    Args:
-        layers: :func:`normalisations`.
-        weights: of the reference, before the step.
-        passed: the model's pass in training mode; None where that draws random numbers.
-    """
+def check_statistics(check: Check, port: PortComparison) -> CheckResult:
+    """What a step of training makes of the running statistics, and what share of them it keeps."""
+    layers, truth, model = port.normalisations, port.truth, port.model
     expected = {own.name: np.array([own.momentum], np.float64) for own, _ in layers}
     found = {own.name: np.array([other.momentum], np.float64) for own, other in layers}
-    findings = [
+    findings: list[Finding | None] = [
         Finding(
             cause=KeptPart(
                 layer=own.name,
@@ -78,32 +52,16 @@ def check_statistics(
         for own, other in layers
         if not passes(figures({"": found[own.name]}, {"": expected[own.name]}), FLOAT64_TOLERANCE)
     ]
-    moved = _moved(truth, model, {own.name: own for own, _ in layers}, pairs, weights, passed)
+    moved = _moved(port)
     compared = figures({**found, **moved.found}, {**expected, **moved.expected})
-    findings += [moved.finding] if moved.finding else []
-    return CheckResult(
-        check=STATISTICS,
-        group="forward",
-        adapter=model.name,
-        baseline=Baseline(kind="model_statistics", names=(truth.model.name,)),
-        verdict=verdict(passes(compared, FLOAT64_TOLERANCE)),
-        tolerance=FLOAT64_TOLERANCE,
-        figures=compared,
-        findings=tuple(findings),
-    )
+    return check.result(compared, FLOAT64_TOLERANCE, [*findings, moved.finding])
 
 
-def _moved(
-    truth: ReferenceModel,
-    model: Model,
-    layers: Mapping[str, UserLayer],
-    pairs: Sequence[Pair],
-    weights: Mapping[str, Array],
-    passed: Gradients | None,
-) -> Moved:
-    if passed is None:
+def _moved(port: PortComparison) -> Moved:
+    if port.drawing is not None:
         return Moved({}, {}, Finding(cause=OnlyKeptPart(because="draws_random")))
-    ours, theirs = truth.gradients(True).states, passed.states
+    truth, model, layers = port.truth, port.model, {own.name: own for own, _ in port.normalisations}
+    ours, theirs = truth.gradients(True).states, port.gradients.states
     for name, states in ((truth.model.name, ours), (model.name, theirs)):
         if not states:
             only = OnlyKeptPart(because="states_not_reported", model=name)
@@ -111,7 +69,7 @@ def _moved(
     found: dict[str, Array] = {}
     expected: dict[str, Array] = {}
     divisors: dict[str, tuple[str, str]] = {}
-    for pair in pairs:
+    for pair in port.pairs:
         own = layers.get(pair.source.layer)
         name, other = pair.source.name, pair.target.name
         if own is None or pair.source.role not in ("mean", "variance"):
@@ -120,7 +78,7 @@ def _moved(
             continue
         expected[name], found[name] = ours[name], pair.bring_back(theirs[other])
         if pair.source.role == "variance":
-            for over, changed in _by_other_variance(truth, own, weights[name], expected[name]):
+            for over, changed in _by_other_variance(truth, own, port.weights[name], expected[name]):
                 if passes(figures({"": found[name]}, {"": changed}), FLOAT64_TOLERANCE):
                     expected[name], divisors[name] = changed, over
                     break

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dlb.proof.certificate import Verdict
 from dlb.proof.distance import norm
 
 __all__ = [
@@ -15,18 +14,22 @@ __all__ = [
     "CHANGE_SEEN",
     "EXPORT_TOLERANCES",
     "FLOAT32_LEAST",
+    "FLOAT32_MOST",
     "FLOAT32_MULTIPLE",
     "FLOAT32_SMALL",
     "FLOAT64_TOLERANCE",
+    "FOLDED_TOLERANCE",
     "NOISE",
+    "NORMALISED_UNITS",
     "PERTURBED_MULTIPLE",
+    "PERTURBED_RUNS",
+    "PERTURBED_UNITS",
     "ROUNDED",
     "SLOPE_TOLERANCE",
     "SMALL",
     "STEP_SCALE",
     "Tensors",
     "norm_floor",
-    "verdict",
 ]
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -37,10 +40,19 @@ FLOAT64_TOLERANCE = 1e-10
 FLOAT32_MULTIPLE = 20.0
 #: The same of the error that moving the weights by a few units in their last place makes.
 PERTURBED_MULTIPLE = 1.25
+#: Times that the weights are perturbed, for what that makes of the gradients; and by how many
+#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
+#: kinks on the way. Normalisation over a few samples moves them further.
+PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
 #: Rounding of float32 itself; no result is asked to be nearer than some of it.
 FLOAT32_LEAST = 1e-6
+#: No float32 forward pass of a model worth comparing is further from the truth by rounding.
+FLOAT32_MOST = 1e-3
 #: An exported model and the object it was exported from compute the same sums in another order.
 EXPORT_TOLERANCES = {"float32": 1e-5, "float64": FLOAT64_TOLERANCE}
+#: Folding a batch normalisation in float32 rounds several times: some units in the last place, 1.2e-7
+#: each.
+FOLDED_TOLERANCE = 1e-6
 #: Central differences of a piecewise smooth loss; their own error is well below this.
 SLOPE_TOLERANCE = 1e-5
 #: A gradient this small next to the whole one is rounding.
@@ -61,11 +73,6 @@ STEP_SCALE = 1e-12
 CHANGE_LEAST = 1e-5
 #: Where no change is above this, next to the weight, one a tenth too large would pass.
 CHANGE_SEEN = 1e-14
-
-
-def verdict(passed: bool) -> Verdict:
-    """``passed`` or ``failed``."""
-    return "passed" if passed else "failed"
 
 
 def norm_floor(tensors: Tensors, share: float = NOISE) -> float:

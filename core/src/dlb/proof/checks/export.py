@@ -1,0 +1,116 @@
+"""``export``: what an exported file computes, against the model that it was exported from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import DlbError, UnsupportedError, WorkerRaised
+from dlb.failure import failure_of
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.structure import STRUCTURE, check_structure
+from dlb.proof.distance import figures, infinite_cause
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import CannotRun
+from dlb.proof.findings.workload import TrainedNotFinite
+from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import RemoteModel
+
+__all__ = ["check_export", "check_is_onnx", "prove_export", "refuse_export", "run_exported"]
+
+Array = npt.NDArray[Any]
+
+
+def prove_export(
+    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path, keep: Keep
+) -> None:
+    """Export the object as it now is, compare its structure, and run it against the object.
+
+    Args:
+        canonical: the canonical graph; only its structure counts.
+        inputs: [batch_size of one worker, ...].
+    """
+    try:
+        model.export(exported)
+        check_is_onnx(exported)
+    except (UnsupportedError, WorkerRaised) as error:
+        # A worker that raised is still there, and what it trained is still worth recording.
+        refuse_export(adapter, Finding(cause=CannotRun(failure=failure_of(error))), keep)
+        return
+    batch = as_dtype(inputs, model.dtype)
+
+    def compare(check: Check) -> CheckResult:
+        return check_structure(check, canonical, exported, lambda: model.weights()[0])
+
+    def evaluate(check: Check) -> CheckResult:
+        own = model.forward(batch)[model.last]
+        try:
+            logits = run_exported(exported, batch)[0]
+        except DlbError as error:
+            return check.raised(error)
+        return check_export(check, model.dtype, {"logits": logits}, {"logits": own})
+
+    structure, export = _checks(adapter)
+    keep(run(structure, compare, errors=(DlbError,)))
+    keep(run(export, evaluate))
+
+
+def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:
+    """Neither check of an export can be run."""
+    for check in _checks(adapter):
+        keep(check.not_run(reason))
+
+
+def _checks(adapter: str) -> tuple[Check, Check]:
+    return (
+        Check("structure", "structure", adapter, STRUCTURE),
+        Check("export", "export", adapter, Baseline(kind="timed_model")),
+    )
+
+
+def check_export(check: Check, dtype: str, exported: Tensors, own: Tensors) -> CheckResult:
+    """Outputs of an exported file against those of the model that it was exported from."""
+    compared, tolerance = figures(exported, own), EXPORT_TOLERANCES[dtype]
+    findings: tuple[Finding, ...] = ()
+    if not all(np.isfinite(array).all() for array in own.values()):
+        findings = (Finding(cause=TrainedNotFinite(), figure=compared[0]),)
+    elif compared[0].relative_l2 is None:
+        name = compared[0].tensor
+        if cause := infinite_cause(name, exported.get(name), own.get(name)):
+            findings = (Finding(cause=cause, figure=compared[0], tolerance=tolerance),)
+    return check.result(compared, tolerance, findings)
+
+
+def check_is_onnx(exported: Path) -> None:
+    """Raises UnsupportedError unless the file can be read as an ONNX model."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        onnx.load(str(exported), load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise UnsupportedError(f"what was exported is no ONNX model: {error}") from None
+
+
+def run_exported(exported: Path, inputs: Array) -> list[Array]:
+    """Outputs of an exported model by ONNX Runtime; by the neutral evaluator where it has no
+    float64 kernels."""
+    import onnx
+
+    from dlb.graph.evaluate import evaluate
+    from dlb.graph.runtime import in_parts, run_model
+
+    loaded = onnx.load(str(exported), load_external_data=False)
+    held = {tensor.name for tensor in loaded.graph.initializer}
+    source = next(value for value in loaded.graph.input if value.name not in held)
+    if inputs.dtype != np.float64:
+        return run_model(exported, {source.name: inputs})
+    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
+    return in_parts(
+        lambda batch: list(evaluate(loaded, batch).values()), {source.name: inputs}, fixed
+    )

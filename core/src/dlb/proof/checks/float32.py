@@ -1,0 +1,359 @@
+"""``float32``: how far rounding takes the forward pass and the gradients from the truth.
+
+Never one subject against another alone: two that round alike would prove each other. Each is compared
+with float64, and judged as a multiple of the best error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import DlbError, UnsupportedError
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.forward import CANONICAL
+from dlb.proof.checks.gradients import check_gradient_shapes
+from dlb.proof.checks.layers import infinite_causes, layers_result
+from dlb.proof.checks.weights import GIVEN, check_weights
+from dlb.proof.distance import figure, figures, worst_first
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.files import RunInFloat32, RuntimeDiffers
+from dlb.proof.findings.workload import ConstantLogits, ErrorMultiple, Float32Baseline
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.port.model import Model as UserModel
+from dlb.proof.reference import Reference
+from dlb.proof.tolerances import (
+    FLOAT32_LEAST,
+    FLOAT32_MOST,
+    FLOAT32_MULTIPLE,
+    FLOAT32_SMALL,
+    PERTURBED_MULTIPLE,
+    ROUNDED,
+    Tensors,
+    norm_floor,
+)
+from dlb.proof.update_batches import UpdateBatches, as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb.workload import Model, state_names
+from dlb_worker.contract import Gradients
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from dlb.proof.files.runs import FilePair, Runs
+
+__all__ = [
+    "Float32Port",
+    "batch_gradients",
+    "check_file_float32",
+    "check_float32_gradients",
+    "check_forward_float32",
+    "check_port_gradients_float32",
+    "check_port_outputs_float32",
+    "gradient_errors",
+    "order_by_multiple",
+    "prove_timed_model",
+]
+
+Array = npt.NDArray[Any]
+#: Batches that float32 gradients are compared on: of one sample, so that most meet no kink; or of as
+#: many as a step has, where something is normalised over them.
+SINGLE_BATCHES, FEW_BATCHES = 8, 3
+
+
+@dataclass(frozen=True)
+class Float32Port:
+    """Both models of a port in float32, with the same weights.
+
+    Attributes:
+        reference, model: the models.
+        perturbed: the reference's gradients in float64 at perturbed weights.
+    """
+
+    reference: UserModel
+    model: UserModel
+    perturbed: Sequence[Gradients]
+
+
+def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
+    """Weights and the forward pass of the float32 object that is about to be timed."""
+    last = seeded.model.nodes[-1].name
+    inputs = as_dtype(seeded.inputs, "float32")
+
+    def weights(check: Check) -> CheckResult:
+        return check_weights(adapter, "float32", model.weights()[0], seeded.weights)
+
+    def forward(check: Check) -> CheckResult:
+        return check_forward_float32(
+            adapter,
+            seeded.model,
+            model.forward(inputs),
+            {last: seeded.logits},
+            seeded.float32_tolerance,
+            seeded.float32_baseline,
+            model.native_layers,
+        )
+
+    keep(run(Check("weights float32", "weights", adapter, GIVEN), weights))
+    keep(run(_forward(adapter), forward))
+
+
+def _forward(adapter: str) -> Check:
+    return Check("forward float32", "float32", adapter, CANONICAL)
+
+
+def check_forward_float32(
+    adapter: str,
+    model: Model,
+    values: Tensors,
+    truth: Tensors,
+    tolerance: float,
+    float32_baseline: float,
+    native: Mapping[str, str],
+) -> CheckResult:
+    """Logits of a float32 forward pass against the canonical graph's in float64.
+
+    Args:
+        float32_baseline: distance of ONNX Runtime's, on the canonical graph.
+        native: what the framework says of each layer, by name.
+    """
+    compared = figures(values, truth)
+    finite = float32_baseline if np.isfinite(float32_baseline) else None
+    facts = [Finding(cause=Float32Baseline(distance=finite))]
+    if all(len(array) > 1 and (array == array[:1]).all() for array in truth.values()):
+        facts.append(Finding(cause=ConstantLogits()))
+    causes = infinite_causes(compared, values, truth)
+    return layers_result(_forward(adapter), model, compared, tolerance, native, causes, *facts)
+
+
+def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict[str, Array]]:
+    """Loss and gradients of a few small batches, in the model's own dtype."""
+    inputs = as_dtype(batches.inputs, model.dtype)
+    normalised = state_names(model.workload.model)
+    size, count = (batches.batch_size, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
+    for start in range(0, count * size, size):
+        few = slice(start, start + size)
+        gradients = model.gradients(inputs[few], batches.labels[few])
+        check_gradient_shapes(gradients, model.workload.model)
+        yield gradients
+
+
+def check_float32_gradients(
+    errors: Mapping[str, Sequence[Sequence[Figure]]], perturbed: Sequence[Sequence[Figure]]
+) -> list[CheckResult]:
+    """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
+
+    Never adapter against adapter: two that round alike would prove each other. Of several batches,
+    each tensor's figure is the one of median error: where rounding takes a value across the kink
+    of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong; what is
+    computed too coarsely is wrong in every batch. Deep networks may meet a kink in every batch too,
+    and the best adapter may have been lucky. So an error is also allowed that float64 has from weights
+    that are a few units in the last place of float32 away.
+
+    Args:
+        errors: :func:`gradient_errors` of several batches in float32, by adapter.
+        perturbed: those of one adapter in float64, at such weights.
+    """
+    middle = {adapter: _middle(batches) for adapter, batches in errors.items()}
+    moved: dict[str, float] = {}
+    for batch in perturbed:
+        for error in batch:
+            moved[error.tensor] = max(moved.get(error.tensor, 0.0), error.relative_l2 or 0.0)
+    best: dict[str, float] = {}
+    for figures_of_adapter in middle.values():
+        for error in figures_of_adapter:
+            size = np.inf if error.relative_l2 is None else error.relative_l2
+            best[error.tensor] = min(best.get(error.tensor, np.inf), size)
+    allowed = {
+        name: max(size, FLOAT32_LEAST, moved.get(name, 0.0) * PERTURBED_MULTIPLE / FLOAT32_MULTIPLE)
+        for name, size in best.items()
+    }
+    results = []
+    for adapter, figures_of_adapter in middle.items():
+        ordered, multiple = order_by_multiple(figures_of_adapter, allowed)
+        worst = ordered[0] if ordered else None
+        tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
+        cause = ErrorMultiple(
+            of="best_adapter",
+            multiple=multiple if math.isfinite(multiple) else None,
+            allowed=FLOAT32_MULTIPLE,
+        )
+        check = Check("gradients float32", "float32", adapter, Baseline(kind="own_float64"))
+        findings = (Finding(cause=cause, figure=worst, tolerance=tolerance),)
+        passed = bool(ordered) and multiple <= FLOAT32_MULTIPLE
+        results.append(check.result(ordered, tolerance, findings, passed=passed))
+    return results
+
+
+def gradient_errors(gradients: Tensors, truth: Tensors) -> tuple[Figure, ...]:
+    """Errors of one batch's loss and gradients to those in float64, worst first; of a gradient
+    that is zero by the whole gradient."""
+    whole = norm_floor(truth, 1.0)
+    nothing = np.full(1, np.nan)
+    return worst_first(
+        figure(
+            name,
+            gradients.get(name, nothing),
+            array,
+            whole if np.linalg.norm(array) <= ROUNDED * whole else FLOAT32_SMALL * whole,
+        )
+        for name, array in truth.items()
+    )
+
+
+def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
+    """For each tensor the figure of the batch with the median error; an infinite one, which no kink
+    makes, wherever there is one."""
+    by_tensor: dict[str, list[Figure]] = {}
+    for batch in batches:
+        for error in batch:
+            by_tensor.setdefault(error.tensor, []).append(error)
+    ordered = map(worst_first, by_tensor.values())
+    return worst_first(
+        errors[0 if errors[0].relative_l2 is None else len(errors) // 2] for errors in ordered
+    )
+
+
+def order_by_multiple(
+    compared: Iterable[Figure], errors: Mapping[str, float]
+) -> tuple[tuple[Figure, ...], float]:
+    """Figures by how many times their tensor's own error they are, and the first's number.
+
+    Where each tensor has a tolerance of its own, the first figure's is the result's.
+    """
+
+    def multiple(one: Figure) -> float:
+        return (np.inf if one.relative_l2 is None else one.relative_l2) / errors[one.tensor]
+
+    ordered = tuple(sorted(compared, key=multiple, reverse=True))
+    return (ordered, multiple(ordered[0])) if ordered else ((), 0.0)
+
+
+def check_port_outputs_float32(
+    check: Check, *, port: PortComparison, single: Float32Port
+) -> CheckResult:
+    """Outputs of a user's model in float32, by how much further from the truth they are than the
+    reference's."""
+    truth = [np.asarray(output) for output in port.truth.evaluated.outputs]
+    inputs = as_dtype(port.truth.inputs, "float32")
+    errors = []
+    for model in (single.reference, single.model):
+        outputs = model.forward(inputs).outputs
+        names = ["output"] if len(truth) == 1 else [f"output {n}" for n in range(len(truth))]
+        errors.append(figures(dict(zip(names, outputs)), dict(zip(names, truth))))
+    baseline, compared = errors
+    sizes = [one.relative_l2 for one in baseline]
+    least = max((size for size in sizes if size is not None), default=0.0)
+    least = least if least < FLOAT32_MOST else 0.0
+    return check.result(compared, FLOAT32_MULTIPLE * max(least, FLOAT32_LEAST))
+
+
+def check_port_gradients_float32(
+    check: Check, *, port: PortComparison, single: Float32Port
+) -> CheckResult:
+    """Gradients of a user's model in float32, as :func:`check_float32_gradients`."""
+    training = port.drawing is None
+    inputs = as_dtype(port.truth.inputs, "float32")
+    cotangents = [array.astype(np.float32) for array in port.truth.cotangents]
+    truth = port.in_reference(port.truth.gradients(training), port.truth.model)
+    errors = {
+        model.name: [
+            gradient_errors(
+                port.in_reference(model.gradients(inputs, cotangents, training), model), truth
+            )
+        ]
+        for model in (single.reference, single.model)
+    }
+    perturbed = [
+        gradient_errors(port.in_reference(gradients, port.truth.model), truth)
+        for gradients in single.perturbed
+    ]
+    results = check_float32_gradients(errors, perturbed)
+    result = next(one for one in results if one.adapter == check.subject)
+    return msgspec.structs.replace(result, baseline=check.baseline)
+
+
+def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) -> CheckResult:
+    """Each file's own error by ONNX Runtime, the larger against the smaller.
+
+    Args:
+        agree: whether the files do in float64.
+
+    Raises:
+        DlbError: a file cannot be run.
+    """
+    from onnx import TensorProto
+
+    from dlb.graph.precision import in_precision
+
+    errors: list[list[Figure]] = []
+    findings: list[Finding] = []
+    sides = ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
+    for side, (file, batches) in enumerate(sides):
+        model = file.model
+        if _is_wide(model):
+            model = in_precision(model, TensorProto.FLOAT)
+            findings.append(Finding(cause=RunInFloat32(file=file.label)))
+        errors.append(_file_errors(pair, runs, side, model, batches))
+    largest = [
+        math.inf if ordered[0].relative_l2 is None else ordered[0].relative_l2
+        for ordered in map(worst_first, errors)
+    ]
+    if agree and max(largest) > FLOAT32_MOST:
+        # Before 1.31 the last window of an average pooling in ceil mode, for one.
+        distance = max(largest) if math.isfinite(max(largest)) else None
+        return check.not_run(Finding(cause=RuntimeDiffers(distance=distance)))
+    least = min(largest)
+    tolerance = FLOAT32_MULTIPLE * max(least if math.isfinite(least) else 0.0, FLOAT32_LEAST)
+    ordered = worst_first([*errors[0], *errors[1]])
+    return check.result(ordered, tolerance, findings)
+
+
+def _file_errors(
+    pair: FilePair,
+    runs: Runs,
+    side: int,
+    model: ModelProto,
+    batches: tuple[dict[str, Array], ...],
+) -> list[Figure]:
+    """The distance of a file's outputs in ONNX Runtime from the first file's in float64."""
+    from onnx import helper
+
+    from dlb.graph.runtime import run_model
+
+    file = (pair.first, pair.second)[side]
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    content = model.SerializeToString()
+    errors = []
+    for batch, truth in zip(batches, runs.values[0]):
+        feeds = {
+            name: array.astype(helper.tensor_dtype_to_np_dtype(types[name]))
+            for name, array in batch.items()
+        }
+        try:
+            made = run_model(content, feeds, threads=1)
+        except DlbError as error:
+            raise UnsupportedError(f"{file.label}: {error}") from None
+        values = {port.name: value for port, value in zip(file.outputs, made)}
+        errors += [
+            figure(f"{names[0]} of {file.label}", values[names[side]], truth[names[0]])
+            for names in pair.outputs
+        ]
+    return errors
+
+
+def _is_wide(model: ModelProto) -> bool:
+    from onnx import TensorProto
+
+    double = TensorProto.DOUBLE
+    return any(tensor.data_type == double for tensor in model.graph.initializer) or any(
+        value.type.tensor_type.elem_type == double
+        for value in (*model.graph.input, *model.graph.output)
+    )

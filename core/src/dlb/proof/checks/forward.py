@@ -1,0 +1,170 @@
+"""``forward``: what a subject computes in float64, in evaluation and in training mode.
+
+Of a built model every layer's value is compared with the canonical graph's, and the first that differs
+is named. Of a port and of a file the outputs are compared with the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.layers import (
+    ISOLATED,
+    check_counterparts,
+    check_isolated_layers,
+    infinite_causes,
+    layers_result,
+    missing_layers,
+)
+from dlb.proof.distance import figure, figures, infinite_cause, passes, worst_first
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.base import LISTED
+from dlb.proof.findings.files import FoldedTolerance, NotFiniteOutputs, OutputValue
+from dlb.proof.findings.port import OutputCount, SameAsEvaluation
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.reference import Reference
+from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE, Tensors
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb.workload import Model
+from dlb_worker.contract import ForwardPass
+
+if TYPE_CHECKING:
+    from dlb.proof.files.runs import FilePair, Runs
+
+__all__ = [
+    "CANONICAL",
+    "check_file_outputs",
+    "check_forward",
+    "check_outputs",
+    "check_training_outputs",
+    "prove_layers",
+]
+
+Array = npt.NDArray[Any]
+CANONICAL = Baseline(kind="canonical_graph")
+
+
+def prove_layers(
+    model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
+) -> None:
+    """Every layer's value in one mode: as errors accumulate, and each layer isolated."""
+    mode = ", training" if training else ""
+    truth = reference.training_layers if training else reference.layers
+    values: dict[str, Array] = {}
+
+    def forward(check: Check) -> CheckResult:
+        inputs = as_dtype(reference.inputs, "float64")
+        values.update(model.forward(inputs, training=training, layers=list(truth)))
+        return check_forward(
+            adapter, check.name, reference.model, values, truth, model.native_layers
+        )
+
+    def isolated(check: Check) -> CheckResult:
+        if missing := missing_layers(values, truth):
+            return check.not_run(missing)
+        canonical = reference.isolated_layers(values, training=training)
+        return check_isolated_layers(
+            adapter, check.name, reference.model, values, canonical, model.native_layers
+        )
+
+    keep(run(Check(f"forward float64{mode}", "forward", adapter, CANONICAL), forward))
+    keep(run(Check(f"isolated layers{mode}", "layers", adapter, ISOLATED), isolated))
+
+
+def check_forward(
+    adapter: str,
+    name: str,
+    model: Model,
+    values: Tensors,
+    truth: Tensors,
+    native: Mapping[str, str],
+) -> CheckResult:
+    """Values of a forward pass against the canonical graph's in float64.
+
+    The first layer past the tolerance is named, as it is described and as the framework says that it
+    built it.
+
+    Args:
+        values: of every layer, as the adapter computed them.
+        native: what the framework says of each layer, by name.
+    """
+    compared = figures(values, truth)
+    causes = infinite_causes(compared, values, truth)
+    check = Check(name, "forward", adapter, CANONICAL)
+    return layers_result(check, model, compared, FLOAT64_TOLERANCE, native, causes)
+
+
+def check_outputs(check: Check, port: PortComparison) -> CheckResult:
+    """Outputs of a user's model in evaluation mode."""
+    return _outputs(check, port.truth.evaluated, port.evaluated)
+
+
+def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
+    """Outputs in training mode, where batch normalisations use the batch's statistics.
+
+    Where they differ, the layer is named, unless it is the one that differs in evaluation mode.
+    """
+    if port.drawing is not None:
+        return check.not_run(port.drawing)
+    result = _outputs(check, port.truth.trained, port.trained)
+    if result.verdict == "failed":
+        findings = check_counterparts(check, port, training=True).findings
+        in_evaluation = check_counterparts(check, port).findings
+        if _causes(findings) == _causes(in_evaluation):
+            findings = (Finding(cause=SameAsEvaluation()),)
+        result = msgspec.structs.replace(result, findings=(*result.findings, *findings))
+    return result
+
+
+def _causes(findings: Sequence[Finding]) -> list[Any]:
+    """What findings are about, whatever the distances are."""
+    return [finding.cause for finding in findings]
+
+
+def _outputs(check: Check, ours: ForwardPass, theirs: ForwardPass) -> CheckResult:
+    found, expected = _named(theirs.outputs), _named(ours.outputs)
+    compared = figures(found, expected)
+    findings: list[Finding] = []
+    if len(found) != len(expected):
+        findings.append(Finding(cause=OutputCount(found=len(found), expected=len(expected))))
+    for one in compared if not findings else ():
+        cause = infinite_cause(one.tensor, found.get(one.tensor), expected.get(one.tensor))
+        if one.relative_l2 is None and cause is not None:
+            findings.append(Finding(cause=cause, figure=one, tolerance=FLOAT64_TOLERANCE))
+    passed = passes(compared, FLOAT64_TOLERANCE) and len(found) == len(expected)
+    return check.result(compared, FLOAT64_TOLERANCE, findings, passed=passed)
+
+
+def _named(outputs: Sequence[Array]) -> dict[str, Array]:
+    if len(outputs) == 1:
+        return {"output": outputs[0]}
+    return {f"output {number}": output for number, output in enumerate(outputs)}
+
+
+def check_file_outputs(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
+    """Every output of a file, of every batch."""
+    several = len(runs.values[0]) > 1
+    compared: list[Figure] = []
+    not_finite: list[OutputValue] = []
+    for place, (ours, theirs) in enumerate(zip(*runs.values), start=1):
+        batch = f", batch {place}" if several else ""
+        for name, value in ours.items():
+            compared.append(figure(f"{name}{batch}", theirs[name], value))
+            for file, array in ((pair.first, value), (pair.second, theirs[name])):
+                if not np.isfinite(array.astype(np.float64)).all():
+                    number = place if several else 0
+                    not_finite.append(OutputValue(file=file.label, output=name, batch=number))
+    findings = list(pair.facts)
+    if not_finite:
+        findings.append(Finding(cause=NotFiniteOutputs(outputs=tuple(not_finite[:LISTED]))))
+    if tolerance > FLOAT64_TOLERANCE:
+        findings.append(Finding(cause=FoldedTolerance(multiple=FLOAT32_MULTIPLE)))
+    return check.result(worst_first(compared), tolerance, findings)

@@ -1,0 +1,111 @@
+"""``file`` and ``structure``: whether a graph is made of the operators that it should be made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.distance import passes, worst_first
+from dlb.proof.engine import Check
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.base import LISTED
+from dlb.proof.findings.common import StructureDifference, StructuresDiffer
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, Tensors
+
+if TYPE_CHECKING:
+    from dlb.graph.structure import Difference
+    from dlb.proof.files.runs import Runs
+    from dlb.proof.files.structure import Structure
+
+__all__ = ["STRUCTURE", "check_file", "check_file_structure", "check_structure"]
+
+STRUCTURE = Baseline(kind="canonical_structure")
+
+
+def check_file(
+    baseline: Baseline,
+    compared: Sequence[Figure],
+    differences: Sequence[Difference],
+    listed: int,
+    undecided: Sequence[str],
+) -> CheckResult:
+    """The canonical graph against the file that it was read from; of no adapter yet.
+
+    Args:
+        compared: its logits on noise, against the file's.
+        differences: of their structures.
+        listed: how many of them the finding lists.
+        undecided: operators that only one of them has and that noise cannot decide about.
+    """
+    ordered = worst_first(compared)
+    findings: tuple[Finding, ...] = ()
+    if differences:
+        cause = StructuresDiffer(
+            differences=tuple(map(StructureDifference.of, differences[:listed])),
+            more=max(0, len(differences) - listed),
+            decided_by="nothing" if undecided else "values",
+            undecided=tuple(undecided),
+        )
+        findings = (Finding(cause=cause),)
+    passed = passes(ordered, FLOAT64_TOLERANCE) and not undecided
+    return Check("file", "file", "", baseline).result(
+        ordered, FLOAT64_TOLERANCE, findings, passed=passed
+    )
+
+
+def check_structure(
+    check: Check, canonical: Any, exported: Path, weights: Callable[[], Tensors]
+) -> CheckResult:
+    """The exported graph's operators, attributes, shapes and parameters against the canonical's.
+
+    Args:
+        weights: gives those that were exported; asked only where some may have been left out.
+    """
+    import onnx
+
+    from dlb.graph.structure import compare_structure
+
+    graph = onnx.load(str(exported), load_external_data=False)
+    compared = compare_structure(canonical, graph, {})
+    if any(difference.what in ("bias", "parameters") for difference in compared.differences):
+        compared = compare_structure(canonical, graph, weights())
+    findings: tuple[Finding, ...] = ()
+    if compared.differences:
+        cause = StructuresDiffer(
+            differences=tuple(map(StructureDifference.of, compared.differences))
+        )
+        findings = (Finding(cause=cause),)
+    return check.result(findings=findings, passed=compared.equal)
+
+
+def check_file_structure(
+    check: Check, runs: Runs, structure: Structure, agree: bool
+) -> CheckResult:
+    """Other operators are a difference only if other values come of them.
+
+    Args:
+        agree: whether the outputs do.
+    """
+    from dlb.proof.files.analytic import not_decided
+
+    cause = structure.cause
+    findings = (Finding(cause=cause),) if cause is not None else ()
+    if structure.equal:
+        return check.result(findings=findings, passed=True)
+    if not structure.compared:
+        return check.not_run(*findings)
+    if not agree or not isinstance(cause, StructuresDiffer):
+        return check.result(findings=findings, passed=False)
+    undecided = not_decided(*runs.traces, FLOAT64_TOLERANCE)
+    decided = msgspec.structs.replace(
+        cause,
+        decided_by="nothing" if undecided else "values",
+        undecided=tuple(undecided[:LISTED]),
+    )
+    if undecided:
+        return check.not_run(Finding(cause=decided))
+    return check.result(findings=(Finding(cause=decided),), passed=True)

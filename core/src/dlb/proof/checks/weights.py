@@ -1,0 +1,89 @@
+"""``weights``: what a subject holds after loading; of two files, which numbers both hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.distance import figures, infinite_cause, same_bits
+from dlb.proof.engine import Check
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import BitsDiffer
+from dlb.proof.findings.files import BothFolded, FoldedWeights, WeightsNotComparable
+from dlb.proof.findings.port import WeightsLeft
+from dlb.proof.port.comparison import PortComparison
+from dlb.proof.tolerances import FOLDED_TOLERANCE, Tensors
+
+if TYPE_CHECKING:
+    from dlb.proof.files.structure import Structure
+    from dlb.proof.files.weights import MatchedWeights
+
+__all__ = ["GIVEN", "check_carried_weights", "check_file_weights", "check_weights"]
+
+Array = npt.NDArray[Any]
+GIVEN = Baseline(kind="given_weights")
+
+
+def check_weights(adapter: str, dtype: str, held: Tensors, given: Tensors) -> CheckResult:
+    """Every parameter of a built model after loading, bit for bit."""
+    expected = {name: array.astype(dtype) for name, array in given.items()}
+    check = Check(f"weights {dtype}", "weights", adapter, GIVEN)
+    return _same_bits(check, held, expected, {**expected, **held})
+
+
+def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
+    """Give the reference's weights to a user's model, and see that every bit came."""
+    expected = port.carried
+    port.model.remote.load_weights(expected)
+    held = port.model.remote.weights()
+    left = (*port.truth.model.leave, *port.model.leave)
+    note = Finding(cause=WeightsLeft(parameters=left)) if left else None
+    return _same_bits(check, {name: held[name] for name in expected}, expected, expected, note)
+
+
+def _same_bits(
+    check: Check, held: Tensors, expected: Tensors, names: Mapping[str, Any], *notes: Finding | None
+) -> CheckResult:
+    compared = figures(held, expected)
+    wrong = [
+        name
+        for name in names
+        if name not in held or name not in expected or not same_bits(held[name], expected[name])
+    ]
+
+    def faults() -> Iterator[Finding]:
+        yield Finding(
+            cause=BitsDiffer(tensors=tuple(wrong)), figure=compared[0] if compared else None
+        )
+        first = next((name for name in wrong if name in expected), wrong[0])
+        if infinite := infinite_cause(first, held.get(first), expected.get(first)):
+            yield Finding(cause=infinite)
+
+    findings = [*(faults() if wrong else ()), *notes]
+    return check.result(compared, findings=findings, passed=not wrong)
+
+
+def check_file_weights(
+    check: Check, matched: MatchedWeights, structure: Structure, agree: bool
+) -> CheckResult:
+    """Which numbers both files hold.
+
+    Args:
+        agree: whether their outputs do.
+    """
+    findings = [Finding(cause=cause) for cause in matched.unmatched]
+    if findings and agree and not structure.equal:
+        return check.not_run(Finding(cause=WeightsNotComparable()), *findings)
+    if findings and all(
+        one.relative_l2 is not None and one.relative_l2 <= FOLDED_TOLERANCE
+        for one in matched.figures
+    ):
+        findings.insert(0, Finding(cause=BothFolded()))
+    folded = tuple(weight.name for side in matched.folded for weight in side)
+    if folded and not findings:
+        findings = [Finding(cause=FoldedWeights(weights=folded))]
+    tolerance = FOLDED_TOLERANCE if folded else None
+    return check.result(matched.figures, tolerance, findings, passed=not matched.unmatched)

@@ -1,0 +1,167 @@
+"""The checks of two ONNX files, and the certificate that they make.
+
+In float64, files that compute the same agree to rounding, and one that does not stands out: the
+second file is held to 1e-10 of the first. Values show agreement where they were tried. What shows
+it elsewhere is that both are made of the same operators with the same numbers, or that what is
+written differently is analytic (:mod:`dlb.proof.files.analytic`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from onnx import numpy_helper
+
+from dlb.errors import DlbError
+from dlb.graph.evaluate import Evaluator
+from dlb.proof.certificate import Baseline, Certificate, CheckGroup, CheckResult
+from dlb.proof.checks.float32 import check_file_float32
+from dlb.proof.checks.forward import check_file_outputs
+from dlb.proof.checks.layers import check_node_values
+from dlb.proof.checks.structure import check_file_structure
+from dlb.proof.checks.weights import check_file_weights
+from dlb.proof.distance import relative_l2
+from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.files.inputs import feed, paired
+from dlb.proof.files.read import read_model_file
+from dlb.proof.files.runs import FilePair, Runs, run_both
+from dlb.proof.files.structure import compare_structures
+from dlb.proof.files.weights import MatchedWeights, match_weights
+from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
+
+__all__ = ["CHECKS", "verify_files"]
+
+#: Every check that there may be, in order, and its group.
+CHECKS: dict[str, CheckGroup] = {
+    "structure": "structure",
+    "weights": "weights",
+    "forward float64": "forward",
+    "layers": "layers",
+    "forward float32": "float32",
+}
+
+#: Half a unit in the last place of float32: what rounding may do to a weight, relatively.
+_ROUNDING = 2.0**-24
+
+
+def verify_files(
+    first: Path, second: Path, given: Path | None = None, seed: int = 0
+) -> Certificate:
+    """Compare the second file with the first.
+
+    Args:
+        given: an .npz file with the inputs; seeded noise that fits when left out.
+        seed: of the noise.
+
+    Returns:
+        A certificate whose results are those of one adapter, the second file. ``workload`` names both
+        files, ``workload_hash`` is the SHA-256 of the first file's bytes, ``seed`` is that of the
+        inputs, and ``adapters`` has the producer and the operator set of each file.
+
+    Raises:
+        DataError, UnsupportedError, RequestError: a file cannot be read, the two read different
+            things, or the inputs do not fit.
+    """
+    labels = [path.name for path in (first, second)]
+    if labels[0] == labels[1]:
+        labels = [str(first), str(second)]
+    ours, theirs = (read_model_file(path, label) for path, label in zip((first, second), labels))
+    outputs, by_order = paired("outputs", ours, theirs)
+    fed = feed(ours, theirs, given, seed)
+    pair = FilePair(
+        ours,
+        theirs,
+        fed,
+        [(a.name, b.name) for a, b in outputs],
+        (*fed.facts, *by_order),
+    )
+    # What overflows is found as an infinity; NumPy need not warn of it as well.
+    with np.errstate(all="ignore"):
+        results = tuple(_run(pair, np.random.default_rng(seed)))
+    return Certificate(
+        workload=f"{labels[0]} and {labels[1]}",
+        workload_hash=ours.sha256,
+        seed=seed,
+        adapters={each.label: each.described for each in (ours, theirs)},
+        checks=results,
+        inapplicable=dict(INAPPLICABLE["file"]),
+    )
+
+
+def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
+    """Every check, in order; what structure and weights amount to depends on the values."""
+    began = time.perf_counter()
+    try:
+        runs = run_both(pair)
+    except DlbError as error:
+        return [_check(pair, name).raised(error) for name in CHECKS if name != "layers"]
+    run_seconds = time.perf_counter() - began
+    structure = compare_structures(pair, runs)
+    labels = pair.first.label, pair.second.label
+    matched = match_weights(*runs.traces, labels, folding=structure.equal and structure.hidden)
+    tolerance = _folded_tolerance(pair, runs, matched, draw)
+
+    def outputs(check: Check) -> CheckResult:
+        return check_file_outputs(check, pair, runs, tolerance)
+
+    forward = run(_check(pair, "forward float64"), outputs)
+    forward = msgspec.structs.replace(forward, seconds=forward.seconds + run_seconds)
+    agree = forward.verdict == "passed"
+    compared = _check(pair, "structure")
+    results = [run(compared, lambda check: check_file_structure(check, runs, structure, agree))]
+    if matched.figures:
+        weights = _check(pair, "weights")
+        results.append(
+            run(weights, lambda check: check_file_weights(check, matched, structure, agree))
+        )
+    results.append(forward)
+    if not agree:
+        layers = _check(pair, "layers")
+        results.append(run(layers, lambda check: check_node_values(check, pair, runs, tolerance)))
+    float32 = _check(pair, "forward float32")
+    results.append(
+        run(
+            float32,
+            lambda check: check_file_float32(check, pair, runs, agree),
+            errors=(DlbError,),
+        )
+    )
+    return results
+
+
+def _check(pair: FilePair, name: str) -> Check:
+    float64 = name == "forward float32"
+    baseline = Baseline(kind="onnx_file", names=(pair.first.label,), float64=float64)
+    return Check(name, CHECKS[name], pair.second.label, baseline)
+
+
+def _folded_tolerance(
+    pair: FilePair, runs: Runs, matched: MatchedWeights, draw: np.random.Generator
+) -> float:
+    """1e-10, or what rounding of folded weights does to the outputs, times 20.
+
+    Whoever folds batch normalisation rounds what comes of it to float32. What that does is found
+    by rounding those weights, and no others, once more at random.
+    """
+    worst = 0.0
+    sides = (pair.first, pair.fed.first), (pair.second, pair.fed.second)
+    for side, (file, batches) in enumerate(sides):
+        held = {tensor.name: tensor for tensor in file.wide.graph.initializer}
+        names = {each.initialiser for each in matched.folded[side]} & set(held)
+        if not names:
+            continue
+        moved = {}
+        for name in sorted(names):
+            array = numpy_helper.to_array(held[name])
+            moved[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
+        outputs = Evaluator(file.wide).run({**batches[0], **moved})
+        for names_of in pair.outputs:
+            expected = runs.values[side][0][names_of[0]]
+            worst = max(worst, relative_l2(outputs[names_of[side]], expected))
+    if not math.isfinite(worst):
+        return FLOAT64_TOLERANCE
+    return max(FLOAT64_TOLERANCE, FLOAT32_MULTIPLE * worst)
