@@ -228,6 +228,7 @@ def verify_port(
     layouts: Mapping[str, str] | None = None,
     map_file: str | Path | None = None,
     folder: str | Path | None = None,
+    export: str | Path | None = None,
     threads: int = 1,
     device: str = "cpu",
 ) -> Port:
@@ -242,6 +243,7 @@ def verify_port(
         layouts: by adapter, the order of the axes that a model reads, such as ``NHWC``.
         map_file: which parameter is which; proposed when left out.
         folder: where the modules are looked for; the current one when left out.
+        export: folder for an ONNX file of each model, which is verified; none when left out.
         threads: of each worker.
         device: ``cpu`` or ``cuda``.
 
@@ -265,6 +267,7 @@ def verify_port(
         layouts=layouts,
         map_file=None if map_file is None else Path(map_file),
         folder=None if folder is None else Path(folder),
+        export=None if export is None else Path(export),
         threads=threads,
         device=device,
     )

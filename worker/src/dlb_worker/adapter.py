@@ -210,7 +210,7 @@ class Adapter(abc.ABC):
         return self.clock(device) if framework == self.name else None
 
     @hookimpl
-    def dlb_export_onnx(self, framework: str, model: "BuiltModel", path: Path) -> Optional[str]:
+    def dlb_export_onnx(self, framework: str, model: Any, path: Path) -> Optional[str]:
         return self.export_onnx(model, path) if framework == self.name else None
 
     @hookimpl

@@ -161,6 +161,7 @@ class Calls:
             device=self.device,
         )
         model = self.ask("dlb_load_user_model", request=request)
+        model.example = request.inputs
         number = next(self.numbers)
         self.models[number] = model
         shape = model.input_shape()

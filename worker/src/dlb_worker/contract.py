@@ -48,6 +48,7 @@ FEATURES = {
     "augmentation": "feeds batches that the core cut out of images",
     "clip_norm": "brings gradients down to a norm before a step",
     "export": "writes an ONNX file with the framework's exporter",
+    "export_user_models": "writes a user's model as an ONNX file",
     "label_smoothing": "computes the loss with smoothed labels",
     "masks": "multiplies by given masks in dropout layers of models built for proofs",
     "tied_weights": "computes a linear layer with an embedding's weight",

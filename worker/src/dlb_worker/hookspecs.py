@@ -13,7 +13,7 @@ except where it says that they run in the command's process.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
 import pluggy
 
@@ -95,12 +95,20 @@ def dlb_clock(framework: str, device: str) -> Optional[Clock]:
 
 
 @hookspec(firstresult=True)
-def dlb_export_onnx(framework: str, model: "BuiltModel", path: Path) -> Optional[str]:
+def dlb_export_onnx(
+    framework: str, model: "Union[BuiltModel, UserModel]", path: Path
+) -> Optional[str]:
     """Write the model in evaluation mode with the framework's real exporter.
 
     One file, weights inside. One input [batch, ...] in canonical layout (int64 where the model reads
     integers), one output, the logits. The batch axis may be fixed, at ``BuildRequest.batch_size`` or a
     number that divides it.
+
+    A user's model is written as it is: inputs and outputs as it reads and gives them, the batch axis
+    that of its ``example`` or free. Only adapters with the feature ``export_user_models`` are asked.
+
+    Raises:
+        UnsupportedError: the exporter cannot write the model.
 
     Returns:
         the exporter and its version.
@@ -116,7 +124,7 @@ def dlb_load_user_model(framework: str, request: UserModelRequest) -> "Optional[
 
     Raises:
         UnsupportedError: the factory returned no model of the framework, the model cannot be had in
-            float64, or it has parameters without a shape and there is no input to show it.
+            the dtype that is asked for, or it has parameters without a shape and there is no input to show it.
     """
 
 

@@ -144,7 +144,13 @@ class BuiltModel(NativeModel):
 
 
 class UserModel(NativeModel):
-    """A model that a user wrote. Looking changes nothing but what is loaded."""
+    """A model that a user wrote. Looking changes nothing but what is loaded.
+
+    Attributes:
+        example: a batch as the model reads it, set by the worker; None where none was given.
+    """
+
+    example: Optional[Array] = None
 
     def describe_parameters(self) -> List[ParameterDescription]:
         """Every parameter and state that holds real numbers.

@@ -49,6 +49,12 @@ __all__ = ["port_command"]
     help="Integers below N instead of noise.",
 )
 @click.option("--batch-size", type=int, metavar="N", help="Samples of the input. Default: 8.")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Also export each model to FOLDER as ONNX, and verify the files.",
+)
 @SEED
 @CERTIFICATE
 @with_options(WORKERS)
@@ -57,7 +63,8 @@ def port_command(inputs: Path | None, **options: Any) -> int:
 
     Each MODULE:FACTORY is a function that returns the model in that adapter's framework; the first
     model is the reference. dlb finds which parameter is which, carries the weights over, and compares
-    outputs, gradients and running statistics in float64. It names the first layer that differs.
+    outputs, gradients, running statistics and some training steps in float64, then outputs and
+    gradients in float32. It names the first layer that differs.
     """
     given = {name: options.pop(name) for name in ("models", "map_file", "layouts", "input_shape")}
     given["tokens"] = options.pop("tokens")
@@ -113,6 +120,7 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
         layouts=_layouts(given["layouts"]),
         map_file=given["map_file"],
         proposal=None if given["map_file"] else MAP,
+        export=options["export"],
         threads=threads or available_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],

@@ -152,8 +152,8 @@ def print_certificate(certificate: Certificate) -> None:
     _print_divergences(certificate)
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
-    for reason, groups in inapplicable_groups(certificate).items():
-        click.echo(f"Not checked, {reason}: {', '.join(groups)}")
+    for reason, without in inapplicable_groups(certificate).items():
+        click.echo(f"Not checked, {reason}: {', '.join(without)}")
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             click.echo(f"{adapter} declares: {text}")

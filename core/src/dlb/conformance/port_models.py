@@ -16,6 +16,7 @@
 ``factory`` is as ``dlb port`` takes it, its module beside the file or installed; ``input``
 the shape of one sample as the model reads it, of noise, or of integers below ``tokens``;
 ``trained`` how many numbers training moves, where two biases that are added count as one.
+``exports = false`` is said of one that the framework's exporter cannot write.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
     input: tuple[int, ...]
     trained: int
     tokens: int = 0
+    exports: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class PortModel:
         shape: of one sample, as the model reads it.
         trained: how many numbers training moves.
         tokens: integers are below this; 0 where noise is read.
+        exports: whether the framework's exporter can write it.
     """
 
     name: str
@@ -64,6 +67,7 @@ class PortModel:
     shape: tuple[int, ...]
     trained: int
     tokens: int
+    exports: bool
 
     def make(self) -> Callable[[], Any]:
         """Imports and calls the factory, which then runs in its folder."""
@@ -91,6 +95,13 @@ def read(path: Path) -> tuple[PortModel, ...]:
     if list(given) != [TABLE] or not given[TABLE]:
         raise RequestError(f"{path}: it holds [[{TABLE}]] entries only, and at least one")
     return tuple(
-        PortModel(one.factory, path.resolve().parent, one.input, one.trained, one.tokens)
+        PortModel(
+            one.factory,
+            path.resolve().parent,
+            one.input,
+            one.trained,
+            one.tokens,
+            one.exports,
+        )
         for one in given[TABLE]
     )

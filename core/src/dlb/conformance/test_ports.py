@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlb.proof.checks.export import run_exported
 from dlb_worker.contract import LayerCall, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel
@@ -42,10 +43,13 @@ def load(
     yield lambda: _loaded(adapter, port_model.make(), port_model.inputs())
 
 
-def _loaded(adapter: Adapter, make: Callable[[], Any], inputs: np.ndarray) -> UserModel:
-    request = UserModelRequest(make=make, inputs=inputs, dtype="float64", device="cpu")
+def _loaded(
+    adapter: Adapter, make: Callable[[], Any], inputs: np.ndarray, dtype: str = "float64"
+) -> UserModel:
+    request = UserModelRequest(make=make, inputs=inputs, dtype=dtype, device="cpu")
     found = adapter.hook.dlb_load_user_model(framework=adapter.name, request=request)
     assert isinstance(found, UserModel), f"dlb_load_user_model gave {found!r}"
+    found.example = inputs
     return found
 
 
@@ -120,6 +124,51 @@ def test_the_weights_that_are_told_are_the_whole_model(load: Load, port_model: P
         assert len(found.outputs) == len(true.outputs) > 0
         for mine, own in zip(found.outputs, true.outputs):
             assert_near(mine, own, FLOAT64, "float64", "an output")
+
+
+def test_in_float32_it_computes_the_same_to_rounding(
+    adapter: Adapter, load: Load, port_model: PortModel
+) -> None:
+    double = load()
+    weights = {name: each.astype("float32") for name, each in _random_weights(double).items()}
+    double.load_weights(weights)
+    inputs = port_model.inputs()
+    true = double.forward(inputs).outputs
+    single, given = _in_float32(adapter, port_model, weights)
+    _assert_weights(single.weights(), weights)
+    for found, output in zip(single.forward(given).outputs, true):
+        assert found.dtype == np.float32
+        assert_near(found, output, 1e-3, "float32", "an output")
+
+
+def test_what_is_exported_computes_the_same(
+    adapter: Adapter, load: Load, port_model: PortModel, tmp_path: Path
+) -> None:
+    adapter.require_feature("export_user_models")
+    weights = {name: each.astype("float32") for name, each in _random_weights(load()).items()}
+    model, given = _in_float32(adapter, port_model, weights)
+    path = tmp_path / "model.onnx"
+    if not port_model.exports:
+        with pytest.raises(UnsupportedError):
+            adapter.hook.dlb_export_onnx(framework=adapter.name, model=model, path=path)
+        return
+    assert adapter.hook.dlb_export_onnx(framework=adapter.name, model=model, path=path)
+    found, true = run_exported(path, given), model.forward(given).outputs
+    assert len(found) == len(true)
+    for mine, own in zip(found, true):
+        assert_near(mine, own, 1e-4, "float32", "an output of the file")
+    _assert_weights(model.weights(), weights)
+
+
+def _in_float32(
+    adapter: Adapter, port_model: PortModel, weights: Arrays
+) -> tuple[UserModel, np.ndarray]:
+    """A model with these weights, and its input."""
+    inputs = port_model.inputs()
+    given = inputs.astype("float32") if inputs.dtype.kind == "f" else inputs
+    model = _loaded(adapter, port_model.make(), given, "float32")
+    model.load_weights(weights)
+    return model, given
 
 
 def test_a_pass_leaves_the_model_as_it_was(load: Load, port_model: PortModel) -> None:

@@ -66,7 +66,7 @@ CHECK_GROUPS: tuple[CheckGroup, ...] = tuple(
 )
 #: Why a group of checks does not apply to what is proven.
 Inapplicable = Literal[
-    "no_description", "no_optimizer", "evaluation_only", "is_exported", "one_worker"
+    "no_description", "no_optimizer", "evaluation_only", "is_exported", "not_asked", "one_worker"
 ]
 #: What a result is called wherever it is shown.
 ProofStatus = Literal["proven", "deviates", "unproven"]
@@ -83,6 +83,7 @@ BaselineKind = Literal[
     "adapters",
     "own_float64",
     "timed_model",
+    "own_model",
     "onnx_runtime",
     "single_worker",
     "onnx_file",

@@ -32,6 +32,7 @@ INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
         "file": "no_description",
         "update": "no_optimizer",
         "structure": "no_description",
+        "export": "not_asked",
         "distributed": "one_worker",
     },
     "file": {

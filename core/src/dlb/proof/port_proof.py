@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dlb.adapters import Home, find_adapters
 from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Baseline, Certificate, CheckResult
+from dlb.proof.checks.export import check_user_export
 from dlb.proof.checks.float32 import (
     Float32Port,
     check_port_gradients_float32,
@@ -31,6 +32,9 @@ from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
 from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import FeatureMissing
+from dlb.proof.findings.port import NotLoaded
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Given, check_layout
@@ -38,6 +42,7 @@ from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession, kept_output
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
+from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
@@ -73,10 +78,10 @@ class Port:
 
     @property
     def proven(self) -> bool:
-        """Whether every model but the reference is proven."""
+        """Whether every model that was checked is proven; of the reference only its export is."""
         certificate = self.certificate
         return certificate is not None and all(
-            certificate.status(name) == "proven" for name in self.pairs
+            certificate.status(name) == "proven" for name in certificate.judged_adapters
         )
 
 
@@ -130,6 +135,7 @@ def verify_port(
     map_file: Path | None = None,
     proposal: Path | None = None,
     folder: Path | None = None,
+    export: Path | None = None,
     threads: int = 1,
     device: str = "cpu",
     call_seconds: float = 300.0,
@@ -146,6 +152,7 @@ def verify_port(
         map_file: which parameter is which. Without it that is proposed.
         proposal: where a proposal is written, unless there is such a file already.
         folder: where factories are looked for, and run; the current one.
+        export: folder, made where it is not there, for an ONNX file of each model, ``ADAPTER.onnx``.
         threads, device, call_seconds: of each worker.
         report: hears what is being done, a line at a time.
         on_matched: hears of the matching before anything is carried, also where it is not whole.
@@ -169,6 +176,8 @@ def verify_port(
         if name not in models:
             raise RequestError(f"--layout {name}={word}: there is no model of '{name}'")
         words[name] = check_layout(name, word)
+    if export is not None:
+        _make_folder(export)
     homes = homes or find_adapters(names)
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:
         session = PortSession(models, said, words, folder or Path.cwd(), Path(scratch), report)
@@ -182,12 +191,16 @@ def verify_port(
             port = Port(session.reference)
             port.pairs, port.undecided = session.match(map_file is not None)
             _propose(port, said, words, proposal, on_matched)
-            port.certificate = _prove(session, port.pairs, inputs, (given or Given()).seed)
+            port.certificate = _prove(session, port.pairs, inputs, (given or Given()).seed, export)
             return port
 
 
 def _prove(
-    session: PortSession, pairs: Mapping[str, Sequence[Pair]], inputs: Array, seed: int
+    session: PortSession,
+    pairs: Mapping[str, Sequence[Pair]],
+    inputs: Array,
+    seed: int,
+    export: Path | None,
 ) -> Certificate:
     """Carry the weights and run the checks, with each model but the reference."""
     reference, *others = session.models.values()
@@ -208,14 +221,17 @@ def _prove(
         port = PortComparison(truth, model, pairs[model.name], weights)
         results += [_run(check, compare, port) for check, compare in _checks(port)]
         ports.append(port)
-    results += _prove_float32(session, truth, ports)
+    results += _prove_float32(session, truth, ports, export)
+    inapplicable = dict(INAPPLICABLE["port"])
+    if export is not None:
+        del inapplicable["export"]
     return Certificate(
         workload=" ".join(f"{name}={factory}" for name, factory in session.factories.items()),
         workload_hash=_digest({**weights, " input": inputs}),
         seed=seed,
         adapters=session.versions,
         checks=tuple(results),
-        inapplicable=dict(INAPPLICABLE["port"]),
+        inapplicable=inapplicable,
     )
 
 
@@ -241,7 +257,10 @@ def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
 
 
 def _prove_float32(
-    session: PortSession, truth: ReferenceModel, ports: Sequence[PortComparison]
+    session: PortSession,
+    truth: ReferenceModel,
+    ports: Sequence[PortComparison],
+    export: Path | None,
 ) -> Iterator[CheckResult]:
     """The float32 checks, of models that are made once more in float32, after all of float64."""
     session.report("comparing in float32")
@@ -254,7 +273,7 @@ def _prove_float32(
             prepared.append((port, truth.perturbed_gradients(training, port.weights)))
         except errors as error:
             prepared.append((port, error))
-    reference: Model | None = None
+    loaded: dict[str, Model] = {}
     for port, perturbed in prepared:
         name = port.model.name
         outputs = Check("forward float32", "float32", name, float64)
@@ -262,18 +281,38 @@ def _prove_float32(
         try:
             if isinstance(perturbed, DlbError):
                 raise perturbed
-            if reference is None:
-                reference = session.load_float32(truth.model.name, truth.inputs, port.weights)
-            model = session.load_float32(name, truth.inputs, port.carried)
+            for each, weights in ((truth.model.name, port.weights), (name, port.carried)):
+                if each not in loaded:
+                    loaded[each] = session.load_float32(each, truth.inputs, weights)
         except errors as error:
             yield from (outputs.raised(error), gradients.raised(error))
             continue
-        single = Float32Port(reference, model, perturbed)
+        single = Float32Port(loaded[truth.model.name], loaded[name], perturbed)
         for check, compare in (
             (outputs, check_port_outputs_float32),
             (gradients, check_port_gradients_float32),
         ):
             yield run(check, partial(compare, port=port, single=single), errors)
+    if export is not None:
+        yield from _prove_exports(session, loaded, truth.inputs, export)
+
+
+def _prove_exports(
+    session: PortSession, loaded: Mapping[str, Model], inputs: Array, folder: Path
+) -> Iterator[CheckResult]:
+    """Export every model in float32, the reference too, and run the files against the models."""
+    session.report("exporting and verifying")
+    given = as_dtype(inputs, "float32")
+    for name in session.models:
+        check = Check("export", "export", name, Baseline(kind="own_model"))
+        if "export_user_models" not in session.features[name]:
+            yield check.not_run(Finding(cause=FeatureMissing(feature="export_user_models")))
+        elif name in loaded:
+            path, model = folder / f"{name}.onnx", loaded[name]
+            compare = partial(check_user_export, model=model, exported=path, inputs=given)
+            yield run(check, compare, (DlbError,))
+        else:
+            yield check.not_run(Finding(cause=NotLoaded(dtype="float32")))
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:
@@ -283,6 +322,15 @@ def _digest(arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"cannot make the folder of exports: {error.strerror or error}", path=folder
+        ) from None
 
 
 def _propose(

@@ -110,6 +110,7 @@ _BASELINES = {
     "finite_differences": "finite differences of the canonical graph's loss in float64",
     "dropout_definition": "the definition, of what the framework itself draws, in float64",
     "own_float64": "its own in float64, as a multiple of the best adapter's error",
+    "own_model": "the model that was exported",
     "timed_model": "the timed model's own predictions",
     "onnx_runtime": "ONNX Runtime on the exported file",
     "single_worker": "one worker on the same global batches, in float64",

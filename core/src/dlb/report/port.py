@@ -39,6 +39,11 @@ def _none(cause: port.NoCounterparts, finding: Finding, adapter: str) -> str:
     return "no layer of one model is the counterpart of a layer of the other"
 
 
+@renders(port.NotLoaded)
+def _not_loaded(cause: port.NotLoaded, finding: Finding, adapter: str) -> str:
+    return f"the model could not be made in {cause.dtype}"
+
+
 @renders(port.PortLayerDiffers)
 def _layer(cause: port.PortLayerDiffers, finding: Finding, adapter: str) -> str:
     kind = cause.reference.kind or cause.reference.type or "layer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, Inapplicable
+from dlb.proof.certificate import Certificate, CheckResult, Inapplicable
 from dlb.proof.findings import Finding
 from dlb.report import files, port, workload
 from dlb.report.common import RENDERERS
@@ -37,13 +37,14 @@ _INAPPLICABLE: Mapping[Inapplicable, str] = {
     "is_exported": "since a file is an export itself",
     "no_description": "since there is no workload",
     "no_optimizer": "since a user's model has no optimizer",
+    "not_asked": "since it was not asked for",
     "one_worker": "since there is one worker",
 }
 
 
-def inapplicable_groups(certificate: Certificate) -> dict[str, list[CheckGroup]]:
+def inapplicable_groups(certificate: Certificate) -> dict[str, list[str]]:
     """Groups that do not apply to what is proven, by the reason in words."""
-    by_reason: dict[str, list[CheckGroup]] = {}
+    by_reason: dict[str, list[str]] = {}
     for group, reason in certificate.inapplicable.items():
         by_reason.setdefault(_INAPPLICABLE[reason], []).append(group)
     return by_reason

@@ -128,6 +128,10 @@ class RemoteUserModel:
 
         return Gradients(found["loss"], of("parameters/"), found.get("inputs"), of("states/"))
 
+    def export(self, to: Path) -> None:
+        """Write it as ONNX with the framework's exporter."""
+        self._call("export", to=str(to))
+
     def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.group.call(name, {"model": self.number, **arguments})[0]
 

@@ -22,6 +22,8 @@ from onnx_chainer.replace_func import fake_as_funcnode
 from dlb_chainer import modules
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
+from dlb_chainer.user_model import UserLink
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.onnx_file import write_model
 
 #: The newest that onnx_chainer writes, and the IR version that came with it.
@@ -34,11 +36,18 @@ Nodes = tuple[onnx.NodeProto, ...]
 Weights = dict[str, Callable[[], np.ndarray]]
 
 
-def export(model: ChainerModel, path: Path) -> str:
-    """Write the network in evaluation mode, weights inside, the batch axis fixed."""
-    described = model.workload.model.input
-    dtype = model.type if described.kind == "real" else np.int64
-    sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
+def export(model: ChainerModel | UserLink, path: Path) -> str:
+    """Write a network in evaluation mode, weights inside, the batch axis fixed.
+
+    Raises:
+        UnsupportedError: there is a function that the exporter does not know.
+    """
+    if isinstance(model, UserLink):
+        network, sample = model.model, model.device.send(model.example)
+    else:
+        described, network = model.workload.model.input, model.network
+        dtype = model.type if described.kind == "real" else np.int64
+        sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
     # A sequence's LSTM is one function to the exporter, as F.n_step_gru is.
     sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
@@ -52,13 +61,13 @@ def export(model: ChainerModel, path: Path) -> str:
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = onnx_chainer.export(
-            model.network,
+        exported = _export(
+            network,
             [sample],
             export_params=False,
             opset_version=OPSET,
             input_names=["input"],
-            output_names=["logits"],
+            output_names=None if isinstance(model, UserLink) else ["logits"],
             external_converters=CONVERTERS,
             no_testcase=True,
         )
@@ -66,6 +75,14 @@ def export(model: ChainerModel, path: Path) -> str:
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
+
+
+def _export(network: chainer.Link, inputs: list[Any], **options: Any) -> onnx.ModelProto:
+    """The exporter's own, whose ValueError names a function that it cannot write."""
+    try:
+        return onnx_chainer.export(network, inputs, **options)
+    except ValueError as error:
+        raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
 
 
 @contextmanager

@@ -81,6 +81,7 @@ class ChainerAdapter(Adapter):
         "augmentation",
         "clip_norm",
         "export",
+        "export_user_models",
         "label_smoothing",
         "masks",
         "tied_weights",
@@ -110,7 +111,7 @@ class ChainerAdapter(Adapter):
 
         return clock(device)
 
-    def export_onnx(self, model: ChainerModel, path: Path) -> str:
+    def export_onnx(self, model: ChainerModel | UserLink, path: Path) -> str:
         from dlb_chainer.export import export
 
         return export(model, path)

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import onnx
 from mxnet import onnx as mx2onnx
-from mxnet.gluon import Parameter
+from mxnet.gluon import HybridBlock, Parameter
 from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
 from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
     get_input_dtypes,
@@ -21,6 +21,9 @@ from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
 from dlb_mxnet.model import MXNetModel
+from dlb_mxnet.user_model import UserBlock
+from dlb_worker.errors import UnsupportedError
+from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model
 
 #: The opset that the operators are of which MXNet 1.9, and the converters here, write.
@@ -33,21 +36,34 @@ IR_VERSION = 8
 TRUE = ("True", "1")
 
 
-def export(model: MXNetModel, path: Path) -> str:
-    """Write the network in evaluation mode, weights inside, the batch axis fixed.
+def export(model: MXNetModel | UserBlock, path: Path) -> str:
+    """Write a network in evaluation mode, weights inside, the batch axis fixed.
 
     The exporter labels the file with the newest opset that the installed onnx knows, whatever
     operators it wrote (those of opset 13, which are the same in 17): the label is corrected here,
     and the model checked against it.
+
+    Raises:
+        UnsupportedError: a user's model is no hybrid block.
     """
-    described = model.workload.model.input
-    symbol = model.network(mx.sym.var("input"))
-    names, parameters = symbol.list_inputs(), model.network.collect_params()
+    if isinstance(model, UserBlock):
+        assert model.example is not None
+        if not isinstance(model.model, HybridBlock):
+            raise UnsupportedError(
+                "MXNet exports hybrid blocks only, and this one is a plain Block"
+            )
+        network, shape = model.model, model.example.shape
+        real = model.example.dtype.kind == "f"
+    else:
+        described, network = model.workload.model.input, model.network
+        shape, real = (model.batch_size, *described.shape), described.kind == "real"
+    outputs = list(tensors(network(mx.sym.var("input")), _is_symbol))
+    symbol = outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
+    names, parameters = symbol.list_inputs(), network.collect_params()
     weights = {name: partial(_array, parameters[name]) for name in names if name in parameters}
     shapes = {name: parameters[name].shape for name in weights}
     types = {name: np.dtype(parameters[name].dtype) for name in weights}
-    shapes["input"] = model.batch_size, *described.shape
-    types["input"] = np.dtype(model.dtype if described.kind == "real" else np.int64)
+    shapes["input"], types["input"] = shape, np.dtype(model.dtype if real else np.int64)
     # The exporter copies weights ten times over, but no inputs: it sees the weights as inputs.
     mx2onnx.export_model(
         symbol,
@@ -127,6 +143,10 @@ def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
             axes = numpy_helper.to_array(constants[node.input.pop()]).tolist()
             node.attribute.append(onnx.helper.make_attribute("axes", axes))
     return model
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, mx.sym.Symbol)
 
 
 def _array(parameter: Parameter) -> np.ndarray:

@@ -96,7 +96,9 @@ class BlockParameters(NativeModel):
         return native.data().asnumpy()
 
     def write(self, native: Parameter | Part, array: np.ndarray) -> None:
-        native.data()[:] = array
+        # A plain copy: oneDNN may keep the weight in a layout of its own.
+        held = native.data()
+        mx.nd.array(array, ctx=held.context, dtype=held.dtype).copyto(held)
 
     def native(self, array: np.ndarray) -> mx.nd.NDArray:
         dtype = self.dtype if array.dtype.kind == "f" else "int64"

@@ -91,6 +91,7 @@ class MXNetAdapter(Adapter):
         "augmentation",
         "clip_norm",
         "export",
+        "export_user_models",
         "label_smoothing",
         "masks",
         "tied_weights",
@@ -125,7 +126,7 @@ class MXNetAdapter(Adapter):
 
         return clock()
 
-    def export_onnx(self, model: MXNetModel, path: Path) -> str:
+    def export_onnx(self, model: MXNetModel | UserBlock, path: Path) -> str:
         from dlb_mxnet.export import export
 
         return export(model, path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,24 +15,46 @@ import tf2onnx
 
 from dlb_tf.layers import EXPORTING
 from dlb_tf.model import TFModel
+from dlb_tf.user_model import UserKerasModel
+from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model
 
 #: The opset of the canonical graph; tf2onnx writes it as asked.
 OPSET = 17
 
 
-def export(model: TFModel, path: Path) -> str:
-    """Write the network in evaluation mode, weights inside, the batch axis free.
+def export(model: TFModel | UserKerasModel, path: Path) -> str:
+    """Write a network in evaluation mode, weights inside.
 
-    Its one transpose, NCHW to NHWC, is in the function that is converted; tf2onnx moves it on to
+    The batch axis of a workload's model is free; a user's model has that of its example. The one
+    transpose of a workload's, NCHW to NHWC, is in the function that is converted; tf2onnx moves it on to
     where ONNX's operators undo it. It copies constants dozens of times: kernels and tables are
     inputs of that function.
     """
+    if isinstance(model, UserKerasModel):
+        assert model.example is not None
+        return _export(model.model, model.example.shape, model.native(model.example).dtype, path)
     described, network = model.workload.model.input, model.network.model
-    dtype = model.dtype if described.kind == "real" else "int64"
+    dtype = tf.as_dtype(model.dtype if described.kind == "real" else "int64")
+
+    def logits(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        native = tf.transpose(inputs, [0, 2, 3, 1]) if len(described.shape) == 3 else inputs
+        return {"logits": network(native, training=False)}
+
+    return _export(network, (None, *described.shape), dtype, path, logits)
+
+
+def _export(
+    network: keras.Layer,
+    shape: tuple[int | None, ...],
+    dtype: tf.DType,
+    path: Path,
+    outputs: Callable[[tf.Tensor], Any] | None = None,
+) -> str:
+    """Write what ``outputs`` makes of the input by the network; by default what the network gives."""
     large = {each.path: each for each in _large(network)}
     signature = [
-        tf.TensorSpec([None, *described.shape], dtype, name="input"),
+        tf.TensorSpec(shape, dtype, name="input"),
         # TensorFlow, which optimises the function before tf2onnx has it, makes up a value for every
         # input whose size it knows.
         *(
@@ -40,13 +64,14 @@ def export(model: TFModel, path: Path) -> str:
     ]
 
     @tf.function(input_signature=signature)
-    def evaluate(inputs: tf.Tensor, *weights: tf.Tensor) -> dict[str, tf.Tensor]:
-        native = tf.transpose(inputs, [0, 2, 3, 1]) if len(described.shape) == 3 else inputs
+    def evaluate(inputs: tf.Tensor, *weights: tf.Tensor) -> Any:
         shaped = [
             (each, tf.ensure_shape(w, each.shape)) for each, w in zip(large.values(), weights)
         ]
         with keras.StatelessScope(shaped):
-            return {"logits": network(native, training=False)}
+            if outputs is not None:
+                return outputs(inputs)
+            return list(tensors(network(inputs, training=False), tf.is_tensor))
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     exporting = EXPORTING.set(True)
@@ -68,11 +93,11 @@ def _array(variable: keras.Variable) -> np.ndarray:
     return np.asarray(tf.convert_to_tensor(variable.value))
 
 
-def _large(network: keras.Model) -> list[keras.Variable]:
+def _large(network: keras.Layer) -> list[keras.Variable]:
     """Kernels and tables, but for those of an LSTM, which tf2onnx knows by constants alone."""
     constant = {
         id(variable)
-        for layer in network.layers
+        for layer in network._flatten_layers()
         if isinstance(layer, keras.layers.RNN)
         for variable in layer.variables
     }

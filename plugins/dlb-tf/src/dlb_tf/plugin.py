@@ -75,6 +75,7 @@ class TFAdapter(Adapter):
         "augmentation",
         "clip_norm",
         "export",
+        "export_user_models",
         "label_smoothing",
         "masks",
         "tied_weights",
@@ -105,7 +106,7 @@ class TFAdapter(Adapter):
 
         return clock(device)
 
-    def export_onnx(self, model: TFModel, path: Path) -> str:
+    def export_onnx(self, model: TFModel | UserKerasModel, path: Path) -> str:
         from dlb_tf.export import export
 
         return export(model, path)

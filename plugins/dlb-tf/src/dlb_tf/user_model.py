@@ -129,7 +129,7 @@ class UserKerasModel(UserModel):
                 "the layers have no shapes before the model has seen an input; give --input or "
                 "--input-shape"
             )
-        self.model(self._native(inputs), training=False)
+        self.model(self.native(inputs), training=False)
 
     def _parameters(self) -> Iterator[NativeParameter]:
         seen: set[int] = set()
@@ -173,7 +173,7 @@ class UserKerasModel(UserModel):
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        states, native = self._states(), self._native(inputs)
+        states, native = self._states(), self.native(inputs)
         with _Watch(self.names, set(layers)) as watch:
             outputs = list(tensors(self.model(native, training=training), tf.is_tensor))
         _restore(states)
@@ -182,7 +182,7 @@ class UserKerasModel(UserModel):
     def vjp(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
-        states, native = self._states(), self._native(inputs)
+        states, native = self._states(), self.native(inputs)
         trained = [
             each for parameter in self.parameters if parameter.trained for each in parameter.natives
         ]
@@ -207,7 +207,7 @@ class UserKerasModel(UserModel):
             states=moved,
         )
 
-    def _native(self, inputs: np.ndarray) -> tf.Tensor:
+    def native(self, inputs: np.ndarray) -> tf.Tensor:
         for layer in self.names:
             if getattr(layer, "stateful", False):
                 layer.reset_state()

@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from dlb_torch.model import TorchModel
+from dlb_torch.user_model import UserModule
 from dlb_worker.onnx_file import write_model
 
 #: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
 SMALL = 1024
 
 
-def export(model: TorchModel, path: Path) -> str:
-    """Write the network in evaluation mode, weights inside, the batch axis free."""
+def export(model: TorchModel | UserModule, path: Path) -> str:
+    """Write a network in evaluation mode, weights inside.
+
+    The batch axis of a workload's model is free; a user's model has that of its example.
+    """
+    if isinstance(model, UserModule):
+        assert model.example is not None
+        return _export(model.model, model.native(model.example), path)
     described = model.workload.model.input
     dtype = model.type if described.kind == "real" else torch.int64
     # A batch of 1 would be taken for a constant.
     sample = torch.zeros(
         (max(2, model.batch_size), *described.shape), dtype=dtype, device=model.device
     )
-    model.network.eval()
+    return _export(
+        model.network,
+        sample,
+        path,
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+    )
+
+
+def _export(network: nn.Module, sample: Tensor, path: Path, **options: Any) -> str:
+    network.eval()
     try:
         program = torch.onnx.export(
-            model.network,
-            (sample,),
-            dynamo=True,
-            input_names=["input"],
-            output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            verbose=False,
+            network, (sample,), dynamo=True, input_names=["input"], verbose=False, **options
         )
     finally:
-        model.network.train()
+        network.train()
     assert program is not None
     graph = program.model.graph
     weights = {

@@ -68,6 +68,7 @@ class TorchAdapter(Adapter):
         "augmentation",
         "clip_norm",
         "export",
+        "export_user_models",
         "label_smoothing",
         "masks",
         "tied_weights",
@@ -98,7 +99,7 @@ class TorchAdapter(Adapter):
 
         return clock(device)
 
-    def export_onnx(self, model: TorchModel, path: Path) -> str:
+    def export_onnx(self, model: TorchModel | UserModule, path: Path) -> str:
         from dlb_torch.export import export
 
         return export(model, path)

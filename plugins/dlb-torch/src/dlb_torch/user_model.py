@@ -132,7 +132,7 @@ class UserModule(UserModel):
             )
         self.model.eval()
         with torch.no_grad():
-            self.model(self._native(inputs))
+            self.model(self.native(inputs))
         self.model.to(self.device, self.type)
 
     def _parameters(self) -> Iterator[NativeParameter]:
@@ -184,7 +184,7 @@ class UserModule(UserModel):
         try:
             self.model.train(training)
             with torch.no_grad(), watch:
-                outputs = list(tensors(self.model(self._native(inputs)), torch.is_tensor))
+                outputs = list(tensors(self.model(self.native(inputs)), torch.is_tensor))
         finally:
             watch.remove()
             self._restore(states)
@@ -194,7 +194,7 @@ class UserModule(UserModel):
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
         states = [(tensor, tensor.clone()) for tensor in self.model.buffers()]
-        native = self._native(inputs)
+        native = self.native(inputs)
         native.requires_grad_(native.is_floating_point())
         self.model.train(training)
         outputs = tensors(self.model(native), torch.is_tensor)
@@ -218,7 +218,7 @@ class UserModule(UserModel):
             states=moved,
         )
 
-    def _native(self, inputs: np.ndarray) -> Tensor:
+    def native(self, inputs: np.ndarray) -> Tensor:
         given = torch.from_numpy(np.array(inputs)).to(self.device)
         return given.to(self.type) if given.is_floating_point() else given
 

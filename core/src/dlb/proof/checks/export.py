@@ -17,11 +17,20 @@ from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
+from dlb.proof.port.inputs import as_read
+from dlb.proof.port.model import Model as UserModel
 from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
 
-__all__ = ["check_export", "check_is_onnx", "prove_export", "refuse_export", "run_exported"]
+__all__ = [
+    "check_export",
+    "check_is_onnx",
+    "check_user_export",
+    "prove_export",
+    "refuse_export",
+    "run_exported",
+]
 
 Array = npt.NDArray[Any]
 
@@ -58,6 +67,22 @@ def prove_export(
     structure, export = _checks(adapter)
     keep(run(structure, compare, errors=(DlbError,)))
     keep(run(export, evaluate))
+
+
+def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Array) -> CheckResult:
+    """Export a user's model, and run the file against it.
+
+    Args:
+        exported: where the file is written.
+        inputs: canonical, in the model's dtype.
+    """
+    model.remote.export(exported)
+    check_is_onnx(exported)
+    read = as_read(inputs, model.reads, model.name)
+    own = model.remote.forward(read).outputs
+    found = run_exported(exported, read)
+    names = [f"output {number}" for number in range(max(len(own), len(found)))]
+    return check_export(check, model.remote.dtype, dict(zip(names, found)), dict(zip(names, own)))
 
 
 def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:

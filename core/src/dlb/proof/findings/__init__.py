@@ -46,6 +46,7 @@ AnyCause = Union[
     port.KeptPart,
     port.LayoutUnknown,
     port.NoCounterparts,
+    port.NotLoaded,
     port.OnlyKeptPart,
     port.OtherCalls,
     port.OutputCount,

@@ -14,6 +14,7 @@ __all__ = [
     "KeptPart",
     "LayoutUnknown",
     "NoCounterparts",
+    "NotLoaded",
     "OnlyKeptPart",
     "OtherCalls",
     "OutputCount",
@@ -185,6 +186,12 @@ class TrainedInOne(Cause, frozen=True, kw_only=True):
 
     parameter: str
     model: str
+
+
+class NotLoaded(Cause, frozen=True, kw_only=True):
+    """The model could not be made in this dtype, as another check says."""
+
+    dtype: str
 
 
 class EvaluationMode(Cause, frozen=True, kw_only=True):

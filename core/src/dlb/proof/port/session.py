@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +48,7 @@ class PortSession:
         self.folder, self.scratch, self.report = folder, scratch, report
         self.groups: dict[str, Any] = {}
         self.versions: dict[str, str] = {}
+        self.features: dict[str, Collection[str]] = {}
         self.models: dict[str, Model] = {}
         #: The model that told the shape of the input, if one did.
         self.told_by = ""
@@ -62,7 +63,9 @@ class PortSession:
             group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
-            check_user_models(capabilities_of(group.call("describe")[0], home.adapter))
+            capabilities = capabilities_of(group.call("describe")[0], home.adapter)
+            check_user_models(capabilities)
+            self.features[home.adapter] = capabilities.features
 
     def loaded(self, name: str, inputs: Array | None, dtype: str = "float64") -> RemoteUserModel:
         """A model, made by its factory.
