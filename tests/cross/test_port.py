@@ -14,6 +14,7 @@ import pytest
 
 from conftest import ADAPTERS, Dlb
 from dlb.proof.certificate import CheckResult
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.report.sentences import describe
 
 PORTS = Path(__file__).parent / "ports"
@@ -67,9 +68,27 @@ def test_right_ports_are_proven(verify: Verify, kind: str) -> None:
     assert document["proven"]
     for one in document["certificate"]["checks"]:
         assert one["verdict"] == "passed", one
-        if one["tolerance"]:
+        if one["tolerance"] == FLOAT64_TOLERANCE:
             assert one["figures"][0]["relative_l2"] < 1e-11, one
     assert {one["adapter"] for one in document["certificate"]["checks"]} == set(ADAPTERS[1:])
+
+
+def test_exports_are_verified(verify: Verify, tmp_path: Path) -> None:
+    words = (*INPUTS["image"], "--export", str(tmp_path / "exported"))
+    document = verify(*[f"{one}:image" for one in ADAPTERS], status=0, words=words)
+    assert document["proven"]
+    for adapter in ADAPTERS:
+        assert check(document, "export", adapter)["verdict"] == "passed"
+        assert (tmp_path / "exported" / f"{adapter}.onnx").exists()
+
+
+def test_an_export_that_the_framework_cannot_write_is_not_run(
+    verify: Verify, tmp_path: Path
+) -> None:
+    words = (*INPUTS["text"], "--export", str(tmp_path / "exported"))
+    document = verify("torch:text", "mxnet:text", status=1, words=words)
+    assert check(document, "export", "torch")["verdict"] == "passed"
+    assert "hybrid blocks only" in said(check(document, "export", "mxnet"))
 
 
 def test_sequences_in_each_frameworks_own_way_are_proven(verify: Verify) -> None:
