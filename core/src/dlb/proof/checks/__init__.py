@@ -1,17 +1,24 @@
-"""The checks: each takes what was computed and gives a result; none computes models.
+"""The checks, a file for each group: what it asks of a subject, and how it judges the answer.
 
-A check is added by writing one more such function, and calling it where the models are run.
+A check is added by writing one more function that returns :meth:`dlb.proof.engine.Check.result`, and by
+calling it where subjects of its kind are proven: :mod:`dlb.execution` for models that adapters build,
+:mod:`dlb.proof.port_proof` for users' models, :mod:`dlb.proof.file_proof` for files.
 
-==================  ===================================================================
-module              its checks
-==================  ===================================================================
-``tolerances``      none: how far apart values may be
-``layers``          ``weights``, ``forward``, ``isolated layers``
-``dropout``         ``dropout``
-``gradients``       ``gradients by differences``, ``gradients float32``
-``agreement``       ``gradients`` and ``trajectories``, between adapters
-``updates``         ``update``, ``trajectory``, ``update float32``
-``exports``         ``file``, ``structure``, ``export``
-``distributed``     ``distributed``
-==================  ===================================================================
+====================  ===================================================================
+module                its checks
+====================  ===================================================================
+``weights``           ``weights``
+``forward``           ``forward``
+``dropout``           ``dropout``
+``statistics``        ``running statistics``
+``layers``            ``isolated layers``, ``layers``
+``gradients``         ``gradients by differences``; ``gradients`` of a port
+``updates``           ``update``, ``trajectory``
+``agreement``         ``gradients`` and ``trajectories``, between adapters
+``float32``           ``forward float32``, ``gradients float32``
+``float32_updates``   ``update float32``
+``structure``         ``file``, ``structure``
+``export``            ``export``
+``distributed``       ``distributed``
+====================  ===================================================================
 """

@@ -5,7 +5,6 @@ module           what it holds
 ===============  ==============================================================================
 ``read``         a stranger's file as a model that can be run, or why it cannot be
 ``inputs``       what both are fed: seeded noise that fits them, or arrays that were given
-``arrays``       the arrays of an .npz file
 ``runs``         both models in float64
 ``structure``    whether both are made of the same operators
 ``weights``      which numbers both hold, and which only one

@@ -15,10 +15,10 @@ from onnx import helper
 from dlb.errors import RequestError
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import attributes_of
-from dlb.proof.files.arrays import read_arrays
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import AnyCause, Finding
 from dlb.proof.findings.files import FedArrays, FedNoise, PairedByOrder
+from dlb.proof.input_arrays import read_arrays
 
 __all__ = ["Fed", "feed", "paired"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import RequestError
-from dlb.proof.files.arrays import read_arrays
+from dlb.proof.input_arrays import read_arrays
 
 __all__ = ["LAYOUTS", "Given", "as_read", "check_layout", "from_read", "make_input"]
 
