@@ -30,7 +30,12 @@ def uv() -> str:
 def wheels(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
     """A folder with a wheel of each package, and the versions to test with."""
     folder = tmp_path_factory.mktemp("wheels")
-    for package in ("worker", "core", *(f"plugins/dlb-{adapter}" for adapter in ADAPTERS)):
+    for package in (
+        "worker",
+        "core",
+        "conformance",
+        *(f"plugins/dlb-{adapter}" for adapter in ADAPTERS),
+    ):
         subprocess.run(
             [uv, "build", "-q", "--wheel", "-o", str(folder), str(ROOT / package)], check=True
         )

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from conftest import ADAPTERS
 from dlb import workload as W
 from dlb.adapters import Home, find_adapters
-from dlb.conformance.models import CLASSES, chain
-from dlb.conformance.random_models import models
 from dlb.execution.run import run
 from dlb.execution.workers import Workers, start_workers
 from dlb.progress import Silent
@@ -26,6 +24,8 @@ from dlb.request import Request
 from dlb.samples import SYNTHETIC
 from dlb.supervision import Launch
 from dlb.workload.files import to_document
+from dlb_conformance.models import CLASSES, chain
+from dlb_conformance.random_models import models
 
 STEPS = 5
 #: These take many seconds a model, and have fewer.

@@ -49,6 +49,7 @@ PAGES = sorted(
     [
         *DOCS.rglob("*.md"),
         *ROOT.glob("core/*.md"),
+        *ROOT.glob("conformance/*.md"),
         *ROOT.glob("*.md"),
         *ROOT.glob("plugins/*/README.md"),
     ]

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb import workload as W
-from dlb.conformance.random_models import models
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.exported import check_exported
@@ -23,6 +22,7 @@ from dlb.imported import check, import_file
 from dlb.proof.certificate import Baseline
 from dlb.report.sentences import describe
 from dlb.workload.initial import initial_weights, proof_weights
+from dlb_conformance.random_models import models
 
 EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
 #: torch and Keras fold a batch normalisation into the convolution before it, and Keras writes out

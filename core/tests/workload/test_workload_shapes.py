@@ -13,12 +13,12 @@ from workload_strategies import models
 
 from dlb import workload as W
 from dlb.catalogue import load_workload
-from dlb.conformance import random_models
 from dlb.errors import ShapeError, WorkloadError
 from dlb.graph.canonical import canonical_graph
 from dlb.workload.initial import initial_weights
 from dlb.workload.model import without_defaults
 from dlb.workload.shapes import multiply_adds, trained_names, window_sizes
+from dlb_conformance import random_models
 
 Shape = tuple[int, ...]
 

@@ -1,6 +1,6 @@
 """A process of its own that brings the framework up, trains, and prints what it saw as JSON.
 
-Run by ``test_start.py``: ``python -m dlb.conformance.start_alone NAME MODULE THREADS``.
+Run by ``test_start.py``: ``python -m dlb_conformance.start_alone NAME MODULE THREADS``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _SHOWN = ("passed", "failed", "expected failures", "not described")
 
 
 def lines(stats: Mapping[str, Iterable[Any]]) -> Iterator[str]:
-    """The table of pytest's reports by outcome; nothing where no test of the kit was run."""
+    """The table of pytest's reports by outcome; nothing where no test of the suite was run."""
     ended: dict[str, tuple[str, str]] = {}
     for column, outcomes in COLUMNS.items():
         for outcome in outcomes:

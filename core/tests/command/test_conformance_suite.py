@@ -1,4 +1,4 @@
-"""The conformance kit as its users run it: pytest in an adapter's environment, from any folder."""
+"""The conformance suite as its users run it: pytest in an adapter's environment, from any folder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from dlb_process import TESTS
 
 from dlb import workload as W
-from dlb.conformance.expected_failures import read
-from dlb.conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
 from dlb.errors import RequestError
+from dlb_conformance.expected_failures import read
+from dlb_conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
 
 #: Where the environment with the test adapters has it from.
-FOLDER = TESTS.parent / "src" / "dlb" / "conformance"
+FOLDER = TESTS.parents[1] / "conformance" / "src" / "dlb_conformance"
 Ended = subprocess.CompletedProcess[str]
 Pytest = Callable[..., Ended]
-EXAMPLE = ("--pyargs", "dlb.conformance", "--adapter", "example")
+EXAMPLE = ("--pyargs", "dlb_conformance", "--adapter", "example")
 #: Models that somebody wrote in the example's framework.
 PORTS = ("--port-models", str(TESTS / "example_adapter" / "ports.toml"))
 #: A handful of tests that take no time.
@@ -54,7 +54,7 @@ def run_pytest(dlb_command: Path, tmp_path: Path) -> Pytest:
 
 
 def table(ended: Ended) -> dict[str, list[int]]:
-    """Rows of the kit's table: passed, failed, expected failures, not described."""
+    """Rows of the suite's table: passed, failed, expected failures, not described."""
     rows = re.findall(r"^(\w[\w ]*?) +([\d-]+) +([\d-]+) +([\d-]+) +([\d-]+)$", ended.stdout, re.M)
     return {name: [int(cell.replace("-", "0")) for cell in cells] for name, *cells in rows}
 
@@ -63,7 +63,7 @@ def table(ended: Ended) -> dict[str, list[int]]:
 
 
 def test_every_layer_type_has_cases() -> None:
-    """A layer type that is added to the contract is added to the kit."""
+    """A layer type that is added to the contract is added to the suite."""
     assert set(BY_LAYER) == set(W.layer_types())
     for kind, models in BY_LAYER.items():
         assert models, kind
@@ -115,7 +115,7 @@ def test_the_example_adapter_passes(run_pytest: Pytest, tmp_path: Path) -> None:
 
 
 def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
-    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty")
+    words = ("--pyargs", "dlb_conformance", "--adapter", "faulty")
     ended = run_pytest(*words, *FEW, DLB_FAULT="wrong-forward")
     assert ended.returncode == 1
     passed, failed, expected, missing = table(ended)["linear"]
@@ -124,7 +124,7 @@ def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
 
 
 def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
-    words = ("--pyargs", "dlb.conformance.test_memory", "--adapter", "faulty")
+    words = ("--pyargs", "dlb_conformance.test_memory", "--adapter", "faulty")
     ended = run_pytest(*words, DLB_FAULT="keeps-models")
     assert ended.returncode == 1
     assert "something still refers to them" in ended.stdout
@@ -132,7 +132,7 @@ def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
 
 
 def test_an_adapter_that_raises_while_models_are_collected_fails(run_pytest: Pytest) -> None:
-    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty", *FEW)
+    words = ("--pyargs", "dlb_conformance", "--adapter", "faulty", *FEW)
     ended = run_pytest(*words, DLB_FAULT="release-raise")
     assert ended.returncode == 1
     assert "could not give the memory back" in ended.stdout
@@ -158,7 +158,7 @@ adapter = Plain()
 
 def test_an_adapter_that_does_not_smooth_labels_fails(run_pytest: Pytest, tmp_path: Path) -> None:
     (tmp_path / "plain_loss.py").write_text(PLAIN_LOSS)
-    words = ("--pyargs", "dlb.conformance.test_losses")
+    words = ("--pyargs", "dlb_conformance.test_losses")
     ended = run_pytest(*words, "--adapter-plugin", "plain_loss:adapter")
     assert ended.returncode == 1
     passed, failed, *_ = table(ended)["other tests"]
@@ -246,7 +246,7 @@ def test_an_adapter_that_takes_models_in_wrongly_fails(
     run_pytest: Pytest, tmp_path: Path, test: str
 ) -> None:
     (tmp_path / "wrong_port.py").write_text(WRONG_PORT.format(wrong=WRONGS[test]))
-    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "wrong_port:adapter")
+    words = ("--pyargs", "dlb_conformance.test_ports", "--adapter-plugin", "wrong_port:adapter")
     ended = run_pytest(*words, *PORTS, "-k", test)
     assert ended.returncode == 1, ended.stdout
     assert "test_ports.py" in ended.stdout and "FAILED" in ended.stdout
@@ -255,7 +255,7 @@ def test_an_adapter_that_takes_models_in_wrongly_fails(
 
 def test_models_of_ports_have_to_be_given(run_pytest: Pytest) -> None:
     """For they cannot be skipped: the adapter implements the hook."""
-    ended = run_pytest("--pyargs", "dlb.conformance.test_ports", "--adapter", "example")
+    ended = run_pytest("--pyargs", "dlb_conformance.test_ports", "--adapter", "example")
     assert ended.returncode == 1
     assert "give them with --port-models FILE" in ended.stdout
     assert table(ended) == {"other tests": [0, 16, 0, 0]}
@@ -269,7 +269,7 @@ def test_an_adapter_that_loads_no_user_models_is_skipped(
         "class Plain(ExampleAdapter):\n    features = ('export',)\n\n"
         "adapter = Plain()\n"
     )
-    words = ("--pyargs", "dlb.conformance.test_ports", "--adapter-plugin", "plain:adapter", "-rs")
+    words = ("--pyargs", "dlb_conformance.test_ports", "--adapter-plugin", "plain:adapter", "-rs")
     ended = run_pytest(*words, *PORTS)
     assert ended.returncode == 0
     assert table(ended) == {"other tests": [0, 0, 0, 32]}
@@ -313,7 +313,7 @@ def test_a_file_of_port_models_that_is_none_is_refused(
 def test_an_adapter_that_is_not_there_is_a_usage_error(
     run_pytest: Pytest, words: tuple[str, ...], complaint: str
 ) -> None:
-    refused(run_pytest("--pyargs", "dlb.conformance", *words), complaint)
+    refused(run_pytest("--pyargs", "dlb_conformance", *words), complaint)
 
 
 def refused(ended: Ended, *complaints: str) -> None:
@@ -335,7 +335,7 @@ def test_expected_failures_fail_no_run(run_pytest: Pytest, tmp_path: Path) -> No
     )
     entries = (ENTRY.format(test=f"test_layers.py::{test}", reason="it is off") for test in tests)
     (tmp_path / "known.toml").write_text("".join(entries))
-    words = ("--pyargs", "dlb.conformance", "--adapter", "faulty", *FEW)
+    words = ("--pyargs", "dlb_conformance", "--adapter", "faulty", *FEW)
     ended = run_pytest(
         *words, "--expected-failures", "known.toml", "-rx", DLB_FAULT="wrong-forward"
     )
@@ -369,7 +369,7 @@ def test_where_a_part_is_run_entries_of_the_rest_are_left_alone(
     run_pytest: Pytest, tmp_path: Path
 ) -> None:
     (tmp_path / "known.toml").write_text(ENTRY.format(test="test_export.py::*", reason="a"))
-    words = ("--pyargs", "dlb.conformance.test_layers", "--adapter", "example")
+    words = ("--pyargs", "dlb_conformance.test_layers", "--adapter", "example")
     ended = run_pytest(*words, *FEW, "--expected-failures", "known.toml")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -416,7 +416,7 @@ def test_a_bad_file_is_a_usage_error(run_pytest: Pytest, tmp_path: Path) -> None
 
 
 def test_other_projects_do_not_notice_it(run_pytest: Pytest, tmp_path: Path) -> None:
-    """No option of the kit is taken, and nothing is imported that takes time."""
+    """No option of the suite is taken, and nothing is imported that takes time."""
     (tmp_path / "conftest.py").write_text(
         "def pytest_addoption(parser):\n"
         "    for name in ('--adapter', '--adapter-plugin', '--expected-failures', '--long'):\n"
@@ -428,8 +428,8 @@ def test_other_projects_do_not_notice_it(run_pytest: Pytest, tmp_path: Path) -> 
         "    assert pytestconfig.getoption('--adapter') == 'mine'\n"
         "    named = ('numpy', 'onnx', 'onnxruntime', 'msgspec', 'click', 'dlb_example')\n"
         "    assert [name for name in named if name in sys.modules] == []\n"
-        "    own = {name for name in sys.modules if name.partition('.')[0] == 'dlb'}\n"
-        "    assert own == {'dlb', 'dlb.conformance', 'dlb.conformance.entry_point'}\n"
+        "    own = {name for name in sys.modules if name.partition('.')[0] in ('dlb', 'dlb_conformance')}\n"
+        "    assert own == {'dlb_conformance', 'dlb_conformance.entry_point'}\n"
     )
     ended = run_pytest("--adapter", "mine", "--strict-markers", "-W", "error")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -442,10 +442,10 @@ LOSS = "test_the_loss_is_the_mean_over_the_batch"
 @pytest.mark.parametrize(
     ("words", "count"),
     [
-        (("--pyargs", "dlb.conformance.test_layers"), 14),
-        (("--pyargs", f"dlb.conformance.test_layers::{LOSS}"), 2),
+        (("--pyargs", "dlb_conformance.test_layers"), 14),
+        (("--pyargs", f"dlb_conformance.test_layers::{LOSS}"), 2),
         ((str(FOLDER),), 14),
-        (("--long", "--pyargs", "dlb.conformance"), 14),
+        (("--long", "--pyargs", "dlb_conformance"), 14),
         ((f"{FOLDER}/test_layers.py::{LOSS}[linear-without-bias-float64]",), 1),
     ],
 )

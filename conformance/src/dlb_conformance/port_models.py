@@ -37,7 +37,7 @@ from .expected_failures import toml_of
 __all__ = ["PortModel", "read"]
 
 TABLE = "port_models"
-#: Odd, and no power of two, as in the kit's other tests.
+#: Odd, and no power of two, as in the suite's other tests.
 SAMPLES = 5
 
 

@@ -1,7 +1,7 @@
-"""pytest's side of the kit: options, the adapter, expected failures, and the table at the end.
+"""pytest's side of the suite: options, the adapter, expected failures, and the table at the end.
 
-It comes by :mod:`dlb.conformance.entry_point`; where pytest loads no plugins by itself, by
-``-p dlb.conformance.plugin``.
+It comes by :mod:`dlb_conformance.entry_point`; where pytest loads no plugins by itself, by
+``-p dlb_conformance.plugin``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY = pytest.StashKey[expected_failures.Entry]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("dlb.conformance", "conformance of adapters for dlb")
+    group = parser.getgroup("dlb_conformance", "conformance of adapters for dlb")
     group.addoption("--adapter", default="", metavar="NAME", help="the adapter, e.g. torch")
     group.addoption(
         "--adapter-plugin",
@@ -91,7 +91,7 @@ def _entries(config: pytest.Config) -> tuple[expected_failures.Entry, ...]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Models that were written by hand, and values of variants, to tests of the kit that take one."""
+    """Models that were written by hand, and values of variants, to tests of the suite that take one."""
     if not _is_own(metafunc.definition):
         return
     if "port_model" in metafunc.fixturenames:
@@ -149,7 +149,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _id(item: pytest.Item) -> str:
-    """The end of a test's id, which does not depend on where the kit is installed."""
+    """The end of a test's id, which does not depend on where the suite is installed."""
     return f"{item.path.name}::{item.nodeid.partition('::')[2]}"
 
 
@@ -158,7 +158,7 @@ def _is_own(item: pytest.Item) -> bool:
 
 
 def _is_whole(config: pytest.Config, tests: Iterable[str]) -> bool:
-    """Whether all of the kit was collected: it was asked for, and no module was left out."""
+    """Whether all of the suite was collected: it was asked for, and no module was left out."""
     asked = any(
         each == __package__ or (config.invocation_params.dir / each).resolve() == FOLDER
         for each in config.args

@@ -1,6 +1,6 @@
 """A process of its own that trains large models one after another, and prints how its memory grew.
 
-Run by ``test_memory.py``: ``python -m dlb.conformance.memory_alone NAME MODULE``.
+Run by ``test_memory.py``: ``python -m dlb_conformance.memory_alone NAME MODULE``.
 """
 
 from __future__ import annotations
