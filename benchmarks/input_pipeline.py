@@ -57,8 +57,8 @@ def main() -> int:
     if asked.adapter:
         return _one(asked)
     rows, failed = [], False
-    homes = find_adapters(asked.on)
-    for home in track(homes, "measuring", console=Console(stderr=True)):
+    environments = find_adapters(asked.on)
+    for home in track(environments, "measuring", console=Console(stderr=True)):
         words = [str(home.python), __file__, asked.workload, "--adapter", home.adapter]
         words += [word for change in asked.changes for word in ("--set", change)]
         for name in ("pairs", "block", "batch_size", "threads"):

@@ -54,15 +54,15 @@ def main() -> int:
     at = given.index("--") if "--" in given else len(given)
     asked, options = parser.parse_args(given[:at]), given[at + 1 :]
     found = find_adapters(asked.on)
-    homes = {str(home.python): home.adapter for home in found}
+    environments = {str(home.python): home.adapter for home in found}
     words = [asked.workload, *(f"--on={home.adapter}" for home in found), *options]
-    runs = [_once(words, homes) for _ in range(asked.runs)]
+    runs = [_once(words, environments) for _ in range(asked.runs)]
     seconds = [one["seconds"] for one in runs]
     table = Table(title=f"{asked.workload}, {available_cores()} cores, {len(runs)} runs: medians")
     for name in ("adapter", "checks", "seconds in checks", "peak memory of a process"):
         table.add_column(name)
     memory = {}
-    for adapter in homes.values():
+    for adapter in environments.values():
         memory[adapter] = max(one["memory"][adapter] for one in runs)
         checks = statistics.median(one["checks"][adapter] for one in runs)
         count = runs[0]["counts"][adapter]
@@ -71,7 +71,7 @@ def main() -> int:
     table.add_row(CORE, "", "", f"{core / 1e9:.2f} GB")
     Console(width=100).print(table)
     print(
-        f"whole ladder on {len(homes)} adapters: {statistics.median(seconds):.1f} s "
+        f"whole ladder on {len(environments)} adapters: {statistics.median(seconds):.1f} s "
         f"({min(seconds):.1f} to {max(seconds):.1f})"
     )
     shapes = parameter_shapes(load_workload(asked.workload).model)
@@ -83,15 +83,15 @@ def main() -> int:
 
 
 def verify(
-    words: list[str], path: Path, homes: dict[str, str], time_out: float = math.inf
+    words: list[str], path: Path, environments: dict[str, str], timeout: float = math.inf
 ) -> tuple[int, dict[str, int]]:
     """``dlb verify`` with some words; its certificate is written to a path.
 
     Args:
         words: workload and options.
         path: of the certificate.
-        homes: adapters, by the path of their Python.
-        time_out: seconds, after which it is interrupted.
+        environments: adapters, by the path of their Python.
+        timeout: seconds, after which it is interrupted.
 
     Returns:
         Its exit status, and the peak memory of any process of each adapter, and of :data:`CORE`
@@ -99,14 +99,14 @@ def verify(
     """
     command = [str(Path(sys.executable).parent / "dlb"), "verify", *words]
     peak: dict[str, int] = defaultdict(int)
-    until = time.monotonic() + time_out
+    until = time.monotonic() + timeout
     with started([*command, "--certificate", str(path)], stdout=subprocess.DEVNULL) as process:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):
                 peak[CORE] = max(peak[CORE], watched.memory_info().rss)
                 for child in watched.children(recursive=True):
-                    _look(child, homes, peak)
+                    _look(child, environments, peak)
             if time.monotonic() > until:
                 process.terminate()  # what a shell starts in the background is deaf to SIGINT
                 until = math.inf
@@ -114,12 +114,12 @@ def verify(
     return process.returncode, peak
 
 
-def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
+def _once(words: list[str], environments: dict[str, str]) -> dict[str, Any]:
     """One run of the command."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "certificate.json"
         began = time.perf_counter()
-        status, peak = verify(words, path, homes)
+        status, peak = verify(words, path, environments)
         seconds = time.perf_counter() - began
         certificate = json.loads(path.read_bytes())
     checks: dict[str, float] = defaultdict(float)
@@ -136,9 +136,9 @@ def _once(words: list[str], homes: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _look(child: psutil.Process, homes: dict[str, str], peak: dict[str, int]) -> None:
+def _look(child: psutil.Process, environments: dict[str, str], peak: dict[str, int]) -> None:
     with contextlib.suppress(psutil.Error, IndexError):
-        adapter = homes.get(child.cmdline()[0])
+        adapter = environments.get(child.cmdline()[0])
         if adapter is not None:
             peak[adapter] = max(peak[adapter], child.memory_info().rss)
 

@@ -1,7 +1,7 @@
 """Every workload on every adapter, and how it did in every check: docs/explanation/benchmarks/matrix.csv.
 
     python benchmarks/matrix.py FOLDER [WORKLOAD ...] [--on ADAPTER ...] [--steps N]
-                                [--batch-size N] [--threads N] [--time-out SECONDS]
+                                [--batch-size N] [--threads N] [--timeout SECONDS]
 
 ``dlb verify`` is run as a user runs it, one workload after the other, on every adapter that dlb
 finds, or those of --on; the first shows what rounding may do as well, and takes longest. Its
@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument(
         "--threads", type=int, help="as many as there are cores: one adapter at a time"
     )
-    parser.add_argument("--time-out", type=float, default=3600.0)
+    parser.add_argument("--timeout", type=float, default=3600.0)
     parser.add_argument(
         "--set",
         action="append",
@@ -69,7 +69,7 @@ def main() -> int:
     )
     # Workloads may come after options, too.
     asked = parser.parse_intermixed_args()
-    homes = {str(home.python): home.adapter for home in find_adapters(asked.on)}
+    environments = {str(home.python): home.adapter for home in find_adapters(asked.on)}
     asked.folder.mkdir(parents=True, exist_ok=True)
     table = csv.writer(sys.stdout, lineterminator="\n")
     last = ["steps_compared", "steps_asked", "memory_gb", "structure", "proof"]
@@ -77,7 +77,7 @@ def main() -> int:
     proven = True
     for name in asked.workloads:
         path = asked.folder / f"{name}.json"
-        if not path.exists() and not _verify(name, path, homes, asked):
+        if not path.exists() and not _verify(name, path, environments, asked):
             table.writerow([name, *[""] * (len(COLUMNS) + len(last)), "not run"])
             proven = False
             continue
@@ -98,7 +98,7 @@ def main() -> int:
     return 0 if proven else 1
 
 
-def _verify(name: str, path: Path, homes: dict[str, str], asked: argparse.Namespace) -> bool:
+def _verify(name: str, path: Path, environments: dict[str, str], asked: argparse.Namespace) -> bool:
     """Whether there is a certificate now."""
     words = [name, "--batch-size", str(asked.batch_size), "--steps", str(asked.steps)]
     for change in ("data.name=synthetic", *asked.changes):
@@ -106,7 +106,7 @@ def _verify(name: str, path: Path, homes: dict[str, str], asked: argparse.Namesp
     words += [f"--on={adapter}" for adapter in asked.on]
     if asked.threads:
         words += ["--threads", str(asked.threads)]
-    status, memory = verify(words, path, homes, asked.time_out)
+    status, memory = verify(words, path, environments, asked.timeout)
     _memory_of(path).write_text(json.dumps(memory))
     if status not in (0, 1):
         # Interrupted, as after the time that it may take, or refused: what is there is not the whole.

@@ -101,11 +101,11 @@ def main() -> int:
 
 def _each(asked: argparse.Namespace) -> int:
     """Every adapter in its own environment, one after another; a table that grows as they end."""
-    machine, statuses, homes = machine_facts(), [], find_adapters(asked.on)
+    machine, statuses, environments = machine_facts(), [], find_adapters(asked.on)
     print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}", file=sys.stderr)
     print(",".join(COLUMNS), flush=True)
     for name in asked.workloads or ["lenet5"]:
-        for home in homes:
+        for home in environments:
             with tempfile.TemporaryDirectory() as folder:
                 figures = Path(folder) / "figures.json"
                 words = [name, "--adapter", home.adapter, "--figures", str(figures)]

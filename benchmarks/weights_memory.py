@@ -24,7 +24,7 @@ from commands import told
 from rich.console import Console
 from rich.table import Table
 
-from dlb.adapters import Home, find_adapters
+from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.provenance import available_cores
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
@@ -56,7 +56,7 @@ def main() -> int:
     return 0 if most <= COPIES else 1
 
 
-def _held(home: Home, workload: Workload) -> tuple[int, int, int]:
+def _held(home: AdapterEnvironment, workload: Workload) -> tuple[int, int, int]:
     """Bytes beyond those before: at most while building, when built, at most while exporting."""
     with tempfile.TemporaryDirectory() as folder:
         launch = Launch(home.adapter, home.python, Path(folder), threads=available_cores())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import ADAPTERS
 from dlb import workload as W
-from dlb.adapters import Home, find_adapters
+from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.execution.run import run
 from dlb.execution.workers import Workers, start_workers
 from dlb.progress import Silent
@@ -64,7 +64,7 @@ SCHEDULES = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def homes(home: Path) -> list[Home]:
+def environments(home: Path) -> list[AdapterEnvironment]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DLB_HOME", str(home))
         return find_adapters(ADAPTERS)
@@ -72,12 +72,12 @@ def homes(home: Path) -> list[Home]:
 
 @pytest.fixture(scope="module")
 def workers(
-    homes: list[Home], tmp_path_factory: pytest.TempPathFactory
+    environments: list[AdapterEnvironment], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Workers]]:
     """Workers of every adapter, for one model after the other."""
     with ExitStack() as stack:
         started = {}
-        for one in homes:
+        for one in environments:
             launch = Launch(one.adapter, one.python, tmp_path_factory.mktemp(one.adapter))
             started[one.adapter] = stack.enter_context(start_workers(launch, seed=0))
         yield started
@@ -99,7 +99,7 @@ def test_random_models_are_the_same(
     groups: frozenset[CheckGroup],
     many: int,
     few: int,
-    homes: list[Home],
+    environments: list[AdapterEnvironment],
     workers: dict[str, Workers],
     pytestconfig: pytest.Config,
     capsys: pytest.CaptureFixture[str],
@@ -126,7 +126,7 @@ def test_random_models_are_the_same(
         seed=st.integers(0, 2**16),
     )
     def prove(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
-        found.append(proven(model, optimizer, schedule, seed, groups, homes, workers))
+        found.append(proven(model, optimizer, schedule, seed, groups, environments, workers))
 
     prove()
     assert len(found) >= (many if long else few)
@@ -165,9 +165,9 @@ def normalised_responses() -> W.Model:
 
 @pytest.mark.parametrize("make", [pooled_up, normalised, narrow, normalised_responses])
 def test_models_that_once_looked_different_are_the_same(
-    make: Callable[[], W.Model], homes: list[Home], workers: dict[str, Workers]
+    make: Callable[[], W.Model], environments: list[AdapterEnvironment], workers: dict[str, Workers]
 ) -> None:
-    proven(make(), W.Adam(), W.Constant(), 0, RUNS["computed"][0], homes, workers)
+    proven(make(), W.Adam(), W.Constant(), 0, RUNS["computed"][0], environments, workers)
 
 
 def proven(
@@ -176,7 +176,7 @@ def proven(
     schedule: W.Schedule,
     seed: int,
     groups: frozenset[CheckGroup],
-    homes: list[Home],
+    environments: list[AdapterEnvironment],
     workers: dict[str, Workers],
 ) -> Certificate:
     """What was compared on every adapter, all of which passed."""
@@ -190,7 +190,7 @@ def proven(
     )
     request = Request(
         workload=workload,
-        homes=homes,
+        environments=environments,
         out=None,
         batch_size=workload.batch_size,
         steps=2,

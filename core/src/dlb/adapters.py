@@ -13,11 +13,11 @@ from dlb.errors import EnvironmentMissing, PluginError, UnknownNameError, Worker
 from dlb_worker.plugins import load_plugins
 
 __all__ = [
-    "Home",
+    "AdapterEnvironment",
+    "adapter_environments",
     "check_strategy",
-    "describe_home",
+    "describe_environment",
     "find_adapters",
-    "homes",
     "known_adapters",
 ]
 
@@ -25,7 +25,7 @@ HERE = "this environment"
 
 
 @dataclass(frozen=True)
-class Home:
+class AdapterEnvironment:
     """Where an adapter lives.
 
     Attributes:
@@ -39,19 +39,20 @@ class Home:
     where: str
 
 
-def homes() -> dict[str, Home]:
+def adapter_environments() -> dict[str, AdapterEnvironment]:
     """Every adapter that can run now: of this environment first, then of the others."""
     from dlb import environments
 
     found = {
-        name: Home(name, Path(sys.executable), HERE) for name in sorted(load_plugins().adapters)
+        name: AdapterEnvironment(name, Path(sys.executable), HERE)
+        for name in sorted(load_plugins().adapters)
     }
     for environment in environments.list_all():
         if environment.managed and environment.worker_version is None:
             continue  # made by an earlier dlb, without dlb-worker
         found.setdefault(
             environment.name,
-            Home(environment.name, Path(environment.python), str(environment.folder)),
+            AdapterEnvironment(environment.name, Path(environment.python), str(environment.folder)),
         )
     return found
 
@@ -60,7 +61,7 @@ def known_adapters() -> list[str]:
     """Names of adapters that can be had, installed or not."""
     from dlb import environments
 
-    return sorted({*environments.KNOWN, *homes()})
+    return sorted({*environments.KNOWN, *adapter_environments()})
 
 
 def find_adapters(
@@ -69,8 +70,8 @@ def find_adapters(
     provision: bool = False,
     source: Path | None = None,
     report: Callable[[str], None] = lambda line: None,
-) -> list[Home]:
-    """The homes of adapters, in the order given; all there are when ``names`` is empty.
+) -> list[AdapterEnvironment]:
+    """The environments of adapters, in the order given; all there are when ``names`` is empty.
 
     Args:
         provision: make (or make anew, when its source has changed) what is missing.
@@ -85,7 +86,7 @@ def find_adapters(
     """
     from dlb import environments
 
-    there = homes()
+    there = adapter_environments()
     wanted = list(dict.fromkeys(names)) or list(there)
     if not wanted:
         known = " ".join(sorted(environments.KNOWN))
@@ -105,20 +106,20 @@ def find_adapters(
             )
     found = []
     for name in wanted:
-        home = there.get(name)
-        if provision and (home is None or home.where != HERE):
-            environment = environments.ensure(name, source=source, report=report)
-            home = Home(name, Path(environment.python), str(environment.folder))
-        if home is None:
+        environment = there.get(name)
+        if provision and (environment is None or environment.where != HERE):
+            made = environments.ensure(name, source=source, report=report)
+            environment = AdapterEnvironment(name, Path(made.python), str(made.folder))
+        if environment is None:
             raise EnvironmentMissing(
                 f"adapter '{name}' has no environment; make it with: dlb env create {name} "
                 "(or add --provision)"
             )
-        found.append(home)
+        found.append(environment)
     return found
 
 
-def describe_home(home: Home) -> dict[str, Any]:
+def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:
     """What the environment of an adapter says of itself: see :func:`dlb_worker.description.describe`.
 
     Raises:
@@ -127,29 +128,29 @@ def describe_home(home: Home) -> dict[str, Any]:
     from dlb.supervision import Launch, worker_group
     from dlb_worker.description import describe
 
-    if home.where == HERE:
+    if environment.where == HERE:
         return describe(load_plugins())
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch:
-        with worker_group(Launch(home.adapter, home.python, Path(scratch))) as group:
+        with worker_group(Launch(environment.adapter, environment.python, Path(scratch))) as group:
             return group.call("describe")[0]
 
 
-def check_strategy(strategy: str, homes: Sequence[Home]) -> None:
+def check_strategy(strategy: str, required: Sequence[AdapterEnvironment]) -> None:
     """See, before any work, that every adapter has the strategy.
 
     Raises:
         UnknownNameError: one has not; the message names those that it has.
     """
-    for home in homes:
+    for environment in required:
         try:
-            known = describe_home(home)["strategies"]
+            known = describe_environment(environment)["strategies"]
         except WorkerError:
             # An environment that cannot answer costs its own run, which says why.
             continue
-        names = [one["name"] for one in known if home.adapter in one["frameworks"]]
+        names = [one["name"] for one in known if environment.adapter in one["frameworks"]]
         if strategy not in names:
             raise UnknownNameError(
-                f"strategy of adapter '{home.adapter}':",
+                f"strategy of adapter '{environment.adapter}':",
                 strategy,
                 names,
                 "choose adapters with --on",

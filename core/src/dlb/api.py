@@ -65,11 +65,11 @@ def verify(
         raise RequestError(f"groups {sorted(unknown)}: choose from {', '.join(CHECK_GROUPS)}")
     read, imported = load_with_file(str(workload))
     read = with_data_here(read, warnings.warn)
-    homes = find_adapters(on)
-    at_once, each = share_cores(available_cores(), len(homes), threads, device=device)
+    environments = find_adapters(on)
+    at_once, each = share_cores(available_cores(), len(environments), threads, device=device)
     request = Request(
         workload=read,
-        homes=homes,
+        environments=environments,
         out=None,
         batch_size=read.batch_size,
         steps=VERIFY_STEPS,
@@ -81,7 +81,7 @@ def verify(
         command="verify",
         groups=frozenset(groups),
         trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
-        variants=choose(variants, homes),
+        variants=choose(variants, environments),
         imported=imported,
     )
     outcome = run_request(request, Silent())
@@ -192,12 +192,12 @@ def run(
         read = with_data(read, data)
     size = read.batch_size if batch_size is None else batch_size
     count = steps if steps is not None else read.epochs * (count_samples(read) // max(1, size))
-    homes = find_adapters(on)
+    environments = find_adapters(on)
     if strategy:
-        check_strategy(strategy, homes)
+        check_strategy(strategy, environments)
     request = Request(
         workload=read,
-        homes=homes,
+        environments=environments,
         out=Path(out),
         batch_size=size,
         steps=count,
@@ -206,10 +206,10 @@ def run(
         device=device,
         dtype=dtype,
         seed=seed,
-        via=input_mode,
+        input_mode=input_mode,
         strategy=strategy,
         workers=workers,
-        variants=choose(variants, homes),
+        variants=choose(variants, environments),
         imported=imported,
     )
     outcome = run_request(request, Silent())

@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
 from onnx.backend.base import Backend, BackendRep
 
-from dlb.adapters import Home, find_adapters
+from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import RequestError, UnsupportedError, WorkerError
 from dlb.graph.evaluate import evaluate
@@ -68,17 +68,19 @@ def onnx_backend(
     """
     if dtype not in (None, *_PRECISIONS.values()):
         raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
-    (home,) = find_adapters([adapter])
+    (environment,) = find_adapters([adapter])
     name = "".join(part.capitalize() for part in adapter.replace("_", "-").split("-"))
-    worker = _Worker(home, device, available_cores() if threads is None else threads, dtype)
+    worker = _Worker(environment, device, available_cores() if threads is None else threads, dtype)
     return type(f"{name}Backend", (_AdapterBackend,), {"worker": worker})
 
 
 class _Worker:
     """The process of a backend, started when it is needed, and again when it has failed."""
 
-    def __init__(self, home: Home, device: str, threads: int, dtype: str | None) -> None:
-        self.home = home
+    def __init__(
+        self, environment: AdapterEnvironment, device: str, threads: int, dtype: str | None
+    ) -> None:
+        self.environment = environment
         self.device = device
         self.threads = threads
         self.dtype = dtype
@@ -133,15 +135,15 @@ class _Worker:
     def _started(self) -> tuple[Group, Capabilities]:
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dlb-"))
         launch = Launch(
-            self.home.adapter,
-            self.home.python,
+            self.environment.adapter,
+            self.environment.python,
             Path(folder),
             threads=self.threads,
             device=self.device,
         )
         group = self._open.enter_context(worker_group(launch))
         start(group, threads=self.threads, device=self.device, seed=0)
-        return group, capabilities_of(group.call("describe")[0], self.home.adapter)
+        return group, capabilities_of(group.call("describe")[0], self.environment.adapter)
 
 
 class _AdapterBackend(Backend):

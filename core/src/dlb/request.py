@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlb.adapters import Home
+from dlb.adapters import AdapterEnvironment
 from dlb.data.batches import draw_visits, sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
@@ -73,9 +73,9 @@ class Request:
 
     Attributes:
         workload: what.
-        homes: on which adapters.
+        environments: on which adapters.
         out: folder for records, or None to keep none (``verify``).
-        batch_size, steps, warmup, threads, device, dtype, seed, via: see the command line.
+        batch_size, steps, warmup, threads, device, dtype, seed, input_mode: see the command line.
         strategy, workers: "" and 1 alone.
         call_seconds: a worker that makes no progress for so long is ended.
         command: ``run`` or ``verify``, for the record.
@@ -89,7 +89,7 @@ class Request:
     """
 
     workload: Workload
-    homes: Sequence[Home]
+    environments: Sequence[AdapterEnvironment]
     out: Path | None
     batch_size: int
     steps: int
@@ -98,7 +98,7 @@ class Request:
     device: str = "cpu"
     dtype: str = "float32"
     seed: int = 0
-    via: str = "pipeline"
+    input_mode: str = "pipeline"
     strategy: str = ""
     workers: int = 1
     call_seconds: float = 300.0
@@ -181,7 +181,7 @@ def check(request: Request) -> None:
             f"--batch-size {request.batch_size} does not divide into {request.workers} equal "
             "shares; every worker needs the same number of samples"
         )
-    if request.via == "memory" and request.workload.data.augmentation.moves:
+    if request.input_mode == "memory" and request.workload.data.augmentation.moves:
         raise RequestError(
             f"--input memory keeps samples as they are, and workload '{request.workload.name}' "
             "cuts or mirrors them (data.augmentation); use --input pipeline"

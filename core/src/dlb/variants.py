@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlb.adapters import Home, describe_home
+from dlb.adapters import AdapterEnvironment, describe_environment
 from dlb.errors import RequestError, WorkerError
 
 __all__ = ["choose"]
@@ -13,13 +13,15 @@ __all__ = ["choose"]
 Offers = Mapping[str, Mapping[str, Sequence[str]]]
 
 
-def choose(words: Sequence[str], homes: Sequence[Home]) -> dict[str, dict[str, str]]:
+def choose(
+    words: Sequence[str], environments: Sequence[AdapterEnvironment]
+) -> dict[str, dict[str, str]]:
     """What is chosen of each adapter that is not its default.
 
     Args:
         words: ``[ADAPTER:]NAME=VALUE`` each. One without an adapter is for every adapter that
             offers the choice; one with an adapter goes before it.
-        homes: the adapters of the request.
+        environments: the adapters of the request.
 
     Raises:
         RequestError: a word is malformed or there twice, names an adapter that is not of the
@@ -30,7 +32,7 @@ def choose(words: Sequence[str], homes: Sequence[Home]) -> dict[str, dict[str, s
     parsed = [_parse(word) for word in words]
     if len({(adapter, name) for adapter, name, _ in parsed}) < len(parsed):
         raise RequestError(f"--variant {' '.join(words)}: give each choice once")
-    offers = _offers(homes)
+    offers = _offers(environments)
     for adapter in (adapter for adapter, _, _ in parsed if adapter and adapter not in offers):
         raise RequestError(
             f"--variant {adapter}: is not of this request; it has {', '.join(offers)}"
@@ -59,20 +61,20 @@ def _parse(word: str) -> tuple[str, str, str]:
     return adapter, name, value
 
 
-def _offers(homes: Sequence[Home]) -> Offers:
+def _offers(environments: Sequence[AdapterEnvironment]) -> Offers:
     """What each adapter offers; nothing where its environment cannot answer."""
     found = {}
-    for home in homes:
+    for environment in environments:
         try:
-            described = describe_home(home)["adapters"]
+            described = describe_environment(environment)["adapters"]
         except WorkerError as error:
             raise RequestError(
-                f"adapter '{home.adapter}' cannot tell which variants it offers: {error}; leave "
+                f"adapter '{environment.adapter}' cannot tell which variants it offers: {error}; leave "
                 "out --variant, or the adapter"
             ) from None
-        own = [one for one in described if one["name"] == home.adapter]
+        own = [one for one in described if one["name"] == environment.adapter]
         # Workers that know no variants do not tell any.
-        found[home.adapter] = own[0].get("variants", {}) if own else {}
+        found[environment.adapter] = own[0].get("variants", {}) if own else {}
     return found
 
 

@@ -64,8 +64,8 @@ def export_command(
             from dlb.supervision import Launch, worker_group
             from dlb.supervision.remote import RemoteModel, start
 
-            home = find_adapters([adapter])[0]
-            with worker_group(Launch(adapter, home.python, Path(folder))) as group:
+            environment = find_adapters([adapter])[0]
+            with worker_group(Launch(adapter, environment.python, Path(folder))) as group:
                 start(group, threads=1, device="cpu", seed=seed)
                 known = capabilities_of(group.call("describe")[0], adapter)
                 check_capabilities(known, read, dtype=dtype, device="cpu")

@@ -40,13 +40,13 @@ def _variants_text(variants: Mapping[str, Sequence[str]]) -> str:
 
 def _descriptions() -> dict[str, Any]:
     """What each environment says of itself, by adapter; an environment that cannot answer says why."""
-    from dlb.adapters import describe_home, homes
+    from dlb.adapters import adapter_environments, describe_environment
     from dlb.errors import DlbError
 
     found: dict[str, Any] = {}
-    for name, home in homes().items():
+    for name, environment in adapter_environments().items():
         try:
-            found[name] = describe_home(home)
+            found[name] = describe_environment(environment)
         except DlbError as error:
             found[name] = {
                 "adapters": [],
@@ -60,9 +60,9 @@ def _descriptions() -> dict[str, Any]:
 
 def _adapters() -> tuple[list[str], list[list[Any]]]:
     from dlb import environments
-    from dlb.adapters import homes
+    from dlb.adapters import adapter_environments
 
-    described, there = _descriptions(), homes()
+    described, there = _descriptions(), adapter_environments()
     rows: list[list[Any]] = []
     for name in sorted({*environments.KNOWN, *there}):
         if name not in there:

@@ -104,7 +104,7 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
 
     port = verify_port(
         models,
-        homes=find_adapters(
+        environments=find_adapters(
             list(models),
             provision=options["provision"],
             source=options["source"],

@@ -91,7 +91,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--input",
-    "via",
+    "input_mode",
     type=click.Choice(["pipeline", "memory"]),
     default="pipeline",
     show_default=True,
@@ -166,7 +166,7 @@ def verify_command(
         None,
         workload=str(workload),
         warmup=0,
-        via="pipeline",
+        input_mode="pipeline",
         out=None,
         groups=frozenset(chosen),
         trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
@@ -255,7 +255,7 @@ def execute(
     workers = rest["workers"]
     request = Request(
         workload=read,
-        homes=(),
+        environments=(),
         batch_size=size,
         steps=count,
         warmup=min(10, count // 10) if warmup is None else warmup,
@@ -268,16 +268,16 @@ def execute(
     check_destination(certificate)
     if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    homes = find_adapters(adapters, provision=provision, source=source, report=note)
+    environments = find_adapters(adapters, provision=provision, source=source, report=note)
     if request.strategy:
-        check_strategy(request.strategy, homes)
-    request = replace(request, homes=homes, variants=choose(variants, homes))
+        check_strategy(request.strategy, environments)
+    request = replace(request, environments=environments, variants=choose(variants, environments))
     if command == "verify":
         at_once, each = share_cores(
-            available_cores(), len(homes), threads, workers=workers, device=request.device
+            available_cores(), len(environments), threads, workers=workers, device=request.device
         )
         request = replace(request, at_once=at_once, threads=each)
-    with make_reporter([home.adapter for home in homes]) as reporter:
+    with make_reporter([environment.adapter for environment in environments]) as reporter:
         outcome = run(request, reporter)
     if certificate is not None:
         write_certificate(outcome.certificate, certificate)

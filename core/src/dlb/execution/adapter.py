@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy.typing as npt
 
-from dlb.adapters import Home
+from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import DlbError, RecordError
 from dlb.execution.calibration import Calibration, calibrate
@@ -77,7 +77,7 @@ class AdapterRun:
 
 
 def run_adapter(
-    home: Home,
+    environment: AdapterEnvironment,
     request: Request,
     prepared: Prepared,
     reporter: Reporter,
@@ -93,14 +93,14 @@ def run_adapter(
         RecordError: its exported model cannot be kept.
         KeyboardInterrupt: ``stop`` was set; its processes have been ended.
     """
-    run = AdapterRun(home.adapter)
+    run = AdapterRun(environment.adapter)
     if request.imported is not None:
         # What all other checks compare with is the file that was asked for.
         run.checks.append(
-            msgspec.structs.replace(request.imported.file_check, adapter=home.adapter)
+            msgspec.structs.replace(request.imported.file_check, adapter=environment.adapter)
         )
-    stage = _stage(home, request, prepared, reporter, stop, run)
-    reporter.phase(home.adapter, "starting")
+    stage = _stage(environment, request, prepared, reporter, stop, run)
+    reporter.phase(environment.adapter, "starting")
     try:
         if request.strategy:
             _run_with_strategy(stage, run)
@@ -111,12 +111,12 @@ def run_adapter(
         raise
     except DlbError as error:
         _keep_failures(stage, run, error)
-    reporter.finished(home.adapter, run.failure.line if run.failure else "done")
+    reporter.finished(environment.adapter, run.failure.line if run.failure else "done")
     return run
 
 
 def calibrate_again(
-    home: Home,
+    environment: AdapterEnvironment,
     request: Request,
     prepared: Prepared,
     reporter: Reporter,
@@ -127,17 +127,17 @@ def calibrate_again(
 
     ``run`` is given the calibration, or the failure where its worker fails.
     """
-    stage = _stage(home, request, prepared, reporter, stop, run)
+    stage = _stage(environment, request, prepared, reporter, stop, run)
     try:
         with stage.start("calibration", single=True) as workers:
             run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
     except DlbError as error:
         _keep_failures(stage, run, error)
-    reporter.finished(home.adapter, run.failure.line if run.failure else "done")
+    reporter.finished(environment.adapter, run.failure.line if run.failure else "done")
 
 
 def _stage(
-    home: Home,
+    environment: AdapterEnvironment,
     request: Request,
     prepared: Prepared,
     reporter: Reporter,
@@ -149,9 +149,9 @@ def _stage(
         if result.group in request.groups or result.group == "distributed":
             run.checks.append(result)
 
-    scratch = prepared.scratch / home.adapter
+    scratch = prepared.scratch / environment.adapter
     scratch.mkdir(exist_ok=True)
-    return Stage(home, request, prepared, reporter, scratch, stop, keep)
+    return Stage(environment, request, prepared, reporter, scratch, stop, keep)
 
 
 def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:
@@ -248,6 +248,6 @@ def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Findi
     if request.dtype == "float32" and "float32" in request.groups:
         run.float32 = prove_float32(stage, group, run.changes)
     # Where there is no other adapter, its own band is shown whatever it is.
-    right = run.independently_correct or len(request.homes) == 1
-    if stage.home == request.homes[0] and right:
+    right = run.independently_correct or len(request.environments) == 1
+    if stage.environment == request.environments[0] and right:
         run.calibration = calibrate(stage, group, run.changes, run.float32)

@@ -26,15 +26,15 @@ def see_calibrated(
 
     The first adapter does so in its own run. Where it fails or deviates, the next one that works does.
     """
-    if len(request.homes) < 2 or calibration_of(request, runs) is not None:
+    if len(request.environments) < 2 or calibration_of(request, runs) is not None:
         return
     by_adapter = {run.adapter: run for run in runs}
-    for home in request.homes:
-        run = by_adapter.get(home.adapter)
+    for environment in request.environments:
+        run = by_adapter.get(environment.adapter)
         if run is None or run.failure or not run.independently_correct:
             continue
         if len(run.changes) > 1 or run.float32 is not None:
-            calibrate_again(home, request, prepared, reporter, threading.Event(), run)
+            calibrate_again(environment, request, prepared, reporter, threading.Event(), run)
             if run.calibration is not None:
                 return
 
@@ -42,7 +42,8 @@ def see_calibrated(
 def calibration_of(request: Request, runs: list[AdapterRun]) -> Calibration | None:
     """What rounding may do, of the first adapter that shows it and is right by itself."""
     by_adapter = {run.adapter: run for run in runs}
-    ordered = [by_adapter[home.adapter] for home in request.homes if home.adapter in by_adapter]
+    asked = (environment.adapter for environment in request.environments)
+    ordered = [by_adapter[adapter] for adapter in asked if adapter in by_adapter]
     return next(
         (
             run.calibration

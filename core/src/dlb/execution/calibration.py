@@ -55,7 +55,7 @@ def calibrate(
         float32: its float32 proof; None where no group of checks asks for one.
     """
     stage.phase("calibrating")
-    several = len(stage.request.homes) > 1
+    several = len(stage.request.environments) > 1
     growth: dict[int, float] = {}
     # Of one adapter, or one step, there is nothing to be compared with.
     if several and len(changes) > 1:

@@ -49,7 +49,7 @@ def refuse_training(stage: Stage, reason: Finding) -> None:
     checks = dict(TRAINING_CHECKS)
     if request.dtype == "float32":
         checks["update float32"] = ("float32", DEFINITION)
-    if len(request.homes) > 1:
+    if len(request.environments) > 1:
         others = Baseline(kind="adapters", names=(), float64=True)
         checks |= {"gradients": ("gradients", others), "trajectories": ("trajectory", others)}
         if request.dtype == "float32":
@@ -98,7 +98,7 @@ def prove_steps(stage: Stage, group: Group, *, training: bool) -> Mapping[int, C
             prepared.reference,
             batches,
             stage.adapter,
-            via=request.via,
+            input_mode=request.input_mode,
             groups=request.groups,
             keep=stage.keep,
             folder=scratch_file(group, ""),

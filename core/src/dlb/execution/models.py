@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy.typing as npt
 
-from dlb.adapters import Home
+from dlb.adapters import AdapterEnvironment
 from dlb.execution.workers import Workers, start_workers
 from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
@@ -31,12 +31,12 @@ class Stage:
     """What every stage of one adapter's run works with.
 
     Attributes:
-        home: the adapter and its interpreter.
+        environment: the adapter and its interpreter.
         scratch: a folder for its processes.
         keep: takes each result as it is made, so that none is lost to what comes after it.
     """
 
-    home: Home
+    environment: AdapterEnvironment
     request: Request
     prepared: Prepared
     reporter: Reporter
@@ -47,7 +47,7 @@ class Stage:
     @property
     def adapter(self) -> str:
         """The adapter's name."""
-        return self.home.adapter
+        return self.environment.adapter
 
     def phase(self, text: str) -> None:
         """Say what is being done."""
@@ -64,7 +64,7 @@ class Stage:
         request = self.request
         launch = Launch(
             adapter=self.adapter,
-            python=self.home.python,
+            python=self.environment.python,
             scratch=folder,
             threads=request.threads,
             strategy="" if single else request.strategy,

@@ -15,7 +15,7 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
-from dlb.adapters import Home
+from dlb.adapters import AdapterEnvironment
 from dlb.execution.adapter import AdapterRun, run_adapter
 from dlb.execution.between import calibration_of, check_between, see_calibrated
 from dlb.execution.workers import Workers
@@ -109,11 +109,11 @@ def _run_all(
             if ran.adapter not in taken:
                 take(moment, ran)
     done = {one.adapter for one in runs}
-    missing = [one.adapter for one in request.homes if one.adapter not in done]
+    missing = [one.adapter for one in request.environments if one.adapter not in done]
     # None but where it was interrupted; a certificate without them would look whole.
     cut = Failure(kind="Interrupted", message="interrupted before it was done")
     runs += [AdapterRun(adapter, failure=cut) for adapter in missing]
-    asked = [one.adapter for one in request.homes]
+    asked = [one.adapter for one in request.environments]
     runs.sort(key=lambda one: asked.index(one.adapter))
     records.sort(key=lambda one: asked.index(one.adapter))
     certificate = _certify(request, runs, across=True)
@@ -141,17 +141,17 @@ def _run_each(
     """When each adapter began, and what came of it, as each is done; at once in ``ended``."""
     stop = threading.Event()
 
-    def run_one(home: Home) -> tuple[datetime, AdapterRun]:
-        moment, lent = record.now(), workers.get(home.adapter)
-        ended_run = moment, run_adapter(home, request, prepared, reporter, stop, lent)
+    def run_one(environment: AdapterEnvironment) -> tuple[datetime, AdapterRun]:
+        moment, lent = record.now(), workers.get(environment.adapter)
+        ended_run = moment, run_adapter(environment, request, prepared, reporter, stop, lent)
         ended.append(ended_run)
         return ended_run
 
     if request.at_once == 1:
-        yield from map(run_one, request.homes)
+        yield from map(run_one, request.environments)
         return
     with ThreadPoolExecutor(request.at_once) as pool:
-        running = [pool.submit(run_one, home) for home in request.homes]
+        running = [pool.submit(run_one, environment) for environment in request.environments]
         try:
             for one in as_completed(running):
                 yield one.result()
@@ -228,7 +228,7 @@ def _record(
             device=request.device,
             dtype=request.dtype,
             seed=request.seed,
-            input=request.via,
+            input=request.input_mode,
             strategy=request.strategy,
             workers=request.workers,
             variant=request.variant(ran.adapter),

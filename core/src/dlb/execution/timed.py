@@ -52,7 +52,7 @@ def time_training(stage: Stage, workers: Workers) -> TimedRun:
         prepared.train,
         prepared.order,
         crops=prepared.crops,
-        via=request.via,
+        input_mode=request.input_mode,
         observe=True,
         on_progress=lambda event: stage.reporter.steps(
             stage.adapter, event["step"], request.steps, event["loss"]

@@ -108,7 +108,7 @@ def follow(
     folder.mkdir()
     done, kept = 0, []
     for step in observed_steps(len(order)):
-        model.train(data, order[done:step], via="memory", first_step=done)
+        model.train(data, order[done:step], input_mode="memory", first_step=done)
         done = step
         kept.append(Changes.write(folder / f"{step}.npz", start, model.weights()[0]))
     return kept

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.adapters import Home, find_adapters
+from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Baseline, Certificate, CheckResult
 from dlb.proof.checks.export import check_user_export
@@ -129,7 +129,7 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
 def verify_port(
     models: Mapping[str, str],
     *,
-    homes: Sequence[Home] = (),
+    environments: Sequence[AdapterEnvironment] = (),
     given: Given | None = None,
     layouts: Mapping[str, str] | None = None,
     map_file: Path | None = None,
@@ -146,7 +146,7 @@ def verify_port(
 
     Args:
         models: see :func:`verify_models`.
-        homes: of the adapters; found when not given.
+        environments: of the adapters; found when not given.
         given: the input; noise of the shape that a model tells, when nothing is said.
         layouts: the order of the axes that a model reads, by adapter; comes before the map's.
         map_file: which parameter is which. Without it that is proposed.
@@ -178,14 +178,14 @@ def verify_port(
         words[name] = check_layout(name, word)
     if export is not None:
         _make_folder(export)
-    homes = homes or find_adapters(names)
+    environments = environments or find_adapters(names)
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:
         session = PortSession(models, said, words, folder or Path.cwd(), Path(scratch), report)
         launch = Launch(
             "", Path(), Path(scratch), threads, device=device, call_seconds=call_seconds
         )
         with kept_output(Path(scratch)):
-            session.start(stack, homes, launch, (given or Given()).seed)
+            session.start(stack, environments, launch, (given or Given()).seed)
             inputs = session.input(given or Given())
             session.load(inputs)
             port = Port(session.reference)

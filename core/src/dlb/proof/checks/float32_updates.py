@@ -87,7 +87,7 @@ def _step(
             for name, gradient in gradients.items()
         }
         float32_baseline.step(noisy, rate)
-        model.train(batches.path(model.dtype), rows[None], via="memory", first_step=step)
+        model.train(batches.path(model.dtype), rows[None], input_mode="memory", first_step=step)
     after = model.weights()[0]
     return check_update_float32(
         adapter,

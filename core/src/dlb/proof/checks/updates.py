@@ -66,7 +66,7 @@ def prove_updates(
     batches: UpdateBatches,
     adapter: str,
     *,
-    via: str,
+    input_mode: str,
     groups: Collection[CheckGroup],
     keep: Keep,
     folder: Path,
@@ -109,8 +109,8 @@ def prove_updates(
         updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
         # To start a pipeline for one step costs more than the step: where nothing is judged, it
         # comes from memory.
-        source = via if judged else "memory"
-        model.train(batches.path(model.dtype), rows[None], via=source, first_step=step)
+        source = input_mode if judged else "memory"
+        model.train(batches.path(model.dtype), rows[None], input_mode=source, first_step=step)
         if not judged and step + 1 not in observed:
             continue
         after = model.weights()[0]

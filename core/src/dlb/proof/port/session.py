@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.adapters import Home
+from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.port.inputs import LAYOUTS, Given, as_read, from_read, make_input
@@ -53,19 +53,27 @@ class PortSession:
         #: The model that told the shape of the input, if one did.
         self.told_by = ""
 
-    def start(self, stack: ExitStack, homes: Sequence[Home], launch: Launch, seed: int) -> None:
+    def start(
+        self,
+        stack: ExitStack,
+        environments: Sequence[AdapterEnvironment],
+        launch: Launch,
+        seed: int,
+    ) -> None:
         """A worker for each adapter, its framework up."""
-        for home in homes:
-            self.report(f"{home.adapter}: starting")
-            place = self.scratch / home.adapter
+        for environment in environments:
+            self.report(f"{environment.adapter}: starting")
+            place = self.scratch / environment.adapter
             place.mkdir()
-            one = replace(launch, adapter=home.adapter, python=home.python, scratch=place)
-            group = self.groups[home.adapter] = stack.enter_context(worker_group(one))
+            one = replace(
+                launch, adapter=environment.adapter, python=environment.python, scratch=place
+            )
+            group = self.groups[environment.adapter] = stack.enter_context(worker_group(one))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
-            self.versions[home.adapter] = f"{facts['framework']} {facts['version']}"
-            capabilities = capabilities_of(group.call("describe")[0], home.adapter)
+            self.versions[environment.adapter] = f"{facts['framework']} {facts['version']}"
+            capabilities = capabilities_of(group.call("describe")[0], environment.adapter)
             check_user_models(capabilities)
-            self.features[home.adapter] = capabilities.features
+            self.features[environment.adapter] = capabilities.features
 
     def loaded(self, name: str, inputs: Array | None, dtype: str = "float64") -> RemoteUserModel:
         """A model, made by its factory.
