@@ -14,6 +14,7 @@ import dlb
 from dlb import environments
 from dlb.environments import record, sources
 from dlb.environments.inspection import ask
+from dlb.environments.pyenv import pyenv_python
 from dlb.errors import ProvisionError, RequestError
 
 FLAVOUR = "import dlb_mini; print(dlb_mini.FLAVOUR)"
@@ -297,3 +298,34 @@ def test_record_is_written_last(checkout: Path, home: Path) -> None:
         "mini", source=checkout, report=lambda _: seen.append(record.is_unfinished(folder))
     )
     assert seen == [*[True] * (len(seen) - 1), False]
+
+
+def test_the_newest_fitting_python_of_pyenv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("3.6.9", "3.6.15", "3.8.18", "miniconda3-latest"):
+        folder = tmp_path / "versions" / version / "bin"
+        folder.mkdir(parents=True)
+        (folder / "python").symlink_to(sys.executable)
+    (tmp_path / "versions" / "3.6.99" / "bin").mkdir(parents=True)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert pyenv_python(">=3.6,<3.7") == tmp_path / "versions/3.6.15/bin/python"
+    assert pyenv_python(">=3.9") is None and pyenv_python("no range") is None
+
+
+def test_a_python_that_uv_does_not_find_is_taken_from_pyenv(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where uv may look nowhere and download nothing."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    folder = tmp_path / "pyenv" / "versions" / version / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    monkeypatch.setenv("UV_MANAGED_PYTHON", "1")
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "none"))
+    made = environments.create("mini", source=checkout)
+    assert ask(made.python, "import sys; print(sys.version_info[:3])")[1] == (
+        f"{sys.version_info[:3]}\n"
+    )

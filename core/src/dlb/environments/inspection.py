@@ -16,23 +16,22 @@ __all__ = ["Contents", "ask", "contents", "packages"]
 # A framework's import can take a minute from a cold disk.
 SECONDS = 300.0
 
-# Runs in interpreters as old as 3.6, which have no importlib.metadata.
+# Runs in interpreters as old as 3.6, which have no importlib.metadata; dlb-worker brings it there.
 _LIST = """
 import json, sys
 found, points = {}, []
 try:
     from importlib import metadata
 except ImportError:
-    import pkg_resources
-    for one in pkg_resources.working_set:
-        found.setdefault(one.project_name, one.version)
-        points += [[one.project_name, n] for n in one.get_entry_map("dlb")]
-else:
-    for one in metadata.distributions():
-        name = one.metadata["Name"]
-        if name:
-            found.setdefault(name, one.version)
-            points += [[name, e.name] for e in one.entry_points if e.group == "dlb"]
+    try:
+        import importlib_metadata as metadata
+    except ImportError:
+        metadata = None
+for one in metadata.distributions() if metadata else ():
+    name = one.metadata["Name"]
+    if name:
+        found.setdefault(name, one.version)
+        points += [[name, e.name] for e in one.entry_points if e.group == "dlb"]
 print(json.dumps({"python": sys.version.split()[0], "packages": found, "points": points}))
 """
 

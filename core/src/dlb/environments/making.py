@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dlb.environments import failures, inspection, record, sources, uv_process
 from dlb.environments.index_settings import from_environment
+from dlb.environments.pyenv import pyenv_python
 from dlb.environments.record import Environment
 from dlb.errors import EnvironmentMissing, ProvisionError
 
@@ -64,12 +65,22 @@ def make(
             f"environment '{plan.name}', {what}: {why}; {remedy}; uv's whole output: {log}"
         )
 
-    uv(
-        f"making a virtual environment with Python {plan.python}",
+    def venv(interpreter: str) -> None:
         # Into a folder that exists already, for it holds the mark of the unfinished.
-        ["venv", "--allow-existing", "--no-project", f"--python={plan.python}", str(folder)],
-        making=True,
-    )
+        uv(
+            f"making a virtual environment with Python {interpreter}",
+            ["venv", "--allow-existing", "--no-project", f"--python={interpreter}", str(folder)],
+            making=True,
+        )
+
+    try:
+        venv(plan.python)
+    except ProvisionError:
+        # uv neither finds nor has some old ones, such as 3.6.
+        found = None if plan.python_request else pyenv_python(plan.python_range)
+        if found is None:
+            raise
+        venv(str(found))
     _check_python(plan, python)
     # The user's own build constraints stand alone: ours could contradict them.
     build_constraints = [*settings.build_constraints, *map(str, plan.build_constraints)]

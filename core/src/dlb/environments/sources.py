@@ -96,7 +96,7 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
     ranges = dict.fromkeys(
         part.requires_python for part in (worker, adapter) if part.requires_python
     )
-    python_range = ",".join(ranges) or _ANY_PYTHON
+    python_range = ",".join(dict.fromkeys(",".join(ranges).split(","))) or _ANY_PYTHON
     digest = hashlib.sha256()
     for part in (worker, adapter):
         digest.update(f"{part.requirement if not part.files else ''}\0".encode())
