@@ -6,8 +6,10 @@ import signal
 
 from hypothesis import settings
 
-# What a property costs depends on what else the machine does, and is no property.
-settings.register_profile("dlb", deadline=None)
+# What a property costs depends on what else the machine does, and is no property. The same examples
+# each time, so that a change is judged by what it changes; --hypothesis-profile=explore draws others.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("dlb", deadline=None, derandomize=True)
 settings.load_profile("dlb")
 
 
