@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import onnx
 import pytest
-from exported_models import MODELS
+from exported_models import EXPORTED_FILES, MODELS
 from onnx import TensorProto, helper
 
 from dlb.errors import UnsupportedError
@@ -42,7 +40,7 @@ from dlb.workload import (
 )
 from dlb.workload.initial import initial_weights
 
-EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
 
 
 def graph_of(model: Model) -> onnx.ModelProto:
@@ -263,7 +261,7 @@ def test_a_planted_difference_is_found_at_its_layer(planted):
 def test_a_planted_difference_is_found_in_real_exports(planted, framework):
     """The export stays and the description moves, so the layer found is the one that moved."""
     name, change, layer, what, *_ = PLANTED[planted]
-    path = Path(__file__).parent / "exported" / f"{framework}-{name}.onnx"
+    path = EXPORTED_FILES / f"{framework}-{name}.onnx"
     if framework == "chainer" and name == "tokens":
         assert not path.exists(), "Chainer's exporter has no LSTM"
         return
@@ -556,7 +554,7 @@ def test_labels_of_exports_are_checked(path):
 
 
 def test_a_label_that_its_operators_belie_is_found():
-    model = onnx.load(str(Path(__file__).parent / "exported" / "chainer-residual.onnx"))
+    model = onnx.load(str(EXPORTED_FILES / "chainer-residual.onnx"))
     facts = check_exported(with_opset(model, 18))
     assert not facts.consistent and "axes" in facts.complaint
     assert facts.newest_consistent == 17

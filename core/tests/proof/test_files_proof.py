@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from exported_models import MODELS
+from exported_models import EXPORTED_FILES, MODELS
 from onnx import TensorProto, helper, numpy_helper
 from packaging.version import Version
 
@@ -398,7 +397,7 @@ def test_indices_that_one_reads_as_real_numbers(compare):
         assert compare(*pair).status("b.onnx") == "proven"
 
 
-EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
 
 
 def is_witness(name: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-from exported_models import MODELS
+from exported_models import EXPORTED_FILES, MODELS
 from hypothesis import HealthCheck, assume, example, given, settings
 from onnx import TensorProto, helper, numpy_helper
 
@@ -24,7 +24,7 @@ from dlb.report.sentences import describe
 from dlb.workload.initial import initial_weights, proof_weights
 from dlb_conformance.random_models import models
 
-EXPORTED = sorted((Path(__file__).parent / "exported").glob("*.onnx"))
+EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
 #: torch and Keras fold a batch normalisation into the convolution before it, and Keras writes out
 #: the one that it cannot fold, which is a convolution of each channel by itself.
 FOLDED = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dlb.workload import (
     LRN,
     LSTM,
@@ -22,6 +24,9 @@ from dlb.workload import (
     ReLU,
     Tanh,
 )
+
+#: Where the exported files lie.
+EXPORTED_FILES = Path(__file__).parent / "exported"
 
 
 def _model(shape, *nodes, kind="real") -> Model:
