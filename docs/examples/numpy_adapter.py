@@ -16,7 +16,7 @@ from dlb_worker.parameters import NativeParameter, location
 
 
 class Softmax(BuiltModel):
-    """Linear layers one after another. A native parameter is its name in ``self.values``."""
+    """One linear layer, flattened input or not. A native parameter is its name in ``self.values``."""
 
     def __init__(self, request):
         self.dtype, self.values = request.dtype, {}
