@@ -388,16 +388,15 @@ def test_the_words_of_the_proof_are_told() -> None:
 def test_every_check_is_told() -> None:
     told = rows(section(page("proof.md"), "The checks"))
     folder = ROOT / "core" / "src" / "dlb"
-    places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py")]
-    places.append(folder / "execution" / "between.py")
+    places = [*folder.glob("proof/checks/*.py"), *folder.glob("execution/*.py")]
     sources = "".join(path.read_text(encoding="utf-8") for path in places)
     for name in told:
         plain = name.removesuffix(", training")
         stem = plain.removesuffix(" float64").removesuffix(" float32")
         forms = (f'"{name}"', f'"{plain}{{mode}}"', f'"{stem} {{dtype}}"')
         assert any(form in sources for form in forms), name
-    named = set(re.findall(r'check="([a-z0-9 ]+)"', sources))
-    named |= set(re.findall(r'(?:check_agreement|_check_changes)\("([^"]+)"', sources))
+    named = set(re.findall(r'Check\(\s*"([a-z0-9 ]+)"', sources))
+    named |= set(re.findall(r'check_agreement\(\s*"([^"]+)"', sources))
     named |= set(re.findall(r'"((?:forward float|isolated )[^"{]*)"', sources))
     assert named and named <= set(told)
 
