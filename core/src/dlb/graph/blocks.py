@@ -81,14 +81,14 @@ class Block:
 
     kind: str
     attributes: dict[str, Any]
-    starts: tuple[str, ...]
+    inputs: tuple[str, ...]
     parameters: int = 0
-    meant: Mapping[str, float] = field(default_factory=dict)
+    nominal_values: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Array] = field(default_factory=dict)
     table: Array | None = None
-    places: Array | None = None
-    inside: tuple[str, ...] = ()
-    parts: Mapping[str, Array] = field(default_factory=dict)
+    index_map: Array | None = None
+    intermediates: tuple[str, ...] = ()
+    linear_parts: Mapping[str, Array] = field(default_factory=dict)
 
 
 def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
@@ -103,13 +103,17 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
             attributes = {"approximate": approximate}
             for places in _orders(x.shape, found.shape):
                 if _near(found.ravel(), true[places.ravel()]):
-                    return Block("Gelu", attributes, (start,), meant=meant, places=places)
+                    return Block(
+                        "Gelu", attributes, (start,), nominal_values=meant, index_map=places
+                    )
             scale = _per_channel(found, true.reshape(found.shape))
             # Of a constant, that is: GELU(x) + GELU(x) is twice as much as well.
             if scale is not None and any(
                 each.size == scale.size for each in _constants(trace, nodes).values()
             ):
-                return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
+                return Block(
+                    "Gelu", attributes, (start,), nominal_values=meant, weights={"scale": scale}
+                )
     return None
 
 
@@ -138,7 +142,13 @@ def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
         true = np.clip(x / 6 + 0.5, 0.0, 1.0)
         if _near(np.concatenate(found), true if kind == "HardSigmoid" else x * true):
             inside = tuple(name for node in nodes if node is not end for name in node.output)
-            return Block(kind, {}, (start,), meant=_meant(trace, nodes, (1 / 6,)), inside=inside)
+            return Block(
+                kind,
+                {},
+                (start,),
+                nominal_values=_meant(trace, nodes, (1 / 6,)),
+                intermediates=inside,
+            )
     return None
 
 
@@ -247,7 +257,9 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
     given = {name: random.standard_normal(trace.values[name].shape) for name in starts}
     found = _run(trace, nodes, given, end.output[0])
     parts = {
-        name: part.places for name in starts if (part := part_of_linear(reader, name)) is not None
+        name: part.index_map
+        for name in starts
+        if (part := part_of_linear(reader, name)) is not None
     }
     width = _width(reader, starts[0])
     steps = found.size // trace.batch // width
@@ -275,10 +287,10 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
                     "Attention",
                     {"heads": count, "causal": causal},
                     names,
-                    meant=_meant(trace, nodes, [size**power for power in _POWERS]),
-                    places=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
-                    inside=tuple(inside),
-                    parts=parts,
+                    nominal_values=_meant(trace, nodes, [size**power for power in _POWERS]),
+                    index_map=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
+                    intermediates=tuple(inside),
+                    linear_parts=parts,
                 )
     return None
 

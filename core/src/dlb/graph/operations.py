@@ -394,7 +394,7 @@ def _arithmetic(
         if node.op_type == "Div":
             found = local_response_normalization(reader.trace, reader.source, node)
             if found is not None:
-                reader.meant.update(numbers_of_normalization(reader.trace, node))
+                reader.nominal_values.update(numbers_of_normalization(reader.trace, node))
                 return reader.make(node, "LRN", found, [node.input[0]])
     if len(live) != 1 or len(node.input) != 2:
         return other(reader, node, given, place, output)
@@ -422,7 +422,7 @@ def _arithmetic(
             if found_pool.channels is None and constant.size == exact.size:
                 exact = exact.reshape(constant.shape)
                 if np.allclose(constant, exact, rtol=ROUNDED, atol=0):
-                    reader.meant[node.input[index]] = exact
+                    reader.nominal_values[node.input[index]] = exact
             return _rescaled(reader, node, found_pool, before, output)
     if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
         number = float(constant.ravel()[0])
@@ -451,11 +451,11 @@ def _arithmetic(
 def _block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> Operation:
     """A block's layer; or, where it does more than that, the layer and one operation more."""
     reader.blocks[output] = block
-    reader.meant.update(block.meant)
+    reader.nominal_values.update(block.nominal_values)
     attributes = dict(block.attributes)
     if block.kind == "LayerNormalization":
         attributes = _of_norm(**attributes)
-    made = reader.make(node, block.kind, attributes, list(block.starts), block.parameters)
+    made = reader.make(node, block.kind, attributes, list(block.inputs), block.parameters)
     before: tuple[int, ...] = ()
     if block.kind == "HardSwish":
         made = replace(made, kind="HardSigmoid")

@@ -30,7 +30,7 @@ class Part:
 
     whole: Operation
     features: list[int]
-    places: Array
+    index_map: Array
 
 
 def part_of_linear(reader: Reader, name: str) -> Part | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["REAL_TYPES", "as_meant", "in_precision"]
+__all__ = ["REAL_TYPES", "in_precision", "set_nominal_values"]
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +56,7 @@ def _convert_graph(graph: onnx.GraphProto, element: int) -> None:
         _convert_node(node, element)
 
 
-def as_meant(
+def set_nominal_values(
     model: onnx.ModelProto, values: Mapping[str, Array], meant: Mapping[str, float | Array]
 ) -> None:
     """Change constants of a model.

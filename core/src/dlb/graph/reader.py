@@ -65,7 +65,7 @@ class Reader:
         #: Layers that may be written out as several operators, by the name of their last value.
         self.blocks: dict[str, Block] = {}
         #: Constants that are read as attributes, by name, as they are meant: a file keeps them rounded.
-        self.meant: dict[str, float | Array] = {}
+        self.nominal_values: dict[str, float | Array] = {}
         #: Where each live value comes from, by its name, as in Operation.inputs.
         self.source = {name: -1 - place for place, name in enumerate(traced.inputs)}
 

@@ -105,7 +105,7 @@ def clips_shown(reader: Reader) -> Trace:
     }
     if not blocks:
         return traced
-    inside = {name for block in blocks.values() for name in block.inside}
+    inside = {name for block in blocks.values() for name in block.intermediates}
     values, live = dict(traced.values), set(traced.live)
     nodes: list[onnx.NodeProto] = []
     read = set(traced.outputs)
@@ -117,7 +117,7 @@ def clips_shown(reader: Reader) -> Trace:
             nodes.append(node)
             read |= reads(node)
             continue
-        ((x,), y) = block.starts, node.output[0]
+        ((x,), y) = block.inputs, node.output[0]
         raised, clipped, low, high = (
             f"{y}/{what}" for what in ("raised", "clipped", "low", "high")
         )

@@ -87,7 +87,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         name
         for end, block in reader.blocks.items()
         if block.kind == "Attention"
-        for name in (end, *block.inside)
+        for name in (end, *block.intermediates)
     }
     for node in traced.nodes:
         # What attention computes with is its masks, which structure compares.
@@ -98,7 +98,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         constants = {
             name: (traced.constant(node, k), name)
             for k, name in enumerate(node.input)
-            if name not in reader.meant
+            if name not in reader.nominal_values
         }
         if node.op_type in LAYOUT or rearranged(traced, node) is not None:
             constants = {}
