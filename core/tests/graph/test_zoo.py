@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from dlb.graph.canonical import IR_VERSION, OPSET
-from dlb.graph.layer_nodes import Pieces, add_layer
+from dlb.graph.layer_nodes import GraphBuilder, add_layer
 from dlb.graph.operations import Operation, reader_of
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace
@@ -63,7 +63,7 @@ def read_ours(model: Model) -> list[Operation]:
     """What the canonical graph of a model computes, its weights given as inputs."""
     shapes = infer_shapes(model)
     weights = {name: zeros(shape) for name, shape in parameter_shapes(model).items()}
-    pieces = Pieces(np.dtype(np.float32), False, {})
+    pieces = GraphBuilder(np.dtype(np.float32), False, {})
     for node in model.wired():
         add_layer(pieces, node, [shapes[name] for name in node.inputs])
     last = model.nodes[-1].name

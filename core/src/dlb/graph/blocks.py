@@ -19,10 +19,10 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.decimals import ROUNDED, decimal, six_digits
+from dlb.graph.decimals import ROUNDING, decimal, six_digits
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.layout import LAYOUT
-from dlb.graph.parts import part_of_linear
+from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
@@ -322,7 +322,7 @@ def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
             if node is None or node.op_type not in _OF_ATTENTION or name in names:
                 continue
             source = reader.source[name]
-            linear = source >= 0 and reader.found[source].kind == "Linear"
+            linear = source >= 0 and reader.operations[source].kind == "Linear"
             # What multiplies by one, as the scale of heads of one feature, is the same value.
             copied = any(reader.source[each] == source for each in reader.live_inputs(node))
             if node.op_type in LAYOUT or copied or not linear:
@@ -339,8 +339,8 @@ def _width(reader: Reader, name: str) -> int:
     if part is not None:
         return len(part.features)
     source = reader.source[name]
-    if source >= 0 and reader.found[source].kind == "Linear":
-        return int(reader.found[source].attributes["weight"][0])
+    if source >= 0 and reader.operations[source].kind == "Linear":
+        return int(reader.operations[source].attributes["weight"][0])
     return int(reader.trace.values[name].shape[-1])
 
 
@@ -467,7 +467,7 @@ def _meant(trace: Trace, nodes: list[onnx.NodeProto], numbers: Iterable[float]) 
     found = {}
     for name, each in _constants(trace, nodes).items():
         near = [
-            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= ROUNDED * n
+            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= ROUNDING * n
         ]
         if near:
             found[name] = near[0]

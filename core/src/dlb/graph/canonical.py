@@ -22,13 +22,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import WorkloadError
-from dlb.graph.layer_nodes import Pieces, add_layer
+from dlb.graph.layer_nodes import GraphBuilder, add_layer
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 from dlb.workload.training import Loss, SoftmaxCrossEntropy
 
 __all__ = [
-    "GIVEN",
+    "INPUT_PREFIX",
     "IR_VERSION",
     "LABELS",
     "LOSS",
@@ -43,7 +43,7 @@ IR_VERSION = 8
 LABELS = "labels"
 LOSS = "loss"
 #: Before the name of a value that is given to a layer, not computed by another.
-GIVEN = "given/"
+INPUT_PREFIX = "given/"
 
 Precision = Literal["float32", "float64"]
 Outputs = Literal["logits", "layers"]
@@ -113,14 +113,14 @@ def layers_graph(
         layer = node.output[0].split("/")[0]
         for place, name in enumerate(node.input):
             if name in read and name != layer:
-                node.input[place] = GIVEN + name
+                node.input[place] = INPUT_PREFIX + name
     given = [
         _value(name, shapes[name], element) if name != model.input.name else _input(model, element)
         for name in shapes
         if name in read
     ]
     for value in given:
-        value.name = GIVEN + value.name
+        value.name = INPUT_PREFIX + value.name
     outputs = [_value(node.name, shapes[node.name], element) for node in model.nodes]
     given += _asked(model, weights, element)
     return _model(pieces, given, outputs + _running(pieces, element))
@@ -171,7 +171,7 @@ def loss_graph(
     return _model(pieces, given, [lost, *values, *_running(pieces, element)])
 
 
-def _add_loss(pieces: Pieces, scores: str, smoothing: float) -> None:
+def _add_loss(pieces: GraphBuilder, scores: str, smoothing: float) -> None:
     operator = partial(
         pieces.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction="mean", name=LOSS
     )
@@ -196,11 +196,11 @@ def _build(
     dtype: Precision,
     training: bool,
     masks: Masks,
-) -> tuple[Pieces, dict[str, Shape], int]:
+) -> tuple[GraphBuilder, dict[str, Shape], int]:
     if dtype not in _ELEMENT_TYPES:
         raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
     shapes = infer_shapes(model)
-    pieces = Pieces(np.dtype(dtype), training, masks)
+    pieces = GraphBuilder(np.dtype(dtype), training, masks)
     if weights is not None:
         parameters = parameter_shapes(model)
         _check_weights(parameters, weights)
@@ -249,7 +249,7 @@ def _value(name: str, shape: Shape, element: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, element, ["batch", *shape])
 
 
-def _running(pieces: Pieces, element: int) -> list[onnx.ValueInfoProto]:
+def _running(pieces: GraphBuilder, element: int) -> list[onnx.ValueInfoProto]:
     return [
         helper.make_tensor_value_info(name, element, list(shape))
         for name, shape in pieces.running.items()
@@ -257,7 +257,7 @@ def _running(pieces: Pieces, element: int) -> list[onnx.ValueInfoProto]:
 
 
 def _model(
-    pieces: Pieces, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+    pieces: GraphBuilder, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
 ) -> onnx.ModelProto:
     model = helper.make_model(
         helper.make_graph(pieces.nodes, "canonical", inputs, outputs),

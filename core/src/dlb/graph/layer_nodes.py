@@ -19,10 +19,10 @@ from dlb.workload.model import Node
 from dlb.workload.shapes import Shape, places_along
 from dlb_worker.poolings import reaching_pads, rounds_up
 
-__all__ = ["Pieces", "add_layer"]
+__all__ = ["GraphBuilder", "add_layer"]
 
 
-class Pieces:
+class GraphBuilder:
     """Nodes and initialisers of a graph that is being put together.
 
     Attributes:
@@ -67,7 +67,7 @@ class Pieces:
         return name
 
 
-def add_layer(pieces: Pieces, node: Node, given: list[Shape]) -> None:
+def add_layer(pieces: GraphBuilder, node: Node, given: list[Shape]) -> None:
     """Add the nodes of one layer, whose inputs have the shapes ``given`` (of one sample).
 
     Raises:
@@ -83,7 +83,9 @@ def add_layer(pieces: Pieces, node: Node, given: list[Shape]) -> None:
     _RULES[type(node.layer)](pieces, node.name, node.layer, list(node.inputs), given)
 
 
-def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: list[Shape]) -> None:
+def _conv(
+    pieces: GraphBuilder, name: str, layer: L.Conv, inputs: list[str], given: list[Shape]
+) -> None:
     parameters = [f"{name}.weight"] + ([f"{name}.bias"] if layer.bias else [])
     pieces.node(
         "Conv",
@@ -98,7 +100,7 @@ def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: li
 
 
 def _linear(
-    pieces: Pieces, name: str, layer: L.Linear, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Linear, inputs: list[str], given: list[Shape]
 ) -> None:
     weight, bias = f"{layer.tied_to or name}.weight", f"{name}.bias"
     if len(given[0]) == 1:
@@ -112,7 +114,7 @@ def _linear(
 
 
 def _batch_norm(
-    pieces: Pieces, name: str, layer: L.BatchNorm, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.BatchNorm, inputs: list[str], given: list[Shape]
 ) -> None:
     outputs = [name]
     if pieces.training:
@@ -129,13 +131,15 @@ def _batch_norm(
 
 
 def _layer_norm(
-    pieces: Pieces, name: str, layer: L.LayerNorm, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.LayerNorm, inputs: list[str], given: list[Shape]
 ) -> None:
     parameters = [f"{name}.scale", f"{name}.bias"]
     pieces.node("LayerNormalization", inputs + parameters, name, axis=-1, epsilon=layer.epsilon)
 
 
-def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]) -> None:
+def _lrn(
+    pieces: GraphBuilder, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]
+) -> None:
     pieces.node(
         "LRN",
         inputs,
@@ -148,7 +152,7 @@ def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list
 
 
 def _pool(
-    pieces: Pieces,
+    pieces: GraphBuilder,
     name: str,
     layer: L.MaxPool | L.AveragePool,
     inputs: list[str],
@@ -176,7 +180,9 @@ def _pool(
     )
 
 
-def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: list[Shape]) -> None:
+def _gelu(
+    pieces: GraphBuilder, name: str, layer: L.GELU, inputs: list[str], given: list[Shape]
+) -> None:
     """Half of x times one and a bent x; opset 17 has no Gelu."""
 
     def number(what: str, value: float) -> str:
@@ -200,7 +206,7 @@ def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: li
 
 
 def _relu6(
-    pieces: Pieces, name: str, layer: L.ReLU6, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.ReLU6, inputs: list[str], given: list[Shape]
 ) -> None:
     bounds = [
         pieces.initializer(f"{name}/{what}", np.array(number))
@@ -210,7 +216,7 @@ def _relu6(
 
 
 def _dropout(
-    pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
 ) -> None:
     if pieces.training and name in pieces.masks:
         mask = pieces.initializer(f"{name}/mask", pieces.masks[name])
@@ -223,7 +229,7 @@ def _dropout(
 
 
 def _reshape(
-    pieces: Pieces, name: str, layer: L.Reshape, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Reshape, inputs: list[str], given: list[Shape]
 ) -> None:
     """The batch, 0, stays what it is."""
     shape = pieces.initializer(f"{name}/shape", np.array([0, *layer.shape]))
@@ -231,25 +237,27 @@ def _reshape(
 
 
 def _transpose(
-    pieces: Pieces, name: str, layer: L.Transpose, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Transpose, inputs: list[str], given: list[Shape]
 ) -> None:
     pieces.node("Transpose", inputs, name, perm=[0, *layer.axes])
 
 
 def _reduce_mean(
-    pieces: Pieces, name: str, layer: L.ReduceMean, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.ReduceMean, inputs: list[str], given: list[Shape]
 ) -> None:
     pieces.node("ReduceMean", inputs, name, axes=[layer.axis], keepdims=0)
 
 
 def _select(
-    pieces: Pieces, name: str, layer: L.Select, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Select, inputs: list[str], given: list[Shape]
 ) -> None:
     index = pieces.initializer(f"{name}/index", np.array(layer.index))
     pieces.node("Gather", [*inputs, index], name, axis=layer.axis)
 
 
-def _pad(pieces: Pieces, name: str, layer: L.Pad, inputs: list[str], given: list[Shape]) -> None:
+def _pad(
+    pieces: GraphBuilder, name: str, layer: L.Pad, inputs: list[str], given: list[Shape]
+) -> None:
     rank = len(given[0])
     numbers = np.array([0, *layer.pads[:rank], 0, *layer.pads[rank:]])
     pads = pieces.initializer(f"{name}/pads", numbers)
@@ -258,7 +266,7 @@ def _pad(pieces: Pieces, name: str, layer: L.Pad, inputs: list[str], given: list
 
 
 def _slice(
-    pieces: Pieces, name: str, layer: L.Slice, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Slice, inputs: list[str], given: list[Shape]
 ) -> None:
     places = places_along(layer, given[0])
     numbers = {
@@ -272,25 +280,31 @@ def _slice(
 
 
 def _gather(
-    pieces: Pieces, name: str, layer: L.Gather, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Gather, inputs: list[str], given: list[Shape]
 ) -> None:
     indices = pieces.initializer(f"{name}/indices", np.array(layer.indices))
     pieces.node("Gather", [*inputs, indices], name, axis=layer.axis)
 
 
 def _position_embedding(
-    pieces: Pieces, name: str, layer: L.PositionEmbedding, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder,
+    name: str,
+    layer: L.PositionEmbedding,
+    inputs: list[str],
+    given: list[Shape],
 ) -> None:
     pieces.node("Add", [*inputs, f"{name}.weight"], name)
 
 
 def _embedding(
-    pieces: Pieces, name: str, layer: L.Embedding, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Embedding, inputs: list[str], given: list[Shape]
 ) -> None:
     pieces.node("Gather", [f"{name}.weight", *inputs], name, axis=0)
 
 
-def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: list[Shape]) -> None:
+def _lstm(
+    pieces: GraphBuilder, name: str, layer: L.LSTM, inputs: list[str], given: list[Shape]
+) -> None:
     """[N, T, F] to [T, N, F], ONNX LSTM of one direction, and back; B is [bias, 0]."""
     direction = pieces.initializer(f"{name}/direction_axis", np.array([0]))
     zeros = pieces.initializer(f"{name}/recurrent_bias", np.zeros(4 * layer.hidden))
@@ -313,7 +327,7 @@ def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: li
 
 
 def _attention(
-    pieces: Pieces, name: str, layer: L.Attention, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Attention, inputs: list[str], given: list[Shape]
 ) -> None:
     """[N, T, F] to heads [N, heads, T, d] three times, scores [N, heads, T, T], and back."""
     steps, features = given[0]
@@ -351,7 +365,7 @@ def _attention(
 
 def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
     def rule(
-        pieces: Pieces, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
+        pieces: GraphBuilder, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
     ) -> None:
         pieces.node(operator, inputs, name, **attributes)
 
@@ -359,7 +373,7 @@ def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
 
 
 def _concat(
-    pieces: Pieces, name: str, layer: L.Concat, inputs: list[str], given: list[Shape]
+    pieces: GraphBuilder, name: str, layer: L.Concat, inputs: list[str], given: list[Shape]
 ) -> None:
     pieces.node("Concat", inputs, name, axis=layer.axis)
 

@@ -10,13 +10,13 @@ import onnx
 
 from dlb.graph.blocks import Block, attention, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.bounds import bounds_of
-from dlb.graph.decimals import ROUNDED, is_sixth, six_digits
-from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
-from dlb.graph.layout import padding_of, places_taken, repeated
-from dlb.graph.parts import part_of_linear
-from dlb.graph.reader import Attributes, Operation, Reader, Rule, other
+from dlb.graph.decimals import ROUNDING, is_sixth, six_digits
+from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
+from dlb.graph.layout import before_expand, padding_of, selected_indices
+from dlb.graph.linear_parts import part_of_linear
+from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.trace import Trace, attributes_of, trace
-from dlb.graph.window_rules import Rescaled, conv, first_windows, pool, rescaled_pool
+from dlb.graph.window_rules import RescaledPool, conv, first_windows, pool, rescaled_pool
 
 __all__ = ["Operation", "before_layout", "operations", "reader_of"]
 
@@ -58,7 +58,7 @@ def _hard_sigmoid(
     """The one that a layer is, and its product with what it reads: as where they are written out."""
     sixth = is_sixth(given.get("alpha", 0.2)) and given.get("beta", 0.5) == 0.5
     if node.op_type == "HardSigmoid" and not sixth:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     return _block(reader, node, Block(node.op_type, {}, (node.input[0],)), output)
 
 
@@ -66,7 +66,7 @@ def _bounded(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> O
     """A value kept within bounds; within infinite ones, and of one that is within bounds already, it
     may be nothing new, which exporters leave out."""
     (source,) = {reader.source[name] for name in reader.live_inputs(node)}
-    before = reader.found[source] if source >= 0 else _INPUT
+    before = reader.operations[source] if source >= 0 else _INPUT
     given = (0.0, math.inf) if before.kind == "Relu" else None
     if before.kind == "Clip" and "low" in before.attributes:  # not of bounds that are no numbers
         given = before.attributes["low"], before.attributes["high"]
@@ -91,7 +91,7 @@ def _clip(
         return _block(reader, node, block, output)
     bounds = bounds_of(reader.trace, node, given)
     if bounds is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     return _bounded(reader, node, *bounds)
 
 
@@ -105,7 +105,7 @@ def _global_average(
         axes = given.get("axes", reader.trace.constant(node, 1))
         over = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
     if not over or 0 in over:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     if node.op_type != "ReduceSum" and len(shape) == 4 and len(over) == 2:
         if over == {2, 3}:
             return _one_window(reader, node, given, place, output)
@@ -144,7 +144,7 @@ def _batch_norm(
 ) -> Operation | int:
     scale = reader.trace.constant(node, 1)
     if scale is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     attributes = {
         "channels": scale.size,
         "epsilon": six_digits(given.get("epsilon", 1e-5)),
@@ -160,7 +160,7 @@ def _layer_norm(
     scale, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     rank = reader.trace.values[node.input[0]].ndim
     if scale is None or place or given.get("axis", -1) % rank != rank - 1:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     attributes = _of_norm(scale.size, six_digits(given.get("epsilon", 1e-5)))
     parameters = scale.size + (0 if bias is None else bias.size)
     return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
@@ -188,19 +188,19 @@ def _linear(
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or given.get("transA", 0):
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     shape = weight.shape if given.get("transB", 0) else weight.shape[::-1]
     made = reader.make(node, "Linear", {"weight": shape, "bias": False}, parameters=weight.size)
     matrix = weight if given.get("transB", 0) else weight.T
-    made = replace(made, matrix=matrix, matrix_name=reader.initializer(node.input[1]))
-    return made if bias is None else reader.biased(made, node.input[2])
+    made = replace(made, matrix=matrix, matrix_name=reader.initializer_name(node.input[1]))
+    return made if bias is None else reader.with_bias(made, node.input[2])
 
 
 def _concat(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
     if len(reader.live_inputs(node)) != len(node.input):
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     if len(node.input) == 1:
         return reader.source[node.input[0]]
     sizes: list[int] = []
@@ -208,8 +208,8 @@ def _concat(
     for name in node.input:
         value, source = reader.trace.values[name], reader.source[name]
         if _concatenated(reader, name, given["axis"]):
-            sizes += reader.found[source].attributes["sizes"]
-            inputs += reader.found[source].inputs
+            sizes += reader.operations[source].attributes["sizes"]
+            inputs += reader.operations[source].inputs
             continue
         sizes.append(value.shape[given["axis"]])
         inputs.append(source)
@@ -231,7 +231,7 @@ def _concatenated(reader: Reader, name: str, axis: int) -> bool:
             axis = attributes_of(node).get("perm", range(len(shape))[::-1])[axis]
             shape = trace.values[node.input[0]].shape
         node = trace.producers.get(node.input[0])
-    if node is None or reader.found[source].kind != "Concat":
+    if node is None or reader.operations[source].kind != "Concat":
         return False
     # What is between may reshape, and back again.
     if trace.values[node.output[0]].shape != shape:
@@ -247,16 +247,16 @@ def _part(
     Which axis it is depends on the layout; how many places it has, and which are taken, does not.
     """
     shape = reader.trace.values[node.input[0]].shape
-    taken = places_taken(reader.trace, node, place)
+    taken = selected_indices(reader.trace, node, place)
     if taken is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     parts = {
         axis: tuple(places)
         for axis, places in taken.items()
         if list(places) != list(range(shape[axis]))
     }
     if _samples(reader, shape) in parts:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     cuts = [(shape[axis], places) for axis, places in parts.items()]
     source = reader.source[node.input[0]]
     if not cuts:
@@ -267,8 +267,8 @@ def _part(
         rule = conv if whole.op_type == "Conv" else pool
         return rule(reader, whole, attributes_of(whole), place, output, sizes)
     inputs: tuple[int, ...] = (source,)
-    if source >= 0 and reader.found[source].kind == "Slice":
-        before = reader.found[source]
+    if source >= 0 and reader.operations[source].kind == "Slice":
+        before = reader.operations[source]
         cuts, inputs = [*before.attributes["places"], *cuts], before.inputs
     made = reader.make(node, "Slice", {"places": sorted(cuts)}, node.input[:1])
     return replace(made, inputs=inputs)
@@ -291,7 +291,7 @@ def _split(
         parameters=len(rows) * weight[1] + bias.size,
         matrix=None if whole.matrix is None else whole.matrix[rows],
         matrix_name="",
-        moves=bool(bias.any()) if whole.bias_name else whole.moves,
+        nonzero_bias=bool(bias.any()) if whole.bias_name else whole.nonzero_bias,
     )
 
 
@@ -302,7 +302,7 @@ def _pad(
     before, after = (reader.trace.values[name].shape for name in (node.input[0], output))
     numbers = padding_of(reader.trace, node)
     if numbers is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     pads, value = numbers
     rank = len(before)
     around = [
@@ -339,9 +339,9 @@ def _embedding(
     if table is None:
         return _part(reader, node, given, place, output)
     if table.ndim != 2 or given.get("axis", 0):
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     made = reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
-    return replace(made, matrix=table, matrix_name=reader.initializer(node.input[0]))
+    return replace(made, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
 def _lstm(
@@ -350,7 +350,7 @@ def _lstm(
     """The two biases that ONNX adds up count as one."""
     w, r, b = (reader.trace.constant(node, index) for index in (1, 2, 3))
     if w is None or r is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     states = [name for name in node.input[5:7] if name]
     zero = all(
         name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
@@ -388,16 +388,18 @@ def _arithmetic(
         return reader.source[node.input[0]]
     if len(live) == len(node.input) == 2:
         if node.op_type == "Mul":
-            return reader.make(node, "Mul", {}, [repeated(reader.trace, name) for name in live])
+            return reader.make(
+                node, "Mul", {}, [before_expand(reader.trace, name) for name in live]
+            )
         if node.op_type in ("Add", "Sum"):
             return reader.make(node, "Add", {})
         if node.op_type == "Div":
-            found = local_response_normalization(reader.trace, reader.source, node)
+            found = decomposed_lrn(reader.trace, reader.source, node)
             if found is not None:
-                reader.nominal_values.update(numbers_of_normalization(reader.trace, node))
+                reader.nominal_values.update(lrn_constants(reader.trace, node))
                 return reader.make(node, "LRN", found, [node.input[0]])
     if len(live) != 1 or len(node.input) != 2:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     index = 1 if node.input[0] == live[0] else 0
     constant = np.asarray(reader.trace.constant(node, index))
     shape = reader.trace.values[live[0]].shape
@@ -409,7 +411,7 @@ def _arithmetic(
         if table is not None:
             return reader.make(node, "PositionEmbedding", {"table": table}, live, math.prod(table))
     source = reader.source[live[0]]
-    before = reader.found[source] if source >= 0 else _INPUT
+    before = reader.operations[source] if source >= 0 else _INPUT
     moves = node.op_type in ("Add", "Sum") or (node.op_type == "Sub" and index == 1)
     scales = node.op_type == "Mul" or (node.op_type == "Div" and index == 1)
     scale = 1 / constant if scales and node.op_type == "Div" else constant
@@ -421,7 +423,7 @@ def _arithmetic(
             exact = found_pool.scale if node.op_type == "Mul" else 1 / found_pool.scale
             if found_pool.channels is None and constant.size == exact.size:
                 exact = exact.reshape(constant.shape)
-                if np.allclose(constant, exact, rtol=ROUNDED, atol=0):
+                if np.allclose(constant, exact, rtol=ROUNDING, atol=0):
                     reader.nominal_values[node.input[index]] = exact
             return _rescaled(reader, node, found_pool, before, output)
     if scales and before.kind == "ReduceSum" and constant.size == 1 and "of" in before.attributes:
@@ -430,13 +432,13 @@ def _arithmetic(
             return replace(before, kind="ReduceMean")
     width = before.attributes["weight"][0] if before.kind in ("Conv", "Linear") else 0
     if moves and width == constant.size and not before.attributes["bias"]:
-        return reader.biased(before, node.input[index])
+        return reader.with_bias(before, node.input[index])
     if constant.size == 1 and np.all(constant == (0 if moves else 1)) and (moves or scales):
         return reader.source[live[0]]
     affine = {"channels": constant.size, "scaled": scales}
     number = constant.size == 1 and 1 not in (*shape[1:2], *shape[-1:])
     if number or not (moves or scales):
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     if before.kind == "Affine" and before.attributes["channels"] == constant.size:
         if not (moves and before.attributes["scaled"]):
             return replace(before, attributes=affine)
@@ -470,8 +472,8 @@ def _block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> O
     else:
         return made
     made.attributes["elements"] = reader.trace.elements(output)
-    reader.found.append(made)
-    return replace(more, inputs=(*before, len(reader.found) - 1), parameters=parameters)
+    reader.operations.append(made)
+    return replace(more, inputs=(*before, len(reader.operations) - 1), parameters=parameters)
 
 
 def before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.ndarray]:
@@ -493,7 +495,7 @@ def before_layout(trace: Trace, name: str, scale: np.ndarray) -> tuple[str, np.n
 
 
 def _rescaled(
-    reader: Reader, node: onnx.NodeProto, found: Rescaled, before: Operation, output: str
+    reader: Reader, node: onnx.NodeProto, found: RescaledPool, before: Operation, output: str
 ) -> Operation:
     """An average pooling; and what its channels are multiplied by, one operation more."""
     inputs = (reader.source[found.value],)
@@ -501,10 +503,10 @@ def _rescaled(
     if found.channels is None:
         return pooling
     pooling.attributes["elements"] = reader.trace.elements(output)
-    reader.found.append(pooling)
+    reader.operations.append(pooling)
     channels = found.channels.size
     made = reader.make(node, "Affine", {"channels": channels, "scaled": True}, parameters=channels)
-    return replace(made, inputs=(len(reader.found) - 1,))
+    return replace(made, inputs=(len(reader.operations) - 1,))
 
 
 _RULES: dict[str, Rule] = {

@@ -58,7 +58,7 @@ class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
 
     op_domain = ""
 
-    def given(self, name: str, default: Any) -> Any:
+    def attribute(self, name: str, default: Any) -> Any:
         """The attribute as written, or its default; a real number as the decimal meant."""
         for attribute in self.onnx_node.attribute:
             if attribute.name == name:
@@ -69,7 +69,7 @@ class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
         return default
 
     def window(self, x: Array, kernel: tuple[int, ...]) -> Window:
-        return window_of(self.given, x.shape[2:], kernel)
+        return window_of(self.attribute, x.shape[2:], kernel)
 
 
 class Conv(_Operator):
@@ -77,7 +77,7 @@ class Conv(_Operator):
 
     def _run(self, x: Array, w: Array, b: Array | None = None, **_: Any) -> tuple[Array]:
         window = self.window(x, w.shape[2:])
-        groups = self.given("group", 1)
+        groups = self.attribute("group", 1)
         taps = windows(padded(x, window, 0.0), window)
         count = len(window.kernel)
         samples, size = len(x), int(np.prod(window.output))
@@ -105,7 +105,7 @@ class MaxPool(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
         if len(self.onnx_node.output) > 1:
             raise NotImplementedError("MaxPool with its second output, the indices")
-        window = self.window(x, tuple(self.given("kernel_shape", ())))
+        window = self.window(x, tuple(self.attribute("kernel_shape", ())))
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         return (_over_taps(np.maximum, padded(x, window, least), window),)
 
@@ -114,10 +114,10 @@ class AveragePool(_Operator):
     """Mean of each window, over what of it lies in the input, or in the padded input."""
 
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        window = self.window(x, tuple(self.given("kernel_shape", ())))
+        window = self.window(x, tuple(self.attribute("kernel_shape", ())))
         inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
         counted = padded(inside, window, 0.0)
-        if self.given("count_include_pad", 0):
+        if self.attribute("count_include_pad", 0):
             within = (slice(None), slice(None), *window.declared)
             counted[within] = 1.0
         total = _over_taps(np.add, padded(x, window, 0.0), window)
@@ -146,13 +146,13 @@ class LRN(_Operator):
     """x / (bias + alpha / size * sum of squares over the channels around) ** beta."""
 
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        size = self.given("size", 1)
+        size = self.attribute("size", 1)
         before, after = (size - 1) // 2, size // 2
         squares = np.zeros((x.shape[0], x.shape[1] + size - 1, *x.shape[2:]), x.dtype)
         squares[:, before : before + x.shape[1]] = x * x
         total = sum(squares[:, start : start + x.shape[1]] for start in range(before + after + 1))
-        scale = self.given("bias", 1.0) + self.given("alpha", 1e-4) / size * total
-        return ((x / scale ** self.given("beta", 0.75)).astype(x.dtype),)
+        scale = self.attribute("bias", 1.0) + self.attribute("alpha", 1e-4) / size * total
+        return ((x / scale ** self.attribute("beta", 0.75)).astype(x.dtype),)
 
 
 class BatchNormalization(_Operator):
@@ -162,10 +162,10 @@ class BatchNormalization(_Operator):
         self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array, **_: Any
     ) -> tuple[Array, ...]:
         shape = (1, -1, *(1,) * (x.ndim - 2))
-        training = bool(self.given("training_mode", 0))
+        training = bool(self.attribute("training_mode", 0))
         running: tuple[Array, ...] = ()
         if training:
-            momentum = self.given("momentum", 0.9)
+            momentum = self.attribute("momentum", 0.9)
             axes = (0, *range(2, x.ndim))
             batch = x.mean(axis=axes), x.var(axis=axes)
             running = tuple(
@@ -173,7 +173,7 @@ class BatchNormalization(_Operator):
                 for old, new in zip((mean, variance), batch)
             )
             mean, variance = batch
-        deviation = np.sqrt(variance + self.given("epsilon", 1e-5)).reshape(shape)
+        deviation = np.sqrt(variance + self.attribute("epsilon", 1e-5)).reshape(shape)
         y = x - mean.reshape(shape)
         y /= deviation
         y *= scale.reshape(shape)
@@ -187,10 +187,10 @@ class LayerNormalization(_Operator):
     def _run(
         self, x: Array, scale: Array, bias: Array | None = None, **_: Any
     ) -> tuple[Array, ...]:
-        axes = tuple(range(self.given("axis", -1) % x.ndim, x.ndim))
+        axes = tuple(range(self.attribute("axis", -1) % x.ndim, x.ndim))
         mean = x.mean(axis=axes, keepdims=True)
         variance = x.var(axis=axes, keepdims=True)
-        inverse = 1.0 / np.sqrt(variance + self.given("epsilon", 1e-5))
+        inverse = 1.0 / np.sqrt(variance + self.attribute("epsilon", 1e-5))
         y = (x - mean) * inverse * scale + (0.0 if bias is None else bias)
         found = (y.astype(x.dtype), mean, inverse.astype(x.dtype))
         return found[: len(self.onnx_node.output)]
@@ -203,7 +203,7 @@ class Sigmoid(_Operator):
 
 class HardSigmoid(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        alpha, beta = self.given("alpha", 0.2), self.given("beta", 0.5)
+        alpha, beta = self.attribute("alpha", 0.2), self.attribute("beta", 0.5)
         slope = 1 / 6 if is_sixth(alpha) else alpha
         return (np.clip(slope * x + beta, 0.0, 1.0).astype(x.dtype, copy=False),)
 
@@ -220,7 +220,7 @@ class Erf(_Operator):
 
 class Gelu(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        if self.given("approximate", "none") in ("tanh", b"tanh"):
+        if self.attribute("approximate", "none") in ("tanh", b"tanh"):
             bent = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
         else:
             bent = _erf(x / math.sqrt(2))
@@ -231,10 +231,10 @@ class ReduceMean(_Operator):
     """Mean over axes that are an attribute (before opset 18) or an input."""
 
     def _run(self, x: Array, *axes: Array, **_: Any) -> tuple[Array]:
-        over = axes[0].ravel().tolist() if axes else self.given("axes", ())
-        if not over and self.given("noop_with_empty_axes", 0):
+        over = axes[0].ravel().tolist() if axes else self.attribute("axes", ())
+        if not over and self.attribute("noop_with_empty_axes", 0):
             return (x,)
-        return (x.mean(axis=tuple(over) or None, keepdims=bool(self.given("keepdims", 1))),)
+        return (x.mean(axis=tuple(over) or None, keepdims=bool(self.attribute("keepdims", 1))),)
 
 
 class LSTM(_Operator):
@@ -252,8 +252,8 @@ class LSTM(_Operator):
         p: Array | None = None,
         **_: Any,
     ) -> tuple[Array, ...]:
-        direction = self.given("direction", "forward")
-        batch_first = bool(self.given("layout", 0))
+        direction = self.attribute("direction", "forward")
+        batch_first = bool(self.attribute("layout", 0))
         if batch_first:
             x = x.swapaxes(0, 1)
             h, c = (None if state is None else state.swapaxes(0, 1) for state in (h, c))
@@ -274,15 +274,15 @@ class LSTM(_Operator):
         return (y, last_h, last_c)[: len(self.onnx_node.output)]
 
     def _refuse(self, x: Array, lengths: Array | None, p: Array | None, directions: int) -> None:
-        names = [each.decode().lower() for each in self.given("activations", [])]
+        names = [each.decode().lower() for each in self.attribute("activations", [])]
         unusual = [
             name
             for name, there in {
                 "sequence_lens": lengths is not None and bool(np.any(lengths != len(x))),
                 "peepholes": p is not None and bool(np.any(p)),
                 "activations": names not in ([], ["sigmoid", "tanh", "tanh"] * directions),
-                "clip": bool(self.given("clip", 0.0)),
-                "input_forget": bool(self.given("input_forget", 0)),
+                "clip": bool(self.attribute("clip", 0.0)),
+                "input_forget": bool(self.attribute("input_forget", 0)),
             }.items()
             if there
         ]
@@ -296,8 +296,8 @@ def _run_lstm(
     """One direction: x [T, N, F] to hidden states [T, N, H] and the last hidden and cell state."""
     hidden, cell = states
     steps = []
-    for given in x @ w.T + bias:
-        i, o, f, g = np.split(given + hidden @ r.T, 4, axis=-1)
+    for gate_input in x @ w.T + bias:
+        i, o, f, g = np.split(gate_input + hidden @ r.T, 4, axis=-1)
         cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
         hidden = sigmoid(o) * np.tanh(cell)
         steps.append(hidden)
@@ -312,12 +312,12 @@ class SoftmaxCrossEntropyLoss(_Operator):
     ) -> tuple[Array, ...]:
         shifted = scores - scores.max(axis=1, keepdims=True)
         logarithm = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        kept = labels != self.given("ignore_index", None)
+        kept = labels != self.attribute("ignore_index", None)
         chosen = np.where(kept, labels, 0)
         picked = np.take_along_axis(logarithm, chosen[:, None], axis=1)[:, 0]
         each = kept * (np.ones_like(picked) if weights is None else weights[chosen])
         loss: Any = -picked * each
-        reduction = self.given("reduction", "mean")
+        reduction = self.attribute("reduction", "mean")
         if reduction != "none":
             loss = loss.sum() / (each.sum() if reduction == "mean" else 1.0)
         return (np.asarray(loss, scores.dtype), logarithm)[: len(self.onnx_node.output)]

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.decimals import six_digits
-from dlb.graph.layout import LAYOUT, rearranged
+from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.trace import Trace, attributes_of
 
 if TYPE_CHECKING:
     from dlb.graph.blocks import Block
 
-__all__ = ["Attributes", "Operation", "Reader", "Rule", "other"]
+__all__ = ["Attributes", "Operation", "Reader", "Rule", "generic_operation"]
 
 Attributes = dict[str, Any]
 Array = npt.NDArray[Any]
@@ -52,7 +52,7 @@ class Operation:
     matrix: Array | None = field(default=None, compare=False, repr=False)
     matrix_name: str = field(default="", compare=False)
     bias_name: str = field(default="", compare=False)
-    moves: bool = field(default=True, compare=False)
+    nonzero_bias: bool = field(default=True, compare=False)
 
 
 class Reader:
@@ -61,7 +61,7 @@ class Reader:
     def __init__(self, traced: Trace, rules: Mapping[str, Rule]) -> None:
         self.trace = traced
         self.rules = rules
-        self.found: list[Operation] = []
+        self.operations: list[Operation] = []
         #: Layers that may be written out as several operators, by the name of their last value.
         self.blocks: dict[str, Block] = {}
         #: Constants that are read as attributes, by name, as they are meant: a file keeps them rounded.
@@ -80,32 +80,32 @@ class Reader:
             place = waiting.pop()
             if place >= 0 and place not in kept:
                 kept.add(place)
-                waiting += self.found[place].inputs
+                waiting += self.operations[place].inputs
         order = {old: new for new, old in enumerate(sorted(kept))}
         return [
             replace(
-                self.found[old],
-                inputs=tuple(order.get(place, place) for place in self.found[old].inputs),
+                self.operations[old],
+                inputs=tuple(order.get(place, place) for place in self.operations[old].inputs),
             )
             for old in sorted(kept)
         ]
 
     def _read(self, node: onnx.NodeProto, place: int, output: str) -> int:
-        copied = self._copied(node, output)
+        copied = self._passed_through(node, output)
         if copied is not None:
             return copied
-        rule = self.rules.get(node.op_type, other)
+        rule = self.rules.get(node.op_type, generic_operation)
         found = rule(self, node, attributes_of(node), place, output)
         if isinstance(found, int):
             return found
         found.attributes["elements"] = self.trace.elements(output)
-        self.found.append(found)
-        return len(self.found) - 1
+        self.operations.append(found)
+        return len(self.operations) - 1
 
-    def _copied(self, node: onnx.NodeProto, output: str) -> int | None:
+    def _passed_through(self, node: onnx.NodeProto, output: str) -> int | None:
         """The source of a value that only repeats another."""
         value, first = self.trace.values[output], self.trace.values.get(node.input[0])
-        laid = node.op_type in LAYOUT or rearranged(self.trace, node) is not None
+        laid = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
         if laid and node.input[0] in self.trace.live:
             return self.source[node.input[0]]
         if node.op_type in _MAY_COPY and first is not None:
@@ -120,20 +120,20 @@ class Reader:
     def live_inputs(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in node.input if name in self.trace.live]
 
-    def initializer(self, name: str) -> str:
+    def initializer_name(self, name: str) -> str:
         """The initialiser that a constant is, seen through layout operators."""
         while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
             name = self.trace.producers[name].input[0]
         return name
 
-    def biased(self, operation: Operation, name: str) -> Operation:
+    def with_bias(self, operation: Operation, name: str) -> Operation:
         """A Conv or Linear with the constant of that name as its bias."""
         return replace(
             operation,
             attributes={**operation.attributes, "bias": True},
             parameters=operation.parameters + self.trace.values[name].size,
-            bias_name=self.initializer(name),
-            moves=bool(self.trace.values[name].any()),
+            bias_name=self.initializer_name(name),
+            nonzero_bias=bool(self.trace.values[name].any()),
         )
 
     def make(
@@ -152,7 +152,7 @@ class Reader:
 Rule = Callable[[Reader, onnx.NodeProto, Attributes, int, str], "Operation | int"]
 
 
-def other(
+def generic_operation(
     reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
 ) -> Operation | int:
     """Any operator without a rule: its attributes as written, and what constants it reads."""

@@ -13,7 +13,7 @@ import onnx
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
 
-__all__ = ["in_parts", "load_model", "open_session", "run_model"]
+__all__ = ["load_model", "open_session", "run_in_parts", "run_model"]
 
 Model = Union[str, Path, bytes]
 
@@ -53,10 +53,10 @@ def run_model(
             raise _as_error(error, model) from error
         return [np.asarray(value) for value in found]
 
-    return in_parts(run, inputs, [each.shape[0] for each in session.get_inputs() if each.shape])
+    return run_in_parts(run, inputs, [each.shape[0] for each in session.get_inputs() if each.shape])
 
 
-def in_parts(
+def run_in_parts(
     run: Callable[[Mapping[str, npt.NDArray[Any]]], list[npt.NDArray[Any]]],
     inputs: Mapping[str, npt.NDArray[Any]],
     fixed: Sequence[Any],

@@ -65,7 +65,8 @@ def compare_structure(
     if weights is not None:
         wanted = [
             replace(
-                each, moves=each.bias_name not in weights or bool(weights[each.bias_name].any())
+                each,
+                nonzero_bias=each.bias_name not in weights or bool(weights[each.bias_name].any()),
             )
             for each in wanted
         ]
@@ -185,7 +186,7 @@ def _has_bias(operation: Operation) -> bool:
 
 def _still(operation: Operation) -> bool:
     """Whether it has a bias of zeros, which an exporter may have left out."""
-    return _has_bias(operation) and not operation.moves
+    return _has_bias(operation) and not operation.nonzero_bias
 
 
 def _unbiased(graph: Sequence[Operation]) -> list[Operation]:
@@ -272,7 +273,7 @@ def _folded(graph: Sequence[Operation], apart: Collection[str] = ()) -> list[Ope
                     into,
                     attributes={**into.attributes, "bias": True},
                     parameters=into.parameters + bias,
-                    moves=True,
+                    nonzero_bias=True,
                 )
                 hashes[before], moved[place] = _hash(made[before], hashes), before
                 continue

@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import Evaluator, reads
+from dlb.graph.evaluate import Evaluator, names_read
 
 __all__ = ["Trace", "attributes_of", "trace"]
 
@@ -85,7 +85,7 @@ def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> T
     values = {**Evaluator(model).run(fed, names), **fed}
     live = set(fed)
     for node in model.graph.node:
-        if node.op_type not in _OF_SHAPE and live & reads(node):
+        if node.op_type not in _OF_SHAPE and live & names_read(node):
             live.update(name for name in node.output if name)
     return Trace(
         nodes=tuple(model.graph.node),

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.layout import Padding, padding_before, places_taken
-from dlb.graph.reader import Attributes, Operation, Reader, other
+from dlb.graph.layout import Padding, padding_before, selected_indices
+from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["Rescaled", "conv", "first_windows", "pool", "rescaled_pool"]
+__all__ = ["RescaledPool", "conv", "first_windows", "pool", "rescaled_pool"]
 
 Sizes = tuple[int, ...]
 #: Poolings of a whole map, as those that they are.
@@ -46,7 +46,7 @@ def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | Non
     axis: all, or the first, where what is padded for others' sake is cut off; or None."""
     node = trace.producers.get(name)
     while node is not None and node.op_type == "Slice":
-        taken, shape = places_taken(trace, node), trace.values[node.input[0]].shape
+        taken, shape = selected_indices(trace, node), trace.values[node.input[0]].shape
         if taken is None or any(
             list(places) != list(range(len(places) if axis > 1 else shape[axis]))
             for axis, places in taken.items()
@@ -105,7 +105,7 @@ def _zero_is_least(reader: Reader, name: str) -> bool:
     """Whether no number of a value can be below 0."""
     if reader.source[name] < 0:
         return False
-    found = reader.found[reader.source[name]]
+    found = reader.operations[reader.source[name]]
     return found.kind in ("Relu", "Sigmoid", "HardSigmoid") or found.attributes.get("low") == 0.0
 
 
@@ -119,7 +119,7 @@ def conv(
 ) -> Operation | int:
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if weight is None:
-        return other(reader, node, given, place, output)
+        return generic_operation(reader, node, given, place, output)
     window, padding = _padded(reader, node, given, sizes)
     attributes = {
         "weight": weight.shape,
@@ -128,7 +128,7 @@ def conv(
         "bias": False,
     }
     made = reader.make(node, "Conv", attributes, [padding.value], weight.size)
-    return made if bias is None else reader.biased(made, node.input[2])
+    return made if bias is None else reader.with_bias(made, node.input[2])
 
 
 def pool(
@@ -150,7 +150,7 @@ def pool(
 
 
 @dataclass(frozen=True)
-class Rescaled:
+class RescaledPool:
     """An average pooling whose output is multiplied by a constant.
 
     Attributes:
@@ -171,7 +171,7 @@ def rescaled_pool(
     node: onnx.NodeProto,
     scale: npt.NDArray[np.floating],
     sizes: Sizes | None = None,
-) -> Rescaled | None:
+) -> RescaledPool | None:
     """What an AveragePool node means whose output is multiplied by ``scale``, or None.
 
     Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
@@ -200,7 +200,7 @@ def rescaled_pool(
             else:
                 continue
             meaning = _effective(window) | _meaning(window, counted, beyond)
-            return Rescaled(meaning, padding.value, own / divisors, factors)
+            return RescaledPool(meaning, padding.value, own / divisors, factors)
     return None
 
 

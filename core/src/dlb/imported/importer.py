@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.blocks import Block
-from dlb.graph.layout import LAYOUT, rearranged
+from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.imported.views import (
@@ -254,7 +254,7 @@ class Importer:
             return view_of(
                 view.layer, index_map.reshape(value.shape), self.layers[view.layer].shape
             )
-        permutation = rearranged(self.trace, node)
+        permutation = gather_permutation(self.trace, node)
         if permutation is not None:
             view, index_map = self.view(source), self.index_map(source)
             shape = self.layers[view.layer].shape

@@ -16,8 +16,8 @@ import onnx
 
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
-from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
-from dlb.graph.layout import padding_before, repeated
+from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
+from dlb.graph.layout import before_expand, padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.affine import constant_arithmetic
 from dlb.imported.importer import (
@@ -474,7 +474,7 @@ def _arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
         raise unsupported(node, "with two values, only sums and products are supported")
     if node.op_type == "Mul":
-        live = [repeated(importer.trace, name) for name in live]
+        live = [before_expand(importer.trace, name) for name in live]
         if len({importer.value_shape(name) for name in live}) > 1:
             return _gated(importer, node, live)
     views = [importer.elementwise(name) for name in live]
@@ -542,7 +542,7 @@ class _LayerNumbers(dict[str, int]):
 
 
 def _decomposed_lrn(importer: Importer, node: onnx.NodeProto) -> ValueView | None:
-    parameters = local_response_normalization(importer.trace, _LayerNumbers(importer), node)
+    parameters = decomposed_lrn(importer.trace, _LayerNumbers(importer), node)
     if parameters is None:
         return None
     if parameters["before"] != (parameters["size"] - 1) // 2:
@@ -553,7 +553,7 @@ def _decomposed_lrn(importer: Importer, node: onnx.NodeProto) -> ValueView | Non
         beta=decimal(parameters["beta"]),
         bias=decimal(parameters["bias"]),
     )
-    importer.nominal_values.update(numbers_of_normalization(importer.trace, node))
+    importer.nominal_values.update(lrn_constants(importer.trace, node))
     return _elementwise(importer, node, layer, node.input[0])
 
 

@@ -13,8 +13,8 @@ import onnx
 from onnx import helper
 
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import padding_of, places_taken
-from dlb.graph.parts import features_taken
+from dlb.graph.layout import padding_of, selected_indices
+from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
 from dlb.imported.importer import ImportedLayer, Importer, unsupported
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
@@ -51,7 +51,7 @@ def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Val
 
 def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Selected indices along the axes of a value."""
-    indices_by_axis = places_taken(importer.trace, node)
+    indices_by_axis = selected_indices(importer.trace, node)
     if indices_by_axis is None:
         raise unsupported(node, "indices that depend on the input")
     input_shape, value_shape = (
@@ -134,7 +134,7 @@ def _features_of_linear(
         return None
     for axis, indices in indices_by_axis.items():
         index_map = index_map.take(list(indices), axis)
-    selected = features_taken(index_map, math.prod(shape), shape[2])
+    selected = selected_features(index_map, math.prod(shape), shape[2])
     if selected is None or len(selected[0]) in (0, shape[2]):
         return None
     features, index_in_rows = selected
@@ -162,7 +162,7 @@ def _slices(traced: Trace, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         yield node
         return
     for number, name in enumerate(node.output):
-        for axis, indices in (places_taken(traced, node, number) or {}).items():
+        for axis, indices in (selected_indices(traced, node, number) or {}).items():
             assert isinstance(indices, range)
             slice_node = helper.make_node("Slice", node.input[:1], [name])
             slice_node.name = f"{node.name}_{number}" if node.name else name
