@@ -1,4 +1,4 @@
-"""Reading what an ONNX graph computes, less how it is laid out, from a trace of it."""
+"""Reads what an ONNX graph computes from its trace, independent of layout."""
 
 from __future__ import annotations
 
@@ -22,26 +22,25 @@ __all__ = ["Attributes", "Operation", "Reader", "Rule", "generic_operation"]
 Attributes = dict[str, Any]
 Array = npt.NDArray[Any]
 
-#: Operators that may leave their first input as it was.
-_MAY_COPY = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
+#: Operators whose output may equal their first input.
+_MAY_PASS_THROUGH = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that is computed.
+    """One computation of a graph.
 
     Attributes:
-        name: of the node it was read from: a layer's in a canonical graph.
+        name: of the node that it was read from; in a canonical graph, the layer's name.
         kind: the ONNX operator, or ``Linear`` for Gemm and MatMul and ``Embedding`` for Gather.
-        attributes: what it means, defaults and paddings written out, shapes in one layout.
-        inputs: positions of what it reads in the list of operations; -1, -2, ... are the graph's
-            inputs.
-        parameters: how many real numbers of the model it holds.
-        matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in; None of a graph
+        attributes: with defaults and paddings resolved, and shapes in one layout.
+        inputs: indices of its inputs in the list of operations; -1, -2, ... are the graph's inputs.
+        parameters: the number of the model's real numbers that it holds.
+        matrix: the weight of a Linear [out, in], or the table of an Embedding; None in a graph
             without an Embedding.
-        matrix_name: of the initialiser that the matrix is.
-        bias_name: of the initialiser that the bias of a Conv or Linear is.
-        moves: whether that bias is anything but zeros, which exporters leave out.
+        matrix_name: of the initialiser that holds the matrix.
+        bias_name: of the initialiser that holds the bias of a Conv or Linear.
+        nonzero_bias: whether that bias has a nonzero number. Exporters leave out a bias of zeros.
     """
 
     name: str
@@ -56,78 +55,80 @@ class Operation:
 
 
 class Reader:
-    """Turns the nodes of a trace into operations by a rule for each operator."""
+    """Turns the nodes of a trace into operations, by a rule for each operator."""
 
     def __init__(self, traced: Trace, rules: Mapping[str, Rule]) -> None:
         self.trace = traced
         self.rules = rules
         self.operations: list[Operation] = []
-        #: Layers that may be written out as several operators, by the name of their last value.
+        #: Decomposed layers, by the name of their output.
         self.blocks: dict[str, Block] = {}
-        #: Constants that are read as attributes, by name, as they are meant: a file keeps them rounded.
+        #: Nominal values, by name, of constants that the file keeps rounded.
         self.nominal_values: dict[str, float | Array] = {}
-        #: Where each live value comes from, by its name, as in Operation.inputs.
+        #: The source of each live value by name, as in Operation.inputs.
         self.source = {name: -1 - place for place, name in enumerate(traced.inputs)}
 
     def read(self) -> list[Operation]:
+        """Read all nodes. Returns the operations that the outputs depend on, in order."""
         for node in self.trace.nodes:
-            for place, output in enumerate(node.output):
+            for index, output in enumerate(node.output):
                 if output in self.trace.live:
-                    self.source[output] = self._read(node, place, output)
-        kept: set[int] = set()
+                    self.source[output] = self._read(node, index, output)
+        needed: set[int] = set()
         waiting = [self.source[name] for name in self.trace.outputs if name in self.source]
         while waiting:
-            place = waiting.pop()
-            if place >= 0 and place not in kept:
-                kept.add(place)
-                waiting += self.operations[place].inputs
-        order = {old: new for new, old in enumerate(sorted(kept))}
+            index = waiting.pop()
+            if index >= 0 and index not in needed:
+                needed.add(index)
+                waiting += self.operations[index].inputs
+        order = {old: new for new, old in enumerate(sorted(needed))}
         return [
             replace(
                 self.operations[old],
-                inputs=tuple(order.get(place, place) for place in self.operations[old].inputs),
+                inputs=tuple(order.get(index, index) for index in self.operations[old].inputs),
             )
-            for old in sorted(kept)
+            for old in sorted(needed)
         ]
 
-    def _read(self, node: onnx.NodeProto, place: int, output: str) -> int:
-        copied = self._passed_through(node, output)
-        if copied is not None:
-            return copied
+    def _read(self, node: onnx.NodeProto, output_index: int, output: str) -> int:
+        source = self._passed_through(node, output)
+        if source is not None:
+            return source
         rule = self.rules.get(node.op_type, generic_operation)
-        found = rule(self, node, attributes_of(node), place, output)
-        if isinstance(found, int):
-            return found
-        found.attributes["elements"] = self.trace.elements(output)
-        self.operations.append(found)
+        operation = rule(self, node, attributes_of(node), output_index, output)
+        if isinstance(operation, int):
+            return operation
+        operation.attributes["elements"] = self.trace.elements(output)
+        self.operations.append(operation)
         return len(self.operations) - 1
 
     def _passed_through(self, node: onnx.NodeProto, output: str) -> int | None:
-        """The source of a value that only repeats another."""
-        value, first = self.trace.values[output], self.trace.values.get(node.input[0])
-        laid = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
-        if laid and node.input[0] in self.trace.live:
+        """The source of a value that only repeats another, else None."""
+        value, first_value = self.trace.values[output], self.trace.values.get(node.input[0])
+        is_layout = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
+        if is_layout and node.input[0] in self.trace.live:
             return self.source[node.input[0]]
-        if node.op_type in _MAY_COPY and first is not None:
-            return self.source.get(node.input[0]) if np.array_equal(value, first) else None
+        if node.op_type in _MAY_PASS_THROUGH and first_value is not None:
+            return self.source.get(node.input[0]) if np.array_equal(value, first_value) else None
         if value.dtype.kind in "iu":
-            # Arithmetic on indices that leaves every index as it was.
+            # Arithmetic on indices that changes no index.
             for name in self.trace.inputs:
                 if np.array_equal(value.ravel(), self.trace.values[name].ravel()):
                     return self.source[name]
         return None
 
     def live_inputs(self, node: onnx.NodeProto) -> list[str]:
+        """Inputs of a node that depend on the graph's inputs."""
         return [name for name in node.input if name in self.trace.live]
 
     def initializer_name(self, name: str) -> str:
-        """The initialiser that a constant is, seen through layout operators."""
+        """The initialiser that a constant comes from, through layout operators."""
         while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
             name = self.trace.producers[name].input[0]
         return name
 
     def with_bias(self, operation: Operation, name: str) -> Operation:
-        """A Conv or Linear with the constant of that name as its bias."""
+        """A Conv or Linear with the named constant as its bias."""
         return replace(
             operation,
             attributes={**operation.attributes, "bias": True},
@@ -144,26 +145,31 @@ class Reader:
         values: list[str] | None = None,
         parameters: int = 0,
     ) -> Operation:
+        """An operation for a node, which reads its live inputs unless ``values`` names others."""
         values = self.live_inputs(node) if values is None else values
-        places = tuple(self.source[name] for name in values)
-        return Operation(node.name or node.output[0], kind, attributes, places, parameters)
+        sources = tuple(self.source[name] for name in values)
+        return Operation(node.name or node.output[0], kind, attributes, sources, parameters)
 
 
 Rule = Callable[[Reader, onnx.NodeProto, Attributes, int, str], "Operation | int"]
 
 
 def generic_operation(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
 ) -> Operation | int:
-    """Any operator without a rule: its attributes as written, and what constants it reads."""
-    known: Attributes = {
+    """An operation for an operator without a rule: its raw attributes and constants."""
+    attributes: Attributes = {
         name: six_digits(value) if isinstance(value, float) else value
-        for name, value in given.items()
+        for name, value in raw.items()
         if isinstance(value, (int, float, str, list))
     }
-    for index, name in enumerate(node.input):
-        constant = reader.trace.constant(node, index)
+    for input_index, name in enumerate(node.input):
+        constant = reader.trace.constant(node, input_index)
         if name and constant is not None:
-            few = constant.ravel().tolist() if constant.size <= 16 else list(constant.shape)
-            known[f"input {index}"] = [six_digits(x) if isinstance(x, float) else x for x in few]
-    return reader.make(node, node.op_type, {**known, **({"output": place} if place else {})})
+            summary = constant.ravel().tolist() if constant.size <= 16 else list(constant.shape)
+            attributes[f"input {input_index}"] = [
+                six_digits(x) if isinstance(x, float) else x for x in summary
+            ]
+    return reader.make(
+        node, node.op_type, {**attributes, **({"output": output_index} if output_index else {})}
+    )
