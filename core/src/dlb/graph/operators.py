@@ -73,7 +73,7 @@ class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
 
 
 class Conv(_Operator):
-    """Convolution over any number of axes: a matrix product for each group, in chunks of samples."""
+    """Convolution over any number of axes: a matrix product for each group, samples in chunks."""
 
     def _run(self, x: Array, w: Array, b: Array | None = None, **_: Any) -> tuple[Array]:
         window = self.window(x, w.shape[2:])

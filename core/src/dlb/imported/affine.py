@@ -118,7 +118,7 @@ def _rescaled_pool(
             rescaled = rescaled_pool(reader, pooling, scale)
     if rescaled is None or rescaled.channels is not None:
         raise unsupported(node, "a constant that differs within a channel")
-    meaning = rescaled.meaning
+    meaning = rescaled.attributes
     top, left, bottom, right = meaning["pads"]
     uncounted_below, uncounted_right = meaning.get("not counted", (0, 0))
     layer = AveragePool(
