@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ __all__ = [
     "LAYOUT",
     "Padding",
     "before_expand",
+    "before_layout",
     "gather_permutation",
     "padding_before",
     "padding_of",
@@ -48,6 +51,30 @@ def before_expand(trace: Trace, name: str) -> str:
     """
     node = trace.producers.get(name)
     return node.input[0] if node is not None and node.op_type == "Expand" else name
+
+
+def before_layout(trace: Trace, name: str, scale: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:
+    """The value before a Transpose, or before a Reshape of a single channel, and its factor.
+
+    Args:
+        scale: the factor of the named value.
+
+    Returns:
+        the earlier value's name, and the factor with that value's axes.
+    """
+    node = trace.producers.get(name)
+    if node is None or node.op_type not in ("Transpose", "Reshape"):
+        return name, scale
+    shape = trace.values[node.input[0]].shape
+    if node.op_type == "Transpose":
+        perm = attributes_of(node).get("perm", range(len(shape))[::-1])
+        if scale.ndim > len(perm):
+            return name, scale
+        broadcast = scale.reshape((1,) * (len(perm) - scale.ndim) + scale.shape)
+        return node.input[0], broadcast.transpose(np.argsort(perm))
+    if shape[1:2] != (1,) or scale.size != math.prod(shape[2:]):
+        return name, scale
+    return node.input[0], scale.reshape(shape[1:])
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,10 @@ class Operation:
     nonzero_bias: bool = field(default=True, compare=False)
 
 
+#: Stands for an input of the graph.
+_INPUT = Operation("input", "Input", {}, ())
+
+
 class Reader:
     """Turns the nodes of a trace into operations, by a rule for each operator."""
 
@@ -120,6 +124,15 @@ class Reader:
     def live_inputs(self, node: onnx.NodeProto) -> list[str]:
         """Inputs of a node that depend on the graph's inputs."""
         return [name for name in node.input if name in self.trace.live]
+
+    def batch_axis(self, shape: tuple[int, ...]) -> int:
+        """The batch axis of a shape: the steps of a sequence may come before it."""
+        return shape.index(self.trace.batch) if self.trace.batch in shape else 0
+
+    def operation_of(self, name: str) -> Operation:
+        """The operation that computes a value; a placeholder for an input of the graph."""
+        source = self.source[name]
+        return self.operations[source] if source >= 0 else _INPUT
 
     def initializer_name(self, name: str) -> str:
         """The initialiser that a constant comes from, through layout operators."""

@@ -107,9 +107,7 @@ def _merge_paddings(
 
 def _zero_is_least(reader: Reader, name: str) -> bool:
     """Whether no number of a value can be negative."""
-    if reader.source[name] < 0:
-        return False
-    operation = reader.operations[reader.source[name]]
+    operation = reader.operation_of(name)
     return (
         operation.kind in ("Relu", "Sigmoid", "HardSigmoid")
         or operation.attributes.get("low") == 0.0

@@ -5,10 +5,12 @@ module            what it holds
 ================  =============================================================================
 ``read``          from a path to a workload and its weights, or the reason why not
 ``importer``      reads the graph from its input to its logits: the layer of each value
+``layers``        the imported layers, and the reasons why a node cannot be imported
 ``views``         index maps: where each number of a value lies in the layer's own value
 ``rules``         a rule for each operator: the layer that it means, and its weights
 ``slices``        padding, slicing, splitting and gathering
 ``transformers``  normalisations, GELU, attention, position tables, means, class tokens
+``combining``     concatenations, sums and products of values
 ``affine``        arithmetic with constants: biases, and scales and shifts of channels
 ``tied_weights``  weights that several layers share
 ``check``         compares the canonical graph of the imported layers with the file

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.operations import before_layout, reader_of
+from dlb.graph.layout import before_layout
+from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
-from dlb.imported.importer import Importer, PendingConcat, unsupported
+from dlb.imported.importer import Importer
+from dlb.imported.layers import PendingConcat, unsupported
 from dlb.imported.transformers import position_embedding
 from dlb.imported.views import ValueView, per_channel, view_of
 from dlb.workload.layers import (

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,6 +18,14 @@ from dlb.graph.blocks import Block
 from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
+from dlb.imported.layers import (
+    ImportedLayer,
+    InputMisread,
+    PendingAttention,
+    PendingConcat,
+    UnsupportedNode,
+    unsupported,
+)
 from dlb.imported.views import (
     Shape,
     ValueView,
@@ -30,74 +38,12 @@ from dlb.imported.views import (
 from dlb.workload.layers import Flatten, Layer, Transpose
 from dlb.workload.model import Node
 
-__all__ = [
-    "ImportedLayer",
-    "Importer",
-    "InputMisread",
-    "PendingAttention",
-    "PendingConcat",
-    "Rule",
-    "UnsupportedNode",
-    "unsupported",
-]
+__all__ = ["Importer", "Rule"]
 
 Array = npt.NDArray[Any]
 
 #: Operators whose output may equal their first input.
 _MAY_PASS_THROUGH = {"Cast", "CastLike", "Expand", "Pad", "Slice", "Tile"}
-
-
-class UnsupportedNode(Exception):
-    """The reason why dlb cannot read a node. The text begins with the node."""
-
-
-def unsupported(node: onnx.NodeProto, reason: str) -> UnsupportedNode:
-    """The exception whose text names the node, then the reason."""
-    return UnsupportedNode(f"node '{node.name or node.output[0]}' ({node.op_type}): {reason}")
-
-
-class InputMisread(Exception):
-    """The graph's input must be read in another way.
-
-    Attributes:
-        axes: of the file's input, in the order in which a layer reads them; None to keep the order.
-        index: whether an embedding looks up the input as integers.
-    """
-
-    def __init__(self, axes: tuple[int, ...] | None = None, index: bool = False) -> None:
-        super().__init__()
-        self.axes = axes
-        self.index = index
-
-
-@dataclass(frozen=True)
-class PendingAttention:
-    """An attention whose output map has not been read yet."""
-
-    heads: int
-    causal: bool
-
-
-@dataclass(frozen=True)
-class PendingConcat:
-    """A sequence between constant steps, whose position table has not been read yet."""
-
-
-@dataclass(frozen=True)
-class ImportedLayer:
-    """A layer that was read.
-
-    Attributes:
-        layer: the layer; None for the input.
-        inputs: names of the layers that it reads, or of the input.
-        weights: its parameters and states by name, float64, in canonical layout.
-        shape: of its value, [N, ...].
-    """
-
-    layer: Layer | PendingAttention | PendingConcat | None
-    inputs: tuple[str, ...]
-    weights: Mapping[str, Array]
-    shape: Shape
 
 
 Rule = Callable[["Importer", onnx.NodeProto, Mapping[str, Any]], ValueView]

@@ -19,7 +19,8 @@ from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
-from dlb.imported.importer import Importer, InputMisread, UnsupportedNode, unsupported
+from dlb.imported.importer import Importer
+from dlb.imported.layers import InputMisread, UnsupportedNode, unsupported
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights

@@ -16,7 +16,8 @@ from dlb.graph.decimals import decimal
 from dlb.graph.layout import padding_of, selected_indices
 from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
-from dlb.imported.importer import ImportedLayer, Importer, unsupported
+from dlb.imported.importer import Importer
+from dlb.imported.layers import ImportedLayer, unsupported
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node

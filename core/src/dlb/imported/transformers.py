@@ -16,7 +16,8 @@ import onnx
 
 from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
-from dlb.imported.importer import Importer, PendingAttention, PendingConcat, unsupported
+from dlb.imported.importer import Importer
+from dlb.imported.layers import PendingAttention, PendingConcat, unsupported
 from dlb.imported.slices import producing_layer
 from dlb.imported.views import ValueView, positions, view_of
 from dlb.workload import layers as L
