@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import onnx
+from onnx import NodeProto
 
 from dlb.graph.blocks import Block, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.decimals import ROUNDING
@@ -18,9 +18,7 @@ from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
 __all__ = ["arithmetic", "from_block", "norm_attributes"]
 
 
-def arithmetic(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """Sums and products of two values, or of a value and a constant.
 
     The node may also be the last operator of a decomposed layer.
@@ -47,12 +45,12 @@ def arithmetic(
     if len(live) == 1 and len(node.input) == 2:
         operation = _constant_arithmetic(reader, node, live[0], output)
     if operation is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     return operation
 
 
 def _constant_arithmetic(
-    reader: Reader, node: onnx.NodeProto, name: str, output: str
+    reader: Reader, node: NodeProto, name: str, output: str
 ) -> Operation | int | None:
     """A bias, a scale, a shift or a position table; None for any other constant."""
     index = 1 if node.input[0] == name else 0
@@ -96,7 +94,7 @@ def _constant_arithmetic(
 
 def _scaled_pool(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     index: int,
     constant: np.ndarray,
     previous: Operation,
@@ -138,7 +136,7 @@ def _position_table(
     return tuple(sorted(sizes))
 
 
-def from_block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) -> Operation:
+def from_block(reader: Reader, node: NodeProto, block: Block, output: str) -> Operation:
     """The operation of a block; with a further one if the block also scales, adds or multiplies."""
     reader.blocks[output] = block
     reader.nominal_values.update(block.nominal_values)
@@ -174,7 +172,7 @@ def from_block(reader: Reader, node: onnx.NodeProto, block: Block, output: str) 
 
 def _from_rescaled_pool(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     rescaled: RescaledPool,
     previous: Operation,
     output: str,

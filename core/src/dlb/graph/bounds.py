@@ -34,7 +34,7 @@ def bounds_of(
         return None
     if node.op_type == "Clip":
         low, high = attributes.get("min"), attributes.get("max")
-        constants = [trace.constant(node, place) for place in (1, 2)]
+        constants = [trace.constant(node, index) for index in (1, 2)]
         low, high = (
             attribute if constant is None else constant
             for attribute, constant in zip((low, high), constants)

@@ -107,10 +107,10 @@ def padding_before(trace: Trace, name: str) -> Padding:
         first = node.input[0]
         if node.op_type == "Pad":
             break
-        moved = _previous_axes(trace, value)
-        if moved is None:
+        previous_axes = _previous_axes(trace, value)
+        if previous_axes is None:
             return Padding(name)
-        axes, value = [moved[axis] for axis in axes], first
+        axes, value = [previous_axes[axis] for axis in axes], first
     numbers = padding_of(trace, node)
     if numbers is None or len(numbers[0]) != 2 * len(axes):
         return Padding(name)

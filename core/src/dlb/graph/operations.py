@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+from onnx import NodeProto
 
 from dlb.graph.arithmetic_rules import arithmetic, from_block, norm_attributes
 from dlb.graph.blocks import Block, attention, hard_sigmoid
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
-from dlb.graph.slice_rules import concat, pad, slice_places, split
+from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
 from dlb.graph.window_rules import conv, pool
 
@@ -40,9 +41,7 @@ def reader_of(traced: Trace) -> Reader:
     return reader
 
 
-def _activation(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _activation(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     if node.op_type != "Relu":
         return reader.make(node, node.op_type, {})
     block = hard_sigmoid(reader, node)
@@ -51,17 +50,15 @@ def _activation(
     return _limit(reader, node, 0.0, math.inf)
 
 
-def _hard_sigmoid(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _hard_sigmoid(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """A hard sigmoid as a layer has it, or its product with its input, as if decomposed."""
     sixth = is_sixth(raw.get("alpha", 0.2)) and raw.get("beta", 0.5) == 0.5
     if node.op_type == "HardSigmoid" and not sixth:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     return from_block(reader, node, Block(node.op_type, {}, (node.input[0],)), output)
 
 
-def _limit(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> Operation | int:
+def _limit(reader: Reader, node: NodeProto, low: float, high: float) -> Operation | int:
     """A value limited to bounds.
 
     Infinite bounds, and bounds that the value already has, are left out, as exporters do.
@@ -84,52 +81,46 @@ def _limit(reader: Reader, node: onnx.NodeProto, low: float, high: float) -> Ope
     return replace(operation, inputs=inputs)
 
 
-def _clip(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _clip(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """Clip, and the maximum or minimum of a value and a number."""
     block = hard_sigmoid(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
     bounds = bounds_of(reader.trace, node, raw)
     if bounds is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     return _limit(reader, node, *bounds)
 
 
 def _global_average(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
+    reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
     """The mean over both axes of a map, or over other axes.
 
     The number of averaged values identifies other axes, since it does not depend on the layout.
     """
     shape = reader.trace.values[node.input[0]].shape
-    over = set(range(2, len(shape)))
+    mean_axes = set(range(2, len(shape)))
     if node.op_type != "GlobalAveragePool":
         axes = raw.get("axes", reader.trace.constant(node, 1))
-        over = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
-    if not over or 0 in over:
-        return generic_operation(reader, node, raw, output_index, output)
-    if node.op_type != "ReduceSum" and len(shape) == 4 and len(over) == 2:
-        if over == {2, 3}:
-            return _whole_map_pool(reader, node, raw, output_index, output)
+        mean_axes = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
+    if not mean_axes or 0 in mean_axes:
+        return generic_operation(reader, node, raw, output)
+    if node.op_type != "ReduceSum" and len(shape) == 4 and len(mean_axes) == 2:
+        if mean_axes == {2, 3}:
+            return _whole_map_pool(reader, node, raw, output)
         return reader.make(node, "GlobalAveragePool", {})
     kind = "ReduceSum" if node.op_type == "ReduceSum" else "ReduceMean"
-    return reader.make(node, kind, {"of": math.prod(shape[axis] for axis in over)})
+    return reader.make(node, kind, {"of": math.prod(shape[axis] for axis in mean_axes)})
 
 
-def _whole_map_pool(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation:
+def _whole_map_pool(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     """A pooling of a whole map, with the zeros that may pad it."""
-    whole = list(reader.trace.values[node.input[0]].shape[2:])
-    return pool(reader, node, {"kernel_shape": whole, "strides": whole}, output_index, output)
+    map_size = list(reader.trace.values[node.input[0]].shape[2:])
+    return pool(reader, node, {"kernel_shape": map_size, "strides": map_size}, output)
 
 
-def _lrn(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation:
+def _lrn(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     size = raw["size"]
     return reader.make(
         node,
@@ -144,42 +135,34 @@ def _lrn(
     )
 
 
-def _batch_norm(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _batch_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     scale = reader.trace.constant(node, 1)
     if scale is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     attributes = {
         "channels": scale.size,
         "epsilon": six_digits(raw.get("epsilon", 1e-5)),
         "training": bool(raw.get("training_mode", 0)),
-        **({"output": output_index} if output_index else {}),
+        **reader.output_attribute(node, output),
     }
     return reader.make(node, "BatchNormalization", attributes, parameters=4 * scale.size)
 
 
-def _layer_norm(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _layer_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     scale, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     rank = reader.trace.values[node.input[0]].ndim
-    if scale is None or output_index or raw.get("axis", -1) % rank != rank - 1:
-        return generic_operation(reader, node, raw, output_index, output)
+    if scale is None or output != node.output[0] or raw.get("axis", -1) % rank != rank - 1:
+        return generic_operation(reader, node, raw, output)
     attributes = norm_attributes(scale.size, six_digits(raw.get("epsilon", 1e-5)))
     parameters = scale.size + (0 if bias is None else bias.size)
     return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
 
 
-def _gelu(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation:
+def _gelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     return reader.make(node, "Gelu", {"approximate": raw.get("approximate", "none")})
 
 
-def _linear(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """Gemm and MatMul with a constant matrix [out, in], and the last product of attention."""
     block = attention(reader, node)
     if block is not None:
@@ -187,7 +170,7 @@ def _linear(
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     scaled = any(raw.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or raw.get("transA", 0):
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     shape = weight.shape if raw.get("transB", 0) else weight.shape[::-1]
     operation = reader.make(
         node, "Linear", {"weight": shape, "bias": False}, parameters=weight.size
@@ -199,25 +182,21 @@ def _linear(
     return operation if bias is None else reader.with_bias(operation, node.input[2])
 
 
-def _embedding(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     table = reader.trace.constant(node, 0)
     if table is None:
-        return slice_places(reader, node, raw, output_index, output)
+        return slice_indices(reader, node, raw, output)
     if table.ndim != 2 or raw.get("axis", 0):
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     operation = reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
-def _lstm(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """The two biases that ONNX adds count as one."""
     w, r, b = (reader.trace.constant(node, index) for index in (1, 2, 3))
     if w is None or r is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     states = [name for name in node.input[5:7] if name]
     zero_state = all(
         name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
@@ -230,7 +209,9 @@ def _lstm(
         "activations": tuple(activations[:3]) or ("sigmoid", "tanh", "tanh"),
         "bias": b is not None,
         "zero initial state": zero_state,
-        "output": ("every hidden state", "last hidden state", "last cell state")[output_index],
+        "output": ("every hidden state", "last hidden state", "last cell state")[
+            list(node.output).index(output)
+        ],
         **{name: raw[name] for name in ("clip", "input_forget") if raw.get(name)},
     }
     parameters = w.size + r.size + (0 if b is None else b.size // 2)
@@ -252,7 +233,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,
     "Gather": _embedding,
-    "Slice": slice_places,
+    "Slice": slice_indices,
     "Split": split,
     "Pad": pad,
     "LSTM": _lstm,

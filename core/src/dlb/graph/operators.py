@@ -325,10 +325,10 @@ class SoftmaxCrossEntropyLoss(_Operator):
     ) -> tuple[Array, ...]:
         shifted = scores - scores.max(axis=1, keepdims=True)
         logarithm = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        kept = labels != self.attribute("ignore_index", None)
-        safe_labels = np.where(kept, labels, 0)
+        counted = labels != self.attribute("ignore_index", None)
+        safe_labels = np.where(counted, labels, 0)
         label_logarithm = np.take_along_axis(logarithm, safe_labels[:, None], axis=1)[:, 0]
-        label_weights = kept * (
+        label_weights = counted * (
             np.ones_like(label_logarithm) if weights is None else weights[safe_labels]
         )
         loss: Any = -label_logarithm * label_weights

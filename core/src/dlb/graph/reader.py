@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
+from onnx import NodeProto
 
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import LAYOUT, gather_permutation
@@ -75,9 +75,9 @@ class Reader:
     def read(self) -> list[Operation]:
         """Read all nodes. Returns the operations that the outputs depend on, in order."""
         for node in self.trace.nodes:
-            for index, output in enumerate(node.output):
+            for output in node.output:
                 if output in self.trace.live:
-                    self.source[output] = self._read(node, index, output)
+                    self.source[output] = self._read(node, output)
         needed: set[int] = set()
         waiting = [self.source[name] for name in self.trace.outputs if name in self.source]
         while waiting:
@@ -94,19 +94,19 @@ class Reader:
             for old in sorted(needed)
         ]
 
-    def _read(self, node: onnx.NodeProto, output_index: int, output: str) -> int:
+    def _read(self, node: NodeProto, output: str) -> int:
         source = self._passed_through(node, output)
         if source is not None:
             return source
         rule = self.rules.get(node.op_type, generic_operation)
-        operation = rule(self, node, attributes_of(node), output_index, output)
+        operation = rule(self, node, attributes_of(node), output)
         if isinstance(operation, int):
             return operation
         operation.attributes["elements"] = self.trace.elements(output)
         self.operations.append(operation)
         return len(self.operations) - 1
 
-    def _passed_through(self, node: onnx.NodeProto, output: str) -> int | None:
+    def _passed_through(self, node: NodeProto, output: str) -> int | None:
         """The source of a value that only repeats another, else None."""
         value, first_value = self.trace.values[output], self.trace.values.get(node.input[0])
         is_layout = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
@@ -121,7 +121,7 @@ class Reader:
                     return self.source[name]
         return None
 
-    def live_inputs(self, node: onnx.NodeProto) -> list[str]:
+    def live_inputs(self, node: NodeProto) -> list[str]:
         """Inputs of a node that depend on the graph's inputs."""
         return [name for name in node.input if name in self.trace.live]
 
@@ -133,6 +133,11 @@ class Reader:
         """The operation that computes a value; a placeholder for an input of the graph."""
         source = self.source[name]
         return self.operations[source] if source >= 0 else _INPUT
+
+    def output_attribute(self, node: NodeProto, output: str) -> Attributes:
+        """The attribute of an operation that is not its node's first output."""
+        index = list(node.output).index(output)
+        return {"output": index} if index else {}
 
     def initializer_name(self, name: str) -> str:
         """The initialiser that a constant comes from, through layout operators."""
@@ -152,7 +157,7 @@ class Reader:
 
     def make(
         self,
-        node: onnx.NodeProto,
+        node: NodeProto,
         kind: str,
         attributes: Attributes,
         values: list[str] | None = None,
@@ -164,11 +169,11 @@ class Reader:
         return Operation(node.name or node.output[0], kind, attributes, sources, parameters)
 
 
-Rule = Callable[[Reader, onnx.NodeProto, Attributes, int, str], "Operation | int"]
+Rule = Callable[[Reader, NodeProto, Attributes, str], "Operation | int"]
 
 
 def generic_operation(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
+    reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
     """An operation for an operator without a rule: its raw attributes and constants."""
     attributes: Attributes = {
@@ -183,6 +188,4 @@ def generic_operation(
             attributes[f"input {input_index}"] = [
                 six_digits(x) if isinstance(x, float) else x for x in summary
             ]
-    return reader.make(
-        node, node.op_type, {**attributes, **({"output": output_index} if output_index else {})}
-    )
+    return reader.make(node, node.op_type, {**attributes, **reader.output_attribute(node, output)})

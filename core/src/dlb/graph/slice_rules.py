@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnx
+from onnx import NodeProto
 
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import padding_of, selected_indices
@@ -14,14 +14,12 @@ from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import attributes_of
 from dlb.graph.window_rules import conv, first_windows, pool
 
-__all__ = ["concat", "pad", "slice_places", "split"]
+__all__ = ["concat", "pad", "slice_indices", "split"]
 
 
-def concat(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def concat(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     if len(reader.live_inputs(node)) != len(node.input):
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     if len(node.input) == 1:
         return reader.source[node.input[0]]
     sizes: list[int] = []
@@ -62,24 +60,22 @@ def _is_concatenated(reader: Reader, name: str, axis: int) -> bool:
     return bool((attributes_of(node)["axis"] - axis) % len(shape) == 0)
 
 
-def slice_places(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def slice_indices(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """Selected indices along the axes of a value, by one or several Gathers or Slices.
 
     The axis depends on the layout. The size of the axis and the selected indices do not.
     """
     shape = reader.trace.values[node.input[0]].shape
-    indices_by_axis = selected_indices(reader.trace, node, output_index)
+    indices_by_axis = selected_indices(reader.trace, node, list(node.output).index(output))
     if indices_by_axis is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     selected = {
         axis: tuple(indices)
         for axis, indices in indices_by_axis.items()
         if list(indices) != list(range(shape[axis]))
     }
     if reader.batch_axis(shape) in selected:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     cuts = [(shape[axis], indices) for axis, indices in selected.items()]
     source = reader.source[node.input[0]]
     if not cuts:
@@ -88,18 +84,16 @@ def slice_places(
     if windows is not None:
         window_node, sizes = windows
         rule = conv if window_node.op_type == "Conv" else pool
-        return rule(reader, window_node, attributes_of(window_node), output_index, output, sizes)
+        return rule(reader, window_node, attributes_of(window_node), output, sizes)
     inputs: tuple[int, ...] = (source,)
     if source >= 0 and reader.operations[source].kind == "Slice":
         previous = reader.operations[source]
-        cuts, inputs = [*previous.attributes["places"], *cuts], previous.inputs
-    operation = reader.make(node, "Slice", {"places": sorted(cuts)}, node.input[:1])
+        cuts, inputs = [*previous.attributes["indices"], *cuts], previous.inputs
+    operation = reader.make(node, "Slice", {"indices": sorted(cuts)}, node.input[:1])
     return replace(operation, inputs=inputs)
 
 
-def split(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def split(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """Several parts of a value.
 
     Parts of a linear layer's features are linear layers: one matrix may produce queries, keys and
@@ -107,7 +101,7 @@ def split(
     """
     part = part_of_linear(reader, output)
     if part is None:
-        return slice_places(reader, node, raw, output_index, output)
+        return slice_indices(reader, node, raw, output)
     linear, rows = part.whole, part.features
     weight = (len(rows), linear.attributes["weight"][1])
     bias = reader.trace.values[linear.bias_name].ravel()[rows] if linear.bias_name else np.zeros(0)
@@ -121,14 +115,12 @@ def split(
     )
 
 
-def pad(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, output_index: int, output: str
-) -> Operation | int:
+def pad(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """A constant padding, whatever the order of the axes."""
     before, after = (reader.trace.values[name].shape for name in (node.input[0], output))
     numbers = padding_of(reader.trace, node)
     if numbers is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     pads, value = numbers
     rank = len(before)
     padded_axes = [

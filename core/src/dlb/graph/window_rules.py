@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-import onnx
+from onnx import NodeProto
 
 from dlb.graph.layout import Padding, padding_before, selected_indices
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
@@ -41,7 +41,7 @@ def _effective_attributes(window: Window) -> Attributes:
     }
 
 
-def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | None:
+def first_windows(trace: Trace, name: str) -> tuple[NodeProto, Sizes] | None:
     """The convolution or pooling behind a value, and the number of its windows in it on each axis.
 
     The value has all windows, or the first ones if a Slice cuts off the rest. None for other
@@ -62,14 +62,14 @@ def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | Non
 
 
 def _merged_window(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, sizes: Sizes | None
+    reader: Reader, node: NodeProto, raw: Attributes, sizes: Sizes | None
 ) -> tuple[Window, Padding]:
     """The windows of a node, with all padding before it merged."""
     return _merge_paddings(reader, node, raw, sizes)[-1]
 
 
 def _merge_paddings(
-    reader: Reader, node: onnx.NodeProto, raw: Attributes, sizes: Sizes | None
+    reader: Reader, node: NodeProto, raw: Attributes, sizes: Sizes | None
 ) -> list[tuple[Window, Padding]]:
     """The windows of a node as written, and then with each padding before it merged, one more each.
 
@@ -116,15 +116,14 @@ def _zero_is_least(reader: Reader, name: str) -> bool:
 
 def conv(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     raw: Attributes,
-    output_index: int,
     output: str,
     sizes: Sizes | None = None,
 ) -> Operation | int:
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if weight is None:
-        return generic_operation(reader, node, raw, output_index, output)
+        return generic_operation(reader, node, raw, output)
     window, padding = _merged_window(reader, node, raw, sizes)
     attributes = {
         "weight": weight.shape,
@@ -138,9 +137,8 @@ def conv(
 
 def pool(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     raw: Attributes,
-    output_index: int,
     output: str,
     sizes: Sizes | None = None,
 ) -> Operation:
@@ -173,7 +171,7 @@ class RescaledPool:
 
 def rescaled_pool(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     scale: npt.NDArray[np.floating],
     sizes: Sizes | None = None,
 ) -> RescaledPool | None:

@@ -277,7 +277,7 @@ class Importer:
             the layer's name, and the arrays of :func:`~dlb.imported.views.features_of`.
 
         Raises:
-            UnsupportedNode: no flatten gives this order of the numbers.
+            UnsupportedNode: no flatten produces this order of the numbers.
         """
         view = self.elementwise(name)
         shape = self.shape(view)
@@ -296,7 +296,7 @@ class Importer:
             raise unsupported(
                 node,
                 f"reads {list(self.value_shape(name))} of layer "
-                f"'{view.layer}' {list(shape)} in an order that no flatten gives",
+                f"'{view.layer}' {list(shape)} in an order that no flatten produces",
             )
         return view.layer, *rows_and_features
 
@@ -308,7 +308,7 @@ class Importer:
 
         Raises:
             InputMisread: the value is the input with its axes in another order.
-            UnsupportedNode: the value is no map, or no layer gives its order.
+            UnsupportedNode: the value is no map, or no layer produces its order.
         """
         view = self.view(name)
         shape, index_map = self.shape(view), self.index_map(name)
@@ -329,7 +329,7 @@ class Importer:
             raise unsupported(
                 producer or node,
                 f"{list(self.value_shape(name))} holds the "
-                f"numbers of layer '{view.layer}' {list(shape)} in an order that no layer gives",
+                f"numbers of layer '{view.layer}' {list(shape)} in an order that no layer produces",
             )
         if axes != (0, 1, 2, 3):
             if view.layer == self.input and axes[0] == 0:
@@ -435,9 +435,9 @@ class Importer:
         base = re.sub(r"[^A-Za-z0-9]+", "_", proposed_name).strip("_") or "layer"
         base = base if base[0].isalpha() else f"n{base}"
         # The loss reserves two names, and frameworks ignore case or number equal names.
-        taken = {"labels", "loss", *(name.lower() for name in self.layers)}
+        used_names = {"labels", "loss", *(name.lower() for name in self.layers)}
         name, number = base, 2
-        while name.lower() in taken:
+        while name.lower() in used_names:
             name, number = f"{base}_{number}", number + 1
         self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
         return name

@@ -209,7 +209,7 @@ def _view_and_axes(
         raise unsupported(
             node,
             f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in "
-            "an order that no layer gives",
+            "an order that no layer produces",
         )
     return view, axes, shape
 
