@@ -146,7 +146,7 @@ REFUSED = {
             {"w": real(7, 8), "v": real(4, 3), "zero": np.array([0]), "two": np.array([4, 4])},
             ("N", 7),
         ),
-        "node 'culprit' (Split): indices that depend on the input",
+        "node 'culprit' (Split): its indices depend on the input",
     ),
     "a quotient of values": (
         after_conv("Div", "c"),
@@ -176,11 +176,11 @@ REFUSED = {
             {**CONV, "one": real(120, 1), "ones": np.array([-1, 1, 1, 1])},
             120,
         ),
-        "node 'culprit' (Mul): a product of values of two sizes",
+        "node 'culprit' (Mul): multiplies values of two sizes",
     ),
     "a constant within a channel": (
         after_conv("Mul", "m", held={"m": real(5, 6)}),
-        "node 'culprit' (Mul): a constant that differs within a channel",
+        "node 'culprit' (Mul): its constant differs within a channel",
     ),
     "dilated pooling": (
         after_conv("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]),

@@ -52,7 +52,7 @@ def constant_arithmetic(
     if node.op_type == "Div" and index == 1:
         raise unsupported(node, "divides a constant by a value")
     if importer.value_shape(node.output[0]) != value.shape:
-        raise unsupported(node, "a constant that broadcasts the value to a larger shape")
+        raise unsupported(node, "its constant broadcasts the value to a larger shape")
     view = importer.elementwise(name)
     shape = importer.shape(view)
     index_map = importer.index_map_of(view)
@@ -88,8 +88,8 @@ def constant_arithmetic(
     if len(shape) != 4:
         raise unsupported(
             node,
-            "scales or shifts features, but no linear layer or batch "
-            "normalisation before it can merge that",
+            "scales or shifts features, but no linear layer or batch normalisation before it can "
+            "merge that",
         )
     weights = {"weight": scale.reshape(-1, 1, 1, 1), "bias": shift}
     bias = bool(shift.any())
@@ -119,16 +119,16 @@ def _rescaled_pool(
             reader = reader_of(importer.trace)
             rescaled = rescaled_pool(reader, pooling, scale)
     if rescaled is None or rescaled.channels is not None:
-        raise unsupported(node, "a constant that differs within a channel")
-    meaning = rescaled.attributes
-    top, left, bottom, right = meaning["pads"]
-    uncounted_below, uncounted_right = meaning.get("not counted", (0, 0))
+        raise unsupported(node, "its constant differs within a channel")
+    pool_attributes = rescaled.attributes
+    top, left, bottom, right = pool_attributes["pads"]
+    uncounted_below, uncounted_right = pool_attributes.get("not counted", (0, 0))
     layer = AveragePool(
-        kernel=meaning["kernel"],
-        stride=meaning["stride"],
+        kernel=pool_attributes["kernel"],
+        stride=pool_attributes["stride"],
         pads=(top, left, bottom - uncounted_below, right - uncounted_right),
         ceil_mode=bool(uncounted_below or uncounted_right),
-        count_include_pad=meaning["count_include_pad"],
+        count_include_pad=pool_attributes["count_include_pad"],
     )
     shape = importer.shape(view)
     (source,) = importer.layers[view.layer].inputs

@@ -108,8 +108,8 @@ def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> Val
     ):
         raise unsupported(
             node,
-            "a product of values of two sizes; only a map times one "
-            "number for each channel is supported",
+            "multiplies values of two sizes; only a map times one number for each channel is "
+            "supported",
         )
     layer = gate.layer
     if gate_shape != (*channels, 1, 1):
@@ -140,7 +140,7 @@ def _decomposed_lrn(importer: Importer, node: onnx.NodeProto) -> ValueView | Non
     if parameters is None:
         return None
     if parameters["before"] != (parameters["size"] - 1) // 2:
-        raise unsupported(node, "a response normalisation over channels on one side only")
+        raise unsupported(node, "normalises over channels on one side only")
     layer = L.LRN(
         size=parameters["size"],
         alpha=decimal(parameters["alpha"]),

@@ -210,12 +210,7 @@ class Importer:
         if value.dtype.kind in "iu" or node.op_type in _MAY_PASS_THROUGH:
             # Arithmetic on indices that changes no index; casts of indices to real numbers.
             for name in dict.fromkeys((source, *self.trace.inputs)):
-                candidate_value = self.trace.values.get(name)
-                if (
-                    name in self._views
-                    and candidate_value is not None
-                    and np.array_equal(value, candidate_value)
-                ):
+                if name in self._views and np.array_equal(value, self.trace.values[name]):
                     return self._views[name]
         return None
 
@@ -282,23 +277,19 @@ class Importer:
         view = self.elementwise(name)
         shape = self.shape(view)
         index_map = self.index_map_of(view)
-        rows_and_features = (
-            features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
-        )
-        if rows_and_features is None:
+        selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
+        if selected is None:
             # A map with channels last: its pixels are the steps of one sequence.
             view = self.materialise_layout(name, rows=index_map.ndim == 4)
             index_map, shape = self.index_map_of(view), self.shape(view)
-            rows_and_features = (
-                features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
-            )
-        if rows_and_features is None:
+            selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
+        if selected is None:
             raise unsupported(
                 node,
-                f"reads {list(self.value_shape(name))} of layer "
-                f"'{view.layer}' {list(shape)} in an order that no flatten produces",
+                f"reads {list(self.value_shape(name))} of layer '{view.layer}' {list(shape)} in an "
+                "order that no flatten produces",
             )
-        return view.layer, *rows_and_features
+        return view.layer, *selected
 
     def as_map(self, node: onnx.NodeProto, name: str, map_shape: Shape | None = None) -> ValueView:
         """The view of a value that is a feature map [N, C, H, W].
@@ -328,8 +319,8 @@ class Importer:
             producer = self.trace.producers.get(name)
             raise unsupported(
                 producer or node,
-                f"{list(self.value_shape(name))} holds the "
-                f"numbers of layer '{view.layer}' {list(shape)} in an order that no layer produces",
+                f"{list(self.value_shape(name))} has the numbers of layer '{view.layer}' "
+                f"{list(shape)} in an order that no layer produces",
             )
         if axes != (0, 1, 2, 3):
             if view.layer == self.input and axes[0] == 0:
@@ -398,12 +389,10 @@ class Importer:
         layer = self.view(name).layer
         while self._read_counts[name] == 1:
             node = self.trace.producers.get(name)
-            if (
-                node is None
-                or node.op_type not in LAYOUT
-                or self.view(node.input[0]).layer != layer
-            ):
-                return node is not None
+            if node is None:
+                return False
+            if node.op_type not in LAYOUT or self.view(node.input[0]).layer != layer:
+                return True
             name = node.input[0]
         return False
 

@@ -41,7 +41,7 @@ Attributes = Mapping[str, Any]
 def _conv(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     weight, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if weight is None or (bias is None and len(node.input) > 2 and node.input[2]):
-        raise unsupported(node, "a filter or a bias that depends on the input")
+        raise unsupported(node, "its filter or bias depends on the input")
     if weight.ndim != 4:
         raise unsupported(node, f"has {weight.ndim - 2} spatial axes; dlb's convolution has 2")
     data, window, _ = _padded_window(importer, node, attributes, tuple(weight.shape[2:]), L.Conv)
@@ -203,8 +203,8 @@ def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     if layer is None:
         raise unsupported(
             node,
-            f"bounds {low:g} and {high:g}; only 0 and infinity (ReLU) "
-            "or 0 and 6 (ReLU6) are supported",
+            f"bounds {low:g} and {high:g}; only 0 and infinity (ReLU) or 0 and 6 (ReLU6) are "
+            "supported",
         )
     if only_upper and importer.has_one_reader(name):
         importer.change(view.layer, layer=layer)
@@ -407,8 +407,8 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
     if len(shape) != 4 or axes_order is None or {axes_order[axis] for axis in mean_axes} != {2, 3}:
         raise unsupported(
             node,
-            "only the mean of a map over height and width, or of a "
-            "sequence over one axis, is supported",
+            "only the mean of a map over height and width, or of a sequence over one axis, is "
+            "supported",
         )
     output_shape = (*shape[:2], 1, 1)
     layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)

@@ -54,7 +54,7 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     """Selected indices along the axes of a value."""
     indices_by_axis = selected_indices(importer.trace, node)
     if indices_by_axis is None:
-        raise unsupported(node, "indices that depend on the input")
+        raise unsupported(node, "its indices depend on the input")
     input_shape, value_shape = (
         importer.value_shape(name) for name in (node.input[0], node.output[0])
     )
@@ -208,8 +208,8 @@ def _view_and_axes(
     if axes is None or len(shape) not in (2, 3, 4):
         raise unsupported(
             node,
-            f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in "
-            "an order that no layer produces",
+            f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in an order that "
+            "no layer produces",
         )
     return view, axes, shape
 

@@ -40,7 +40,7 @@ def gelu(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Va
     """A GELU, as an operator or decomposed."""
     block = importer.blocks.get(node.output[0])
     if block is not None and block.weights:
-        raise unsupported(node, "a GELU whose channels are scaled by different numbers")
+        raise unsupported(node, "the channels of this GELU are scaled by different numbers")
     start = node.input[0] if block is None else _block_input(importer, block)
     kind = (
         attributes.get("approximate", "none") if block is None else block.attributes["approximate"]
@@ -65,7 +65,7 @@ def layer_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
         scale, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
         rank = importer.trace.values[start].ndim
         if scale is None or (bias is None and len(node.input) > 2 and node.input[2]):
-            raise unsupported(node, "a scale or a bias that depends on the input")
+            raise unsupported(node, "its scale or bias depends on the input")
         if attributes.get("axis", -1) % rank != rank - 1:
             raise unsupported(node, "normalises more than the last axis")
         features = importer.value_shape(start)[-1]
@@ -120,13 +120,12 @@ def attention(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
         or len(shape) != 3
         or not layouts_match
     ):
-        raise unsupported(node, "attention whose inputs are not three linear maps")
+        raise unsupported(node, "attention: its inputs are not three linear maps")
     (source, *other_sources) = {linear.inputs[0] for linear in linears}
     if other_sources or sizes != {importer.layers[source].shape}:
         raise unsupported(
             node,
-            "attention whose queries, keys and values do not come from one "
-            "value, or have another size than it",
+            "attention: its queries, keys and values must come from one value and have its size",
         )
     weights = {}
     biased = any("bias" in linear.weights for linear in linears)
@@ -154,7 +153,7 @@ def complete_attention(
     imported_layer = importer.layers[name]
     assert isinstance(imported_layer.layer, PendingAttention)
     if weight.shape != (imported_layer.shape[2], imported_layer.shape[2]):
-        raise unsupported(node, "an attention whose output size is not its input size")
+        raise unsupported(node, "attention: its output size differs from its input size")
     weights = dict(imported_layer.weights)
     biased = bias is not None or "query_bias" in weights
     if biased:
