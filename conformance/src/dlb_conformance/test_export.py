@@ -429,8 +429,8 @@ def test_a_trained_model_exports_as_it_now_is(adapter: Adapter, tmp_path: Path) 
 
 def _assert_valid(path: Path) -> None:
     facts = check_exported(onnx.load(str(path), load_external_data=False))
-    assert facts.consistent, facts.complaint
-    assert not facts.refusal, facts.refusal
+    assert facts.consistent, facts.checker_error
+    assert not facts.runtime_error, facts.runtime_error
 
 
 def _input_name(path: Path) -> str:

@@ -25,7 +25,7 @@ from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import RequestError, UnsupportedError, WorkerError
 from dlb.graph.evaluate import evaluate
-from dlb.imported import Imported, import_file
+from dlb.imported import ImportedModel, import_file
 from dlb.proof.files.read import OLDEST_OPSET
 from dlb.proof.files.runs import settled
 from dlb.provenance import available_cores
@@ -89,7 +89,7 @@ class _Worker:
         self._unused: list[RemoteModel] = []
         weakref.finalize(self, self._open.close)
 
-    def build(self, owner: object, imported: Imported, dtype: str, batch: int) -> RemoteModel:
+    def build(self, owner: object, imported: ImportedModel, dtype: str, batch: int) -> RemoteModel:
         """Build a model, which is dropped when its owner has gone.
 
         Raises:
@@ -235,7 +235,7 @@ class _Prepared(BackendRep):
                 )
         self.told = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
         self.dtype = worker.dtype or self.told
-        self._read: tuple[bytes, Imported] | None = None
+        self._read: tuple[bytes, ImportedModel] | None = None
         self._built: RemoteModel | None = None
         sizes = [dim.dim_value for dim in self.inputs[0].type.tensor_type.shape.dim]
         if len(self.inputs) == 1 and sizes and min(sizes) > 0:
@@ -253,16 +253,16 @@ class _Prepared(BackendRep):
         imported = self._imported(given)
         if self._built is None or not self.worker.holds(self._built):
             self._built = self._build(imported, len(given[0]))
-        arrangement, read = imported.arrangement, imported.workload.model.input
-        first = given[0].transpose(arrangement.axes)
+        layout, read = imported.layout, imported.workload.model.input
+        first = given[0].transpose(layout.axes)
         first = first.astype("int64" if read.kind == "index" else self.dtype)
-        value = self.worker.forward(self._built, first).ravel()[arrangement.places]
-        if arrangement.after is not None:
-            name = arrangement.after.graph.input[0].name
-            (value,) = evaluate(arrangement.after, {name: value}).values()
+        value = self.worker.forward(self._built, first).ravel()[layout.index_map]
+        if layout.postprocessing is not None:
+            name = layout.postprocessing.graph.input[0].name
+            (value,) = evaluate(layout.postprocessing, {name: value}).values()
         return (value.astype(self.told),)
 
-    def _imported(self, given: Sequence[Array]) -> Imported:
+    def _imported(self, given: Sequence[Array]) -> ImportedModel:
         """What the model is with inputs of these sizes, all but the first bound.
 
         Raises:
@@ -289,7 +289,7 @@ class _Prepared(BackendRep):
             self._built = None
         return self._read[1]
 
-    def _build(self, imported: Imported, batch: int) -> RemoteModel:
+    def _build(self, imported: ImportedModel, batch: int) -> RemoteModel:
         try:
             return self.worker.build(self, imported, self.dtype, batch)
         except UnsupportedError as error:

@@ -9,7 +9,7 @@ from dlb.workload import Workload, files
 from dlb_worker.plugins import load_plugins
 
 if TYPE_CHECKING:
-    from dlb.imported import Imported
+    from dlb.imported import ImportedModel
 
 __all__ = ["load_with_file", "load_workload", "workload_names"]
 
@@ -31,7 +31,7 @@ def load_workload(name_or_path: str) -> Workload:
     return load_with_file(name_or_path)[0]
 
 
-def load_with_file(name_or_path: str) -> tuple[Workload, Imported | None]:
+def load_with_file(name_or_path: str) -> tuple[Workload, ImportedModel | None]:
     """A workload by name or path, and the ONNX file if it is read from one.
 
     Raises:

@@ -23,7 +23,7 @@ from dlb.workload import Model, Workload, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 if TYPE_CHECKING:
-    from dlb.imported import Imported
+    from dlb.imported import ImportedModel
 
 __all__ = [
     "VERIFY_STEPS",
@@ -107,7 +107,7 @@ class Request:
     trajectory_steps: int = TRAJECTORY_STEPS
     at_once: int = 1
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    imported: Imported | None = None
+    imported: ImportedModel | None = None
 
     @property
     def left_out(self) -> tuple[CheckGroup, ...]:

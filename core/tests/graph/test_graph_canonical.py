@@ -284,7 +284,7 @@ def test_a_loss_over_feature_maps_and_a_layer_called_loss_are_refused():
     with pytest.raises(WorkloadError, match="needs logits"):
         loss_graph(maps, {})
     taken = Model(input=Input(shape=(2, 3, 3)), nodes=(Node(name="loss", layer=Flatten()),))
-    with pytest.raises(WorkloadError, match="'loss' is what the loss calls its own"):
+    with pytest.raises(WorkloadError, match="'loss' is a reserved name of the loss"):
         loss_graph(taken, {})
 
 

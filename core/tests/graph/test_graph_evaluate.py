@@ -58,7 +58,7 @@ def test_values_come_one_after_the_other():
     seen = []
 
     def take() -> None:
-        for name, value in runner.each({"x": np.ones(SIZE)}):
+        for name, value in runner.stream({"x": np.ones(SIZE)}):
             seen.append((name, float(value[0])))
 
     assert most(take) < 5

@@ -95,7 +95,7 @@ def test_sessions_in_threads_leave_standard_output_alone(capfd):
 
 def test_inputs_that_do_not_fit():
     content = LENET.SerializeToString()
-    refused(RequestError, "reads input, and was given x", content, {"x": X})
+    refused(RequestError, "reads input, but the caller passed x", content, {"x": X})
     refused(RequestError, "float", content, {"input": X.astype(np.float64)})
     refused(RequestError, "12", content, {"input": X[:, :, :5]})
 

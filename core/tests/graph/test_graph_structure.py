@@ -545,18 +545,18 @@ def test_labels_of_exports_are_checked(path):
     facts = check_exported(onnx.load(str(path)))
     # MXNet labels whatever it wrote with the newest operator set that its onnx knows.
     wrong = path.stem == "mxnet-tokens"
-    assert facts.consistent is not wrong and bool(facts.complaint) is wrong
+    assert facts.consistent is not wrong and bool(facts.checker_error) is wrong
     assert facts.newest_consistent == (17 if wrong else facts.opset)
     if wrong:
-        assert "Split" in facts.refusal
+        assert "Split" in facts.runtime_error
         model = with_opset(onnx.load(str(path)), 13)
-        assert check_exported(model).refusal == ""
+        assert check_exported(model).runtime_error == ""
 
 
 def test_a_label_that_its_operators_belie_is_found():
     model = onnx.load(str(EXPORTED_FILES / "chainer-residual.onnx"))
     facts = check_exported(with_opset(model, 18))
-    assert not facts.consistent and "axes" in facts.complaint
+    assert not facts.consistent and "axes" in facts.checker_error
     assert facts.newest_consistent == 17
     assert check_exported(model).operators[0] == ("Add", 1)
 

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from dlb.graph.canonical import IR_VERSION, OPSET
-from dlb.graph.layer_nodes import Pieces, add_layer
+from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.graph.operations import Operation, reader_of
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace
@@ -63,18 +63,18 @@ def read_ours(model: Model) -> list[Operation]:
     """What the canonical graph of a model computes, its weights given as inputs."""
     shapes = infer_shapes(model)
     weights = {name: zeros(shape) for name, shape in parameter_shapes(model).items()}
-    pieces = Pieces(np.dtype(np.float32), False, {})
+    graph = Graph(np.dtype(np.float32), False, {})
     for node in model.wired():
-        add_layer(pieces, node, [shapes[name] for name in node.inputs])
+        add_layer(graph, node, [shapes[name] for name in node.inputs])
     last = model.nodes[-1].name
     inputs = {model.input.name: (BATCH, *model.input.shape)}
     inputs |= {name: each.shape for name, each in weights.items()}
     graph = helper.make_graph(
-        pieces.nodes,
+        graph.nodes,
         "ours",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in inputs.items()],
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, (BATCH, *shapes[last]))],
-        [numpy_helper.from_array(array, name) for name, array in pieces.initializers.items()],
+        [numpy_helper.from_array(array, name) for name, array in graph.initializers.items()],
     )
     made = helper.make_model(
         graph, ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]

@@ -93,7 +93,11 @@ def test_what_reads_a_map_with_channels_last_is_put_right(tmp_path: Path) -> Non
     ("node", "held", "says"),
     [
         (helper.make_node("Pad", ["x", "p"], ["y"], name="c"), [1, *[0] * 7], "pads the batch"),
-        (helper.make_node("Gather", ["x", "p"], ["y"], name="c"), [1, 0], "a part of the batch"),
+        (
+            helper.make_node("Gather", ["x", "p"], ["y"], name="c"),
+            [1, 0],
+            "selects samples of the batch",
+        ),
     ],
 )
 def test_what_is_not_covered_is_named(

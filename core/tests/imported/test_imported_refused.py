@@ -81,7 +81,7 @@ REFUSED = {
     ),
     "an operator without a layer": (
         after_conv("LeakyRelu"),
-        "node 'culprit' (LeakyRelu): no layer of dlb is this operator",
+        "node 'culprit' (LeakyRelu): dlb has no layer for this operator",
     ),
     "the first of several": (
         before_head(
@@ -94,7 +94,7 @@ REFUSED = {
             CONV,
             120,
         ),
-        "node 'culprit' (LeakyRelu): no layer of dlb is this operator",
+        "node 'culprit' (LeakyRelu): dlb has no layer for this operator",
     ),
     "a constant step that no table is added to": (
         graph(
@@ -130,7 +130,7 @@ REFUSED = {
     ),
     "bounds of several numbers": (
         after_conv("Clip", "low", held={"low": np.array([0, 0, 0, 0, 0, 1], np.float32)}),
-        "node 'culprit' (Clip): bounds that are not one constant number each",
+        "node 'culprit' (Clip): each bound must be one constant number",
     ),
     "a split whose sizes depend on the input": (
         graph(
@@ -146,9 +146,12 @@ REFUSED = {
             {"w": real(7, 8), "v": real(4, 3), "zero": np.array([0]), "two": np.array([4, 4])},
             ("N", 7),
         ),
-        "node 'culprit' (Split): places that depend on the input",
+        "node 'culprit' (Split): its indices depend on the input",
     ),
-    "a quotient of values": (after_conv("Div", "c"), "node 'culprit' (Div): of values, only sums"),
+    "a quotient of values": (
+        after_conv("Div", "c"),
+        "node 'culprit' (Div): with two values, only sums",
+    ),
     "a map times its rows": (
         before_head(
             [
@@ -173,11 +176,11 @@ REFUSED = {
             {**CONV, "one": real(120, 1), "ones": np.array([-1, 1, 1, 1])},
             120,
         ),
-        "node 'culprit' (Mul): a product of values of two sizes",
+        "node 'culprit' (Mul): multiplies values of two sizes",
     ),
     "a constant within a channel": (
         after_conv("Mul", "m", held={"m": real(5, 6)}),
-        "node 'culprit' (Mul): a constant that differs within a channel",
+        "node 'culprit' (Mul): its constant differs within a channel",
     ),
     "dilated pooling": (
         after_conv("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]),
@@ -217,10 +220,10 @@ REFUSED = {
     ),
     "a softmax over time": (
         graph([node("Softmax", ["x"], ["y"], name="culprit", axis=1)], {}, ("N", 4, 3), rank=3),
-        "node 'culprit' (Softmax): not over the classes",
+        "node 'culprit' (Softmax): its axis is not the axis of the classes",
     ),
-    "a map at the end": (graph([conv("y")], CONV, rank=4), "'y' holds [2, 4, 5, 6] numbers"),
-    "no layers": (graph([node("Identity", ["x"], ["y"])], {}, ("N", 4)), "which are no logits"),
+    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape [2, 4, 5, 6]"),
+    "no layers": (graph([node("Identity", ["x"], ["y"])], {}, ("N", 4)), "output 'y' is the input"),
     "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
     "an LSTM with a bound": (
         lstm(clip=1.0),
@@ -228,7 +231,7 @@ REFUSED = {
     ),
     "a size left open": (
         before_head([conv("h")], CONV, 120, shape=("N", 2, "height", 6)),
-        "needs a batch and every other size fixed",
+        "needs a batch axis, and all other sizes fixed",
     ),
     "a variance below zero": (
         before_head(
@@ -236,11 +239,11 @@ REFUSED = {
             {"s": real(2), "v": np.float32([1, -1])},
             60,
         ),
-        "computes a NaN or an infinity on noise",
+        "outputs NaN or infinity on noise",
     ),
     "an input that is too large": (
         graph([node("Relu", ["x"], ["y"])], {}, ("N", 1 << 20, 1 << 20), rank=3),
-        "larger than 268435456 numbers a sample",
+        "more than 268435456 numbers per sample",
     ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
     "two outputs": (two_outputs(), "it has 2 outputs ('y', 'z')"),
@@ -251,11 +254,11 @@ REFUSED = {
             ("N", 2, 5),
             rank=3,
         ),
-        "node 'culprit' (Conv): of 1 axes",
+        "node 'culprit' (Conv): has 1 spatial axes",
     ),
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
-        "weight 'y.weight' holds a NaN",
+        "weight 'y.weight' has a NaN",
     ),
     "integers that nothing looks up": (
         graph(

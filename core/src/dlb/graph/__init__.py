@@ -1,15 +1,15 @@
-"""Models as ONNX graphs: the canonical one, its evaluation, and what frameworks export.
+"""Models as ONNX graphs: the canonical graph, its evaluation, and graphs that frameworks export.
 
 ====================  =========================================================================
 module                what it holds
 ====================  =========================================================================
 ``canonical``         a model description as an ONNX graph, and with its loss
-``evaluate``          an ONNX graph run in NumPy, in float64, which is the truth of a proof
-``runtime``           an exported model run by ONNX Runtime
+``evaluate``          runs an ONNX graph in NumPy: in float64, the reference of every proof
+``runtime``           runs an exported model in ONNX Runtime
 ``precision``         a graph in float64 or float32
-``structure``         whether an exported graph is the canonical one, layout aside
-``exported``          what an exported file says of itself, and whether that is so
+``structure``         whether an exported graph is the canonical one, except for its layout
+``exported``          what an exported file declares about itself, and whether that is correct
 ====================  =========================================================================
 
-Nothing is imported here, so that ``import dlb.graph`` costs nothing.
+This package imports nothing itself, so ``import dlb.graph`` costs nothing.
 """

@@ -1,4 +1,4 @@
-"""Walking two graphs together to name the layers in which they differ."""
+"""Aligns two graphs to name the layers in which they differ."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Difference", "differences"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs.
+    """A difference between a canonical and an exported graph.
 
     Attributes:
-        layer: the canonical layer; empty where there is none.
-        node: the exported node compared with it; empty where there is none.
-        what: ``operator``, or the attribute.
-        expected, found: what the canonical and the exported graph have.
+        layer: the canonical layer; empty if there is none.
+        node: the exported node that was compared with it; empty if there is none.
+        what: ``operator``, or the attribute that differs.
+        expected, found: the value in the canonical and in the exported graph.
     """
 
     layer: str
@@ -33,103 +33,119 @@ class Difference:
         return f"{where}: {self.what}: expected {self.expected}, found {self.found}"
 
 
-def differences(wanted: Sequence[Operation], found: Sequence[Operation]) -> list[Difference]:
-    """What differs, in the canonical graph's order.
+def differences(canonical: Sequence[Operation], exported: Sequence[Operation]) -> list[Difference]:
+    """The differences between two graphs, in the canonical graph's order.
 
-    The size of a value is reported only where nothing before it has already been.
+    The size of a value is reported only if no layer before it differs.
     """
-    return _Alignment(wanted, found).walk()
+    return _Alignment(canonical, exported).align()
 
 
 class _Alignment:
-    def __init__(self, wanted: Sequence[Operation], found: Sequence[Operation]) -> None:
-        self.wanted, self.found = wanted, found
-        #: Exported place that stands for each canonical place; the graphs' inputs are the same.
-        self.stands = {-1 - k: -1 - k for k in range(max(len(wanted), len(found)))}
-        self.unused = dict.fromkeys(range(len(found)))
+    """Pairs exported operations with canonical ones, and collects the differences."""
+
+    def __init__(self, canonical: Sequence[Operation], exported: Sequence[Operation]) -> None:
+        self.canonical, self.exported = canonical, exported
+        #: The exported index for each canonical index. The graphs' inputs are the same.
+        self.counterpart = {-1 - k: -1 - k for k in range(max(len(canonical), len(exported)))}
+        self.unmatched = dict.fromkeys(range(len(exported)))
         self.reported: set[int] = set()
-        self.listed: list[Difference] = []
+        self.differences: list[Difference] = []
 
-    def walk(self) -> list[Difference]:
-        for place, layer in enumerate(self.wanted):
-            if any(each in self.reported for each in layer.inputs):
-                self.reported.add(place)
-            self._match(place, layer)
-        for place in self.unused:
-            extra = self.found[place]
-            self.listed.append(Difference("", extra.name, "operator", "none", extra.kind))
-        return self.listed
-
-    def _match(self, place: int, layer: Operation) -> None:
-        read = self._order(layer, [self.stands[each] for each in layer.inputs])
-        here = [k for k in self.unused if self._order(self.found[k], self.found[k].inputs) == read]
-        alike = [k for k in here if self.found[k].kind == layer.kind]
-        alike.sort(key=lambda k: len(_unlike(layer.attributes, self.found[k].attributes)))
-        if alike:
-            return self._take(place, layer, alike[0])
-        for between in here:
-            later = [
-                k
-                for k in self.unused
-                if between in self.found[k].inputs and self.found[k].kind == layer.kind
-            ]
-            if later:
-                del self.unused[between]
-                self._report(place, layer, "operator", layer.kind, self.found[between])
-                return self._take(place, layer, later[0])
-        if layer.inputs != () and layer.kind in ("Add", "Mul", "Concat"):
-            rest = [k for k in self.unused if self.found[k].kind == layer.kind]
-            if rest:
-                shown = self._names(self.found[rest[0]].inputs)
-                given = [self.wanted[k].name if k >= 0 else "input" for k in layer.inputs]
-                node = self.found[rest[0]].name
-                expected = ", ".join(given)
-                self.listed.append(Difference(layer.name, node, "inputs", expected, shown))
-                self.reported.add(place)
-                return self._take(place, layer, rest[0])
-        other = self.found[here[0]] if here else None
-        self._report(place, layer, "operator", layer.kind, other)
-        self.stands[place] = self.stands[layer.inputs[0]]
-
-    def _take(self, place: int, layer: Operation, taken: int) -> None:
-        self.unused.pop(taken, None)
-        self.stands[place] = taken
-        exported = self.found[taken]
-        unlike = _unlike(layer.attributes, exported.attributes)
-        if place in self.reported or len(unlike) > 1:
-            unlike.pop("elements", None)
-        for what, (expected, found) in unlike.items():
-            shown = "output elements of a sample" if what == "elements" else what
-            self.listed.append(
-                Difference(layer.name, exported.name, shown, str(expected), str(found))
+    def align(self) -> list[Difference]:
+        for index, layer in enumerate(self.canonical):
+            if any(source in self.reported for source in layer.inputs):
+                self.reported.add(index)
+            self._match(index, layer)
+        for index in self.unmatched:
+            operation = self.exported[index]
+            self.differences.append(
+                Difference("", operation.name, "operator", "none", operation.kind)
             )
-        if unlike:
-            self.reported.add(place)
+        return self.differences
 
-    def _report(
-        self, place: int, layer: Operation, what: str, expected: str, other: Operation | None
-    ) -> None:
-        kind = other.kind if other else "none"
-        node = other.name if other else ""
-        self.listed.append(Difference(layer.name, node, what, expected, kind))
-        self.reported.add(place)
+    def _match(self, index: int, layer: Operation) -> None:
+        """Find the exported operation that a layer corresponds to."""
+        sources = self._order(layer, [self.counterpart[source] for source in layer.inputs])
+        candidates = [
+            k
+            for k in self.unmatched
+            if self._order(self.exported[k], self.exported[k].inputs) == sources
+        ]
+        same_kind = [k for k in candidates if self.exported[k].kind == layer.kind]
+        same_kind.sort(
+            key=lambda k: len(_unequal_attributes(layer.attributes, self.exported[k].attributes))
+        )
+        if same_kind:
+            return self._pair(index, layer, same_kind[0])
+        for skipped in candidates:
+            after_skipped = [
+                k
+                for k in self.unmatched
+                if skipped in self.exported[k].inputs and self.exported[k].kind == layer.kind
+            ]
+            if after_skipped:
+                del self.unmatched[skipped]
+                self._report_operator(index, layer, self.exported[skipped])
+                return self._pair(index, layer, after_skipped[0])
+        if layer.inputs != () and layer.kind in ("Add", "Mul", "Concat"):
+            same_kind_elsewhere = [k for k in self.unmatched if self.exported[k].kind == layer.kind]
+            if same_kind_elsewhere:
+                operation = self.exported[same_kind_elsewhere[0]]
+                expected = ", ".join(
+                    self.canonical[k].name if k >= 0 else "input" for k in layer.inputs
+                )
+                actual = self._names(operation.inputs)
+                self.differences.append(
+                    Difference(layer.name, operation.name, "inputs", expected, actual)
+                )
+                self.reported.add(index)
+                return self._pair(index, layer, same_kind_elsewhere[0])
+        candidate = self.exported[candidates[0]] if candidates else None
+        self._report_operator(index, layer, candidate)
+        self.counterpart[index] = self.counterpart[layer.inputs[0]]
 
-    def _order(self, operation: Operation, places: Sequence[int]) -> list[int]:
-        return sorted(places) if operation.kind in ("Add", "Mul") else list(places)
+    def _pair(self, index: int, layer: Operation, exported_index: int) -> None:
+        """Pair a layer with an exported operation, and report the attributes that differ."""
+        self.unmatched.pop(exported_index, None)
+        self.counterpart[index] = exported_index
+        operation = self.exported[exported_index]
+        unequal = _unequal_attributes(layer.attributes, operation.attributes)
+        if index in self.reported or len(unequal) > 1:
+            unequal.pop("elements", None)
+        for name, (expected, actual) in unequal.items():
+            what = "output elements of a sample" if name == "elements" else name
+            self.differences.append(
+                Difference(layer.name, operation.name, what, str(expected), str(actual))
+            )
+        if unequal:
+            self.reported.add(index)
 
-    def _names(self, places: Sequence[int]) -> str:
-        """Exported places by the canonical layers that they stand for."""
-        back = {exported: place for place, exported in self.stands.items()}
-        known = [back.get(place) for place in places]
+    def _report_operator(self, index: int, layer: Operation, operation: Operation | None) -> None:
+        kind = operation.kind if operation else "none"
+        node = operation.name if operation else ""
+        self.differences.append(Difference(layer.name, node, "operator", layer.kind, kind))
+        self.reported.add(index)
+
+    def _order(self, operation: Operation, sources: Sequence[int]) -> list[int]:
+        """The sources in order; sorted, if their order does not change the result."""
+        return sorted(sources) if operation.kind in ("Add", "Mul") else list(sources)
+
+    def _names(self, indices: Sequence[int]) -> str:
+        """Exported operations, named by the canonical layers that they are paired with."""
+        back = {exported: index for index, exported in self.counterpart.items()}
+        layers = [back.get(index) for index in indices]
         return ", ".join(
-            "another" if place is None else ("input" if place < 0 else self.wanted[place].name)
-            for place in known
+            "another" if index is None else ("input" if index < 0 else self.canonical[index].name)
+            for index in layers
         )
 
 
-def _unlike(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _unequal_attributes(
+    canonical: dict[str, Any], exported: dict[str, Any]
+) -> dict[str, tuple[Any, Any]]:
     return {
-        name: (wanted.get(name), found.get(name))
-        for name in {**wanted, **found}
-        if wanted.get(name) != found.get(name)
+        name: (canonical.get(name), exported.get(name))
+        for name in {**canonical, **exported}
+        if canonical.get(name) != exported.get(name)
     }

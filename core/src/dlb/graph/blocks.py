@@ -1,15 +1,15 @@
-"""Layers that exporters write out as several operators, told by the numbers that these give.
+"""Layers that exporters decompose into several operators, recognised by their results.
 
-There are many ways to write a normalisation, and each version of an exporter has its own. Which
-one was taken does not matter: the operators between two values are run on random numbers, and what
-comes out is held against the layer's formula. They are analytic, so that they agree everywhere if
-they agree there (:mod:`dlb.proof.files.analytic`).
+A normalisation can be written in many ways, and each version of an exporter has its own. The way
+does not matter: dlb runs the operators between two values on random numbers, and compares the
+results with the layer's formula. The operators are analytic, so that agreement there means
+agreement everywhere (:mod:`dlb.proof.files.analytic`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations, product
 from typing import Any
@@ -17,13 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.decimals import ROUNDED, decimal, six_digits
-from dlb.graph.evaluate import Evaluator
+from dlb.graph.block_search import (
+    LONGEST,
+    NEAR,
+    candidates,
+    is_near,
+    nominal_constants,
+    real_constants,
+    run_nodes,
+)
+from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.layout import LAYOUT
-from dlb.graph.parts import part_of_linear
-from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
@@ -32,31 +38,24 @@ __all__ = ["Block", "attention", "gelu", "hard_sigmoid", "layer_normalization"]
 Array = npt.NDArray[Any]
 
 _ELEMENTWISE = {"Add", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Sub", "Sum"}
-_OF_GELU = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
+_GELU_OPERATORS = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
 _BOUNDS = ("Clip", "Max", "Min", "Relu")
-_OF_HARD_SIGMOID = LAYOUT | {"Add", "Cast", "Div", "Mul", "Sum", *_BOUNDS}
-_HARD = ("HardSigmoid", "HardSwish")
+_HARD_SIGMOID_OPERATORS = LAYOUT | {"Add", "Cast", "Div", "Mul", "Sum", *_BOUNDS}
+_HARD_KINDS = ("HardSigmoid", "HardSwish")
 _MEANS = ("ReduceMean", "GlobalAveragePool")
-_OF_NORM = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
-_OF_ATTENTION = LAYOUT | _ELEMENTWISE | {
+_NORM_OPERATORS = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
+_ATTENTION_OPERATORS = LAYOUT | _ELEMENTWISE | {
     "Einsum", "Expand", "IsNaN", "MatMul", "Max", "Reciprocal", "ReduceMax", "ReduceSum", "Softmax",
     "Where",
 }  # fmt: skip
-#: Operators of the longest block that is looked for.
-_LONGEST = 30
-#: Relative L2 distance within which a block is a formula: its constants may be float32. The two
-#: kinds of GELU are 1e-4 apart.
-_NEAR = 1e-6
-#: Numbers of a value that are looked at first.
-_FEW = 64
-#: Random numbers of which many lie in every piece of a hard sigmoid.
-_MANY = 64
-#: Numbers that GELU is written with.
-_OF_GELU_NUMBERS = (
+#: Enough random numbers to have many in every piece of a hard sigmoid.
+_SAMPLES = 64
+#: Constants in GELU's formulas.
+_GELU_CONSTANTS = (
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715, math.sqrt(8 / math.pi)),
     *(0.044715 * math.sqrt(2 / math.pi), math.sqrt(math.pi / 2)),
 )
-#: Of the features of a head, by which scores or queries and keys are scaled.
+#: Powers of a head's size that may scale scores, or queries and keys.
 _POWERS = (0.5, -0.5, 0.25, -0.25)
 
 
@@ -66,414 +65,382 @@ class Block:
 
     Attributes:
         kind, attributes, parameters: of the operation that they are.
-        starts: names of the values that they read.
-        meant: constants of the formula by name, as it has them: in a file they are rounded.
-        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a GELU ``scale`` [C], if an
-            exporter took the scale of a batch normalisation after it in.
-        table: [T, features] that is added to every sequence that a normalisation gives; its bias is
-            in it.
-        places: of GELU and attention, int64 in the shape of the last value: where each number lies in
-            what GELU reads, or in what the heads give one after another, [N, T, features].
-        inside: of a hard sigmoid and of attention, names of the values between.
-        parts: of attention, by name, int64 in the shape of those values that it reads which are
-            parts of what a linear layer makes: where each number lies in [N, T, features].
+        inputs: names of the values that they read.
+        nominal_values: exact values of the formula's constants, by name; a file keeps them rounded.
+        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a GELU, ``scale`` [C] if
+            an exporter merged the scale of a later batch normalisation.
+        table: [T, features], added to every sequence that a normalisation outputs; it includes the
+            normalisation's bias.
+        index_map: of GELU and attention, int64 in the shape of the output: where each number lies
+            in GELU's input, or in the joined outputs of the heads, [N, T, features].
+        intermediates: of a hard sigmoid and of attention, names of the values in between.
+        linear_parts: of attention, by name, for each input that is part of a linear layer's output,
+            int64 in its shape: where each number lies in [N, T, features].
     """
 
     kind: str
     attributes: dict[str, Any]
-    starts: tuple[str, ...]
+    inputs: tuple[str, ...]
     parameters: int = 0
-    meant: Mapping[str, float] = field(default_factory=dict)
+    nominal_values: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Array] = field(default_factory=dict)
     table: Array | None = None
-    places: Array | None = None
-    inside: tuple[str, ...] = ()
-    parts: Mapping[str, Array] = field(default_factory=dict)
+    index_map: Array | None = None
+    intermediates: tuple[str, ...] = ()
+    linear_parts: Mapping[str, Array] = field(default_factory=dict)
 
 
 def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
     """The GELU that ends in a node, or None."""
     kinds = {"none": _exact_gelu, "tanh": _gelu_by_tanh}
-    for start, nodes in _blocks(trace, end, _OF_GELU, ("Erf", "Tanh")):
+    for start, nodes in candidates(trace, end, _GELU_OPERATORS, ("Erf", "Tanh")):
         x = 2 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
-        found = _run(trace, nodes, {start: x}, end.output[0])
-        meant = _meant(trace, nodes, _OF_GELU_NUMBERS)
+        output = run_nodes(trace, nodes, {start: x}, end.output[0])
+        nominal_values = nominal_constants(trace, nodes, _GELU_CONSTANTS)
         for approximate, formula in kinds.items():
-            true = formula(x.ravel())
+            expected = formula(x.ravel())
             attributes = {"approximate": approximate}
-            for places in _orders(x.shape, found.shape):
-                if _near(found.ravel(), true[places.ravel()]):
-                    return Block("Gelu", attributes, (start,), meant=meant, places=places)
-            scale = _per_channel(found, true.reshape(found.shape))
-            # Of a constant, that is: GELU(x) + GELU(x) is twice as much as well.
+            for index_map in _index_maps(x.shape, output.shape):
+                if is_near(output.ravel(), expected[index_map.ravel()]):
+                    return Block(
+                        "Gelu",
+                        attributes,
+                        (start,),
+                        nominal_values=nominal_values,
+                        index_map=index_map,
+                    )
+            scale = _per_channel(output, expected.reshape(output.shape))
+            # Only if a constant scales it: GELU(x) + GELU(x) is scaled by two as well.
             if scale is not None and any(
-                each.size == scale.size for each in _constants(trace, nodes).values()
+                constant.size == scale.size for constant in real_constants(trace, nodes).values()
             ):
-                return Block("Gelu", attributes, (start,), meant=meant, weights={"scale": scale})
+                return Block(
+                    "Gelu",
+                    attributes,
+                    (start,),
+                    nominal_values=nominal_values,
+                    weights={"scale": scale},
+                )
     return None
 
 
 def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
-    """The hard sigmoid, or the product of it and what it reads, that ends in a node, or None.
+    """The hard sigmoid, or its product with its input, that ends in a node, or None.
 
-    Sums, products and bounds one after the other, of one number each, are a straight line between two
-    bounds, however many they are: those that agree between the bounds and beyond either agree
-    everywhere.
+    A sequence of sums, products and bounds, each with one number, is a straight line between two
+    bounds. Two such functions are equal if they agree between the bounds and beyond each of them.
     """
     trace = reader.trace
     random = np.random.default_rng(0)
-    for start, nodes in _blocks(trace, end, _OF_HARD_SIGMOID, _BOUNDS):
-        kind = _line(reader, start, nodes)
-        inner = (reader.blocks.get(name) for node in nodes for name in node.output)
-        # One that was found within is a layer already, and a product of it, or a bound, another.
-        if kind is None or any(each is not None and each.kind in _HARD for each in inner):
+    for start, nodes in candidates(trace, end, _HARD_SIGMOID_OPERATORS, _BOUNDS):
+        kind = _hard_kind(reader, start, nodes)
+        inner_blocks = (reader.blocks.get(name) for node in nodes for name in node.output)
+        # A hard sigmoid among the nodes is a layer already, and the rest is another layer.
+        if kind is None or any(
+            block is not None and block.kind in _HARD_KINDS for block in inner_blocks
+        ):
             continue
-        constants = _constants(trace, nodes).values()
-        if any((each != each.flat[:1]).any() for each in constants):
+        constants = real_constants(trace, nodes).values()
+        if any((constant != constant.flat[:1]).any() for constant in constants):
             continue
-        given = trace.values[start]
-        draws = [4 * random.standard_normal(given.shape) for _ in range(-(-_MANY // given.size))]
-        found = [_run(trace, nodes, {start: x}, end.output[0]).ravel() for x in draws]
-        x = np.concatenate([each.ravel() for each in draws])
-        true = np.clip(x / 6 + 0.5, 0.0, 1.0)
-        if _near(np.concatenate(found), true if kind == "HardSigmoid" else x * true):
-            inside = tuple(name for node in nodes if node is not end for name in node.output)
-            return Block(kind, {}, (start,), meant=_meant(trace, nodes, (1 / 6,)), inside=inside)
+        input_value = trace.values[start]
+        draws = [
+            4 * random.standard_normal(input_value.shape)
+            for _ in range(-(-_SAMPLES // input_value.size))
+        ]
+        outputs = [run_nodes(trace, nodes, {start: x}, end.output[0]).ravel() for x in draws]
+        x = np.concatenate([draw.ravel() for draw in draws])
+        expected = np.clip(x / 6 + 0.5, 0.0, 1.0)
+        if is_near(np.concatenate(outputs), expected if kind == "HardSigmoid" else x * expected):
+            intermediates = tuple(name for node in nodes if node is not end for name in node.output)
+            return Block(
+                kind,
+                {},
+                (start,),
+                nominal_values=nominal_constants(trace, nodes, (1 / 6,)),
+                intermediates=intermediates,
+            )
     return None
 
 
-def _line(reader: Reader, start: str, nodes: list[onnx.NodeProto]) -> str | None:
-    """What nodes may be, if each reads one value, and at most one of them the product of that and
-    what they began with, which nothing bounds; or None."""
-    twice = [place for place, node in enumerate(nodes) if len(reader.live_inputs(node)) > 1]
+def _hard_kind(reader: Reader, start: str, nodes: list[onnx.NodeProto]) -> str | None:
+    """The layer that nodes may be: ``HardSigmoid``, ``HardSwish`` or None.
+
+    Each node must read one value. One may be the product of a value and the nodes' input; no bound
+    may follow it.
+    """
+    two_inputs = [index for index, node in enumerate(nodes) if len(reader.live_inputs(node)) > 1]
     bounds = sum(2 if node.op_type == "Clip" else node.op_type in _BOUNDS for node in nodes)
-    if not any(node.op_type in ("Add", "Sum") for node in nodes) or bounds < 2 or len(twice) > 1:
+    if (
+        not any(node.op_type in ("Add", "Sum") for node in nodes)
+        or bounds < 2
+        or len(two_inputs) > 1
+    ):
         return None
-    if not twice:
+    if not two_inputs:
         return "HardSigmoid"
-    product, *after = nodes[twice[0] :]
+    product, *after = nodes[two_inputs[0] :]
     if product.op_type != "Mul" or start not in product.input:
         return None
     return None if any(node.op_type in _BOUNDS for node in after) else "HardSwish"
 
 
-def _orders(shape: tuple[int, ...], other: tuple[int, ...]) -> Iterator[Array]:
-    """Positions of a value's numbers in another shape: as they are, and with its axes turned."""
-    places = np.arange(math.prod(shape)).reshape(shape)
-    yield places.reshape(other)
-    for order in permutations(range(len(shape))):
-        if order != tuple(range(len(shape))) and tuple(shape[axis] for axis in order) == other:
-            yield places.transpose(order)
+def _index_maps(shape: tuple[int, ...], output_shape: tuple[int, ...]) -> Iterator[Array]:
+    """Positions of a value's numbers in another shape: reshaped, and with its axes transposed."""
+    positions = np.arange(math.prod(shape)).reshape(shape)
+    yield positions.reshape(output_shape)
+    for axes in permutations(range(len(shape))):
+        if axes != tuple(range(len(shape))) and tuple(shape[axis] for axis in axes) == output_shape:
+            yield positions.transpose(axes)
 
 
-def _per_channel(found: Array, true: Array) -> Array | None:
-    """What the second or the last axis of a value is multiplied by, [C], where it is; or None."""
-    for axis in {1, found.ndim - 1}:
-        over = tuple(each for each in range(found.ndim) if each != axis)
-        scale = np.sum(found * true, axis=over) / np.sum(true**2, axis=over)
-        around = scale.reshape([-1 if each == axis else 1 for each in range(found.ndim)])
-        if len(scale) > 1 and _near(found.ravel(), (around * true).ravel()):
+def _per_channel(output: Array, expected: Array) -> Array | None:
+    """The factor [C] of a value's second or last axis, or None if there is none."""
+    for axis in {1, output.ndim - 1}:
+        other_axes = tuple(other for other in range(output.ndim) if other != axis)
+        scale = np.sum(output * expected, axis=other_axes) / np.sum(expected**2, axis=other_axes)
+        factors = scale.reshape([-1 if other == axis else 1 for other in range(output.ndim)])
+        if len(scale) > 1 and is_near(output.ravel(), (factors * expected).ravel()):
             return np.asarray(scale)
     return None
 
 
 def layer_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
-    """The normalisation over the last axis, scaled and moved, that ends in a node, or None.
+    """The layer normalisation over the last axis that ends in a node, or None.
 
-    Epsilon is one of the numbers that its operators read; scale and bias follow from what they
-    give, for each feature from many rows. Exporters add up constants: a bias may hold a table of
-    positions as well, and is then another at each of them.
+    Epsilon is one of the numbers that the operators read. Scale and bias are fitted to the output
+    of many rows. Exporters add up constants: the bias may include a position table, and then
+    differs at each position.
     """
     random = np.random.default_rng(0)
     trace = reader.trace
     live = all(name in trace.live for name in end.input)
-    for start, nodes in _blocks(trace, end, _OF_NORM, _MEANS):
-        if _layer_within(reader, nodes):
+    for start, nodes in candidates(trace, end, _NORM_OPERATORS, _MEANS):
+        if _contains_layer(reader, nodes):
             continue
         shape = trace.values[start].shape
-        constants = _constants(trace, nodes)
-        numbers = {decimal(float(each.ravel()[0])) for each in constants.values() if each.size == 1}
-        # Rows of many sizes, so that epsilon counts in some and not in others.
+        constants = real_constants(trace, nodes)
+        numbers = {
+            decimal(float(constant.ravel()[0]))
+            for constant in constants.values()
+            if constant.size == 1
+        }
+        # Rows of different magnitudes, so that epsilon affects only some of them.
         rows = [
             random.standard_normal(shape) * 10.0 ** random.uniform(-4, 1, (*shape[:-1], 1))
             for _ in range(4)
         ]
-        found = np.concatenate(
-            [_run(trace, nodes, {start: x}, end.output[0]).reshape(-1, shape[-1]) for x in rows]
+        output = np.concatenate(
+            [
+                run_nodes(trace, nodes, {start: x}, end.output[0]).reshape(-1, shape[-1])
+                for x in rows
+            ]
         )
-        x = np.concatenate([each.reshape(-1, shape[-1]) for each in rows])
+        x = np.concatenate([row.reshape(-1, shape[-1]) for row in rows])
         for epsilon in sorted(number for number in numbers if 0 < number < 1):
             deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
             normal = (x - x.mean(axis=1, keepdims=True)) / deviation
-            scale, bias = _fitted(normal, found)
+            scale, bias = _fit_affine(normal, output)
             table, tables = None, []
-            if live and len(shape) == 3 and not _near(found, scale * normal + bias):
-                at_positions = (each.reshape(-1, *shape[1:]) for each in (normal, found))
-                scales, table = _fitted(*at_positions)
+            if live and len(shape) == 3 and not is_near(output, scale * normal + bias):
+                at_positions = (array.reshape(-1, *shape[1:]) for array in (normal, output))
+                scales, table = _fit_affine(*at_positions)
                 scale, bias = scales.mean(axis=0), np.zeros(shape[-1])
-                sized = (each for each in constants.values() if each.size == table.size)
-                tables = [each.reshape(table.shape) for each in sized]
-            moved = bias if table is None else np.tile(table, (len(found) // len(table), 1))
-            if _near(found, scale * normal + moved):
-                vectors = [each.ravel() for each in constants.values() if each.size == shape[-1]]
+                same_size = (
+                    constant for constant in constants.values() if constant.size == table.size
+                )
+                tables = [constant.reshape(table.shape) for constant in same_size]
+            shift = bias if table is None else np.tile(table, (len(output) // len(table), 1))
+            if is_near(output, scale * normal + shift):
+                vectors = [
+                    constant.ravel()
+                    for constant in constants.values()
+                    if constant.size == shape[-1]
+                ]
                 attributes = {"features": shape[-1], "epsilon": six_digits(epsilon)}
                 return Block(
                     "LayerNormalization",
                     attributes,
                     (start,),
                     shape[-1] * (2 if table is None else 1),
-                    _meant(trace, nodes, (epsilon, 1 / shape[-1])),
-                    {"scale": _exact(scale, vectors), "bias": _exact(bias, vectors)},
-                    None if table is None else _exact(table, tables),
+                    nominal_constants(trace, nodes, (epsilon, 1 / shape[-1])),
+                    {"scale": _unrounded(scale, vectors), "bias": _unrounded(bias, vectors)},
+                    None if table is None else _unrounded(table, tables),
                 )
     return None
 
 
 def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
-    """The attention whose last product, of shares and values, is a node, or None.
+    """The attention whose last matrix product is a node, or None.
 
-    It reads queries, keys and values as linear maps, or whatever else, give them: in either order
-    of theirs the numbers tell which is which. What comes after it only arranges numbers.
+    It reads queries, keys and values from linear maps or other values. Their order is found by
+    comparison with the formula. Layout operators may follow the node.
     """
     trace = reader.trace
     if len(reader.live_inputs(end)) != 2 or len(end.input) != 2:
         return None
-    nodes = _between_maps(reader, end)
-    inside = {name for node in nodes for name in node.output}
-    starts = sorted({name for node in nodes for name in reader.live_inputs(node)} - inside)
-    if not any(node.op_type in ("Softmax", "Exp") for node in nodes) or len(starts) > 3:
+    nodes = _attention_nodes(reader, end)
+    intermediates = {name for node in nodes for name in node.output}
+    inputs = sorted({name for node in nodes for name in reader.live_inputs(node)} - intermediates)
+    if not any(node.op_type in ("Softmax", "Exp") for node in nodes) or len(inputs) > 3:
         return None
     random = np.random.default_rng(0)
-    given = {name: random.standard_normal(trace.values[name].shape) for name in starts}
-    found = _run(trace, nodes, given, end.output[0])
-    parts = {
-        name: part.places for name in starts if (part := part_of_linear(reader, name)) is not None
+    input_values = {name: random.standard_normal(trace.values[name].shape) for name in inputs}
+    output = run_nodes(trace, nodes, input_values, end.output[0])
+    linear_parts = {
+        name: part.index_map
+        for name in inputs
+        if (part := part_of_linear(reader, name)) is not None
     }
-    width = _width(reader, starts[0])
-    steps = found.size // trace.batch // width
-    if trace.batch * steps * width != found.size or {x.size for x in given.values()} != {
-        found.size
+    width = _width(reader, inputs[0])
+    steps = output.size // trace.batch // width
+    if trace.batch * steps * width != output.size or {x.size for x in input_values.values()} != {
+        output.size
     }:
         return None
-    shaped = {
-        name: _in_order(x, parts.get(name)).reshape(trace.batch, steps, width)
-        for name, x in given.items()
+    reordered = {
+        name: _reorder(x, linear_parts.get(name)).reshape(trace.batch, steps, width)
+        for name, x in input_values.items()
     }
-    of_scores = {trace.values[name].size for name in end.input}
-    heads = [n for n in range(1, width + 1) if trace.batch * n * steps * steps in of_scores]
-    orders = permutations(starts) if len(starts) == 3 else product(starts, repeat=3)
+    product_sizes = {trace.values[name].size for name in end.input}
+    heads = [n for n in range(1, width + 1) if trace.batch * n * steps * steps in product_sizes]
+    orders = permutations(inputs) if len(inputs) == 3 else product(inputs, repeat=3)
     for names, count, causal in product(orders, heads, (False, True)):
         if width % count == 0:
-            queries, keys, values = (shaped[name] for name in names)
-            true = _attended(queries, keys, values, count, causal)
-            near = [_near(found.ravel(), each.ravel()) for each in _arranged(true)]
-            order = near.index(True) if any(near) else None
-            if order is not None:
+            queries, keys, values = (reordered[name] for name in names)
+            expected = _attention_output(queries, keys, values, count, causal)
+            matches = [
+                is_near(output.ravel(), candidate.ravel()) for candidate in _head_layouts(expected)
+            ]
+            layout = matches.index(True) if any(matches) else None
+            if layout is not None:
                 size = width // count
-                places = np.arange(found.size).reshape(trace.batch, steps, count, size)
+                positions = np.arange(output.size).reshape(trace.batch, steps, count, size)
                 return Block(
                     "Attention",
                     {"heads": count, "causal": causal},
                     names,
-                    meant=_meant(trace, nodes, [size**power for power in _POWERS]),
-                    places=_arranged(places.swapaxes(1, 2))[order].reshape(found.shape),
-                    inside=tuple(inside),
-                    parts=parts,
+                    nominal_values=nominal_constants(
+                        trace, nodes, [size**power for power in _POWERS]
+                    ),
+                    index_map=_head_layouts(positions.swapaxes(1, 2))[layout].reshape(output.shape),
+                    intermediates=tuple(intermediates),
+                    linear_parts=linear_parts,
                 )
     return None
 
 
-def _layer_within(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
-    """Whether a layer that was found within nodes is one by itself, which others read too, or which
-    is added to itself: not one that a constant is still to be added to."""
-    inside = {name for node in nodes for name in node.output}
-    # Of one feature, a variance is a normalisation too: nothing but a constant.
-    found = {
+def _contains_layer(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
+    """Whether nodes contain a layer that other nodes read too, or that is added to itself.
+
+    A layer that only waits for a constant to be added does not count.
+    """
+    inner_names = {name for node in nodes for name in node.output}
+    # With one feature, a variance is a normalisation too: it is constant.
+    inner_layers = {
         name
         for name, block in reader.blocks.items()
-        if name in inside and block.attributes.get("features") != 1
+        if name in inner_names and block.attributes.get("features") != 1
     }
     return any(
-        not found.isdisjoint(node.input)
-        and (inside.isdisjoint(node.output) or len(reader.live_inputs(node)) > 1)
-        for node in (reader.trace.nodes if found else ())
+        not inner_layers.isdisjoint(node.input)
+        and (inner_names.isdisjoint(node.output) or len(reader.live_inputs(node)) > 1)
+        for node in (reader.trace.nodes if inner_layers else ())
     )
 
 
-def _between_maps(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The nodes behind a node, as far as linear maps; what only arranges their outputs included."""
+def _attention_nodes(reader: Reader, end: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes before a node, up to linear maps, with the layout operators on their outputs."""
     trace = reader.trace
     names, waiting = set(end.output), [end]
     while waiting:
         for name in reader.live_inputs(waiting.pop()):
             node = trace.producers.get(name)
-            if node is None or node.op_type not in _OF_ATTENTION or name in names:
+            if node is None or node.op_type not in _ATTENTION_OPERATORS or name in names:
                 continue
             source = reader.source[name]
-            linear = source >= 0 and reader.found[source].kind == "Linear"
-            # What multiplies by one, as the scale of heads of one feature, is the same value.
-            copied = any(reader.source[each] == source for each in reader.live_inputs(node))
-            if node.op_type in LAYOUT or copied or not linear:
+            is_linear = source >= 0 and reader.operations[source].kind == "Linear"
+            # A product with one, such as the scale of heads with one feature, is the same value.
+            is_copy = any(
+                reader.source[input_name] == source for input_name in reader.live_inputs(node)
+            )
+            if node.op_type in LAYOUT or is_copy or not is_linear:
                 names.add(name)
                 waiting.append(node)
-        if len(names) > _LONGEST:
+        if len(names) > LONGEST:
             return []
     return [node for node in trace.nodes if not names.isdisjoint(node.output)]
 
 
 def _width(reader: Reader, name: str) -> int:
-    """Features of a value [N, T, features], in whatever shape a linear map gives it."""
+    """The number of features of a value [N, T, features], whatever shape it has."""
     part = part_of_linear(reader, name)
     if part is not None:
         return len(part.features)
     source = reader.source[name]
-    if source >= 0 and reader.found[source].kind == "Linear":
-        return int(reader.found[source].attributes["weight"][0])
+    if source >= 0 and reader.operations[source].kind == "Linear":
+        return int(reader.operations[source].attributes["weight"][0])
     return int(reader.trace.values[name].shape[-1])
 
 
-def _in_order(numbers: Array, places: Array | None) -> Array:
-    """Numbers by their places, or as they are."""
-    if places is None:
+def _reorder(numbers: Array, index_map: Array | None) -> Array:
+    """Numbers in the order of an index map; unchanged without one."""
+    if index_map is None:
         return numbers
     ordered = np.empty(numbers.size)
-    ordered[places.ravel()] = numbers.ravel()
+    ordered[index_map.ravel()] = numbers.ravel()
     return ordered
 
 
-def _attended(queries: Array, keys: Array, values: Array, heads: int, causal: bool) -> Array:
+def _attention_output(
+    queries: Array, keys: Array, values: Array, heads: int, causal: bool
+) -> Array:
     """softmax(Q K^T / sqrt(d)) V of each head, [N, heads, T, d], from three [N, T, features]."""
     batch, steps, width = queries.shape
     q, k, v = (
-        each.reshape(batch, steps, heads, -1).swapaxes(1, 2) for each in (queries, keys, values)
+        array.reshape(batch, steps, heads, -1).swapaxes(1, 2) for array in (queries, keys, values)
     )
     scores = q @ k.swapaxes(2, 3) / math.sqrt(width // heads)
     if causal:
         scores = scores + np.triu(np.full((steps, steps), -np.inf), 1)
-    shares = np.exp(scores - scores.max(axis=3, keepdims=True))
-    attended: Array = shares / shares.sum(axis=3, keepdims=True) @ v
+    probabilities = np.exp(scores - scores.max(axis=3, keepdims=True))
+    attended: Array = probabilities / probabilities.sum(axis=3, keepdims=True) @ v
     return attended
 
 
-def _arranged(heads: Array) -> tuple[Array, ...]:
-    """[N, heads, T, d] in the orders in which it may come."""
+def _head_layouts(heads: Array) -> tuple[Array, ...]:
+    """The layouts in which [N, heads, T, d] may come."""
     return heads, heads.swapaxes(2, 3), heads.swapaxes(1, 2), heads.transpose(0, 3, 1, 2)
 
 
 def _exact_gelu(x: Array) -> Array:
-    found: Array = (
-        0.5 * x * (1 + np.array([math.erf(each) for each in (x / math.sqrt(2)).tolist()]))
+    result: Array = (
+        0.5 * x * (1 + np.array([math.erf(number) for number in (x / math.sqrt(2)).tolist()]))
     )
-    return found
+    return result
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    found: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-    return found
+    result: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return result
 
 
-def _fitted(normal: Array, found: Array) -> tuple[Array, Array]:
-    """The scale and bias [...] that bring ``normal`` [rows, ...] nearest ``found``; 1 is the scale of
-    what does not vary."""
-    middle, centre = normal.mean(axis=0), found.mean(axis=0)
-    spread = ((normal - middle) ** 2).sum(axis=0)
-    shared = ((normal - middle) * (found - centre)).sum(axis=0)
-    scale = np.divide(shared, spread, out=np.ones_like(shared), where=spread > 0)
-    return scale, centre - scale * middle
+def _fit_affine(normal: Array, output: Array) -> tuple[Array, Array]:
+    """The scale and bias [...] that bring ``normal`` [rows, ...] closest to the output.
 
-
-def _exact(fitted: Array, vectors: list[Array]) -> Array:
-    """What was fitted, without its rounding: one of the vectors, or ones, or zeros."""
-    plain = [np.ones_like(fitted), np.zeros_like(fitted)]
-    close = (each for each in (*vectors, *plain) if np.allclose(each, fitted, _NEAR, _NEAR))
-    return next(close, fitted)
-
-
-def _near(found: Array, true: Array) -> bool:
-    """Of one shape. A few numbers tell most that are not."""
-    largest = float(np.abs(true).max())
-    if np.abs(found[:_FEW] - true[:_FEW]).max() > _NEAR * largest * math.sqrt(true.size):
-        return False
-    return bool(np.linalg.norm(found - true) <= _NEAR * np.linalg.norm(true))
-
-
-def _blocks(
-    trace: Trace, end: onnx.NodeProto, operators: set[str], needed: tuple[str, ...]
-) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
-    """Values from which alone a node's output is computed by these operators, and the nodes.
-
-    The needed operators are among them, one at least.
+    The scale of constant values is 1.
     """
-    seen: set[str] = set()
-    waiting = [end.output[0]]
-    while waiting and len(seen) <= _LONGEST:
-        node = trace.producers.get(waiting.pop(0))
-        if node is None or node.op_type not in operators:
-            continue
-        new = [name for name in node.input if name in trace.live and name not in seen]
-        seen.update(new)
-        waiting += new
-    made = [trace.producers[name] for name in seen if name in trace.producers]
-    if not any(node.op_type in needed for node in (end, *made)):
-        return
-    size = trace.values[end.output[0]].size
-    starts = sorted(name for name in seen if trace.values[name].size == size)
-    blocks = [(start, _between(trace, start, end, operators)) for start in starts]
-    # The shortest first: what is normalised twice is normalised.
-    for start, nodes in sorted(blocks, key=lambda block: len(block[1])):
-        if any(node.op_type in needed for node in nodes):
-            yield start, nodes
+    input_mean, output_mean = normal.mean(axis=0), output.mean(axis=0)
+    variance = ((normal - input_mean) ** 2).sum(axis=0)
+    covariance = ((normal - input_mean) * (output - output_mean)).sum(axis=0)
+    scale = np.divide(covariance, variance, out=np.ones_like(covariance), where=variance > 0)
+    return scale, output_mean - scale * input_mean
 
 
-def _between(
-    trace: Trace, start: str, end: onnx.NodeProto, operators: set[str]
-) -> list[onnx.NodeProto]:
-    """The nodes that compute a node's output from one value; none if they read another."""
-    names, waiting = set(end.output), [end]
-    while waiting:
-        node = waiting.pop()
-        if node.op_type not in operators or len(names) > _LONGEST:
-            return []
-        for name in node.input:
-            if name in trace.live and name != start and name not in names:
-                if name not in trace.producers:
-                    return []
-                names.add(name)
-                waiting.append(trace.producers[name])
-    return [node for node in trace.nodes if not names.isdisjoint(node.output)]
-
-
-def _constants(trace: Trace, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
-    """Real numbers that nodes read and that do not depend on the input, by name."""
-    names = {name for node in nodes for name in node.input if name and name not in trace.live}
-    return {name: trace.values[name] for name in names if trace.values[name].dtype.kind == "f"}
-
-
-def _meant(trace: Trace, nodes: list[onnx.NodeProto], numbers: Iterable[float]) -> dict[str, float]:
-    """Single constants that nodes read, by name, that are one of the numbers, but for rounding."""
-    numbers = list(numbers)
-    found = {}
-    for name, each in _constants(trace, nodes).items():
-        near = [
-            n for n in numbers if each.size == 1 and abs(float(each.ravel()[0]) - n) <= ROUNDED * n
-        ]
-        if near:
-            found[name] = near[0]
-    return found
-
-
-def _run(trace: Trace, nodes: list[onnx.NodeProto], given: Mapping[str, Array], end: str) -> Array:
-    """What nodes make of values, in float64."""
-    inside = {name for node in nodes for name in node.output}
-    names = {name for node in nodes for name in node.input if name} - inside - set(given)
-    element = helper.np_dtype_to_tensor_dtype(trace.values[end].dtype)
-    graph = helper.make_graph(
-        nodes,
-        "block",
-        [helper.make_tensor_value_info(name, element, x.shape) for name, x in given.items()],
-        [helper.make_tensor_value_info(end, element, None)],
-        [numpy_helper.from_array(np.asarray(trace.values[name]), name) for name in sorted(names)],
+def _unrounded(fitted: Array, vectors: list[Array]) -> Array:
+    """The fitted values without rounding: one of the vectors, or ones or zeros, if close."""
+    plain = [np.ones_like(fitted), np.zeros_like(fitted)]
+    matching = (
+        candidate for candidate in (*vectors, *plain) if np.allclose(candidate, fitted, NEAR, NEAR)
     )
-    model = helper.make_model(graph, opset_imports=trace.opsets)
-    wide = in_precision(model, TensorProto.DOUBLE) if element in REAL_TYPES else model
-    return Evaluator(wide).run(given, [end])[end]
+    return next(matching, fitted)

@@ -1,4 +1,4 @@
-"""The bounds that an operator keeps a value within."""
+"""The bounds to which an operator limits a value."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from dlb.graph.trace import Trace
 
 __all__ = ["bounds_of"]
 
-#: A bound that no float32 is beyond is none.
+#: A bound that no float32 exceeds counts as infinite.
 _BEYOND = 3e38
 
 
 def bounds_of(
-    trace: Trace, node: onnx.NodeProto, given: Mapping[str, Any]
+    trace: Trace, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> tuple[float, float] | None:
-    """The least and the largest number that a Clip leaves of its first input, or the Max or Min of a
-    value and a number: infinite where there is none.
+    """The smallest and the largest number that a Clip, or a Max or Min with a constant, lets pass.
 
     Args:
-        given: the node's attributes.
+        attributes: of the node.
 
     Returns:
-        None where they depend on the input, are more than one number each, or make the value larger.
+        the lower and the upper bound, infinite if there is none; None if a bound depends on the
+        input, is more than one number, or broadcasts the value to a larger shape.
     """
     live = [name for name in node.input if name in trace.live]
     if len(live) != 1 or trace.values[live[0]].shape != trace.values[node.output[0]].shape:
         return None
     if node.op_type == "Clip":
-        low, high = given.get("min"), given.get("max")
-        found = [trace.constant(node, place) for place in (1, 2)]
+        low, high = attributes.get("min"), attributes.get("max")
+        constants = [trace.constant(node, index) for index in (1, 2)]
         low, high = (
             attribute if constant is None else constant
-            for attribute, constant in zip((low, high), found)
+            for attribute, constant in zip((low, high), constants)
         )
     elif len(node.input) == 2:
         (number,) = (trace.values[name] for name in node.input if name not in trace.live)
@@ -45,10 +45,10 @@ def bounds_of(
     else:
         return None
     bounds = [
-        np.unique([none] if bound is None else bound)
-        for bound, none in ((low, -math.inf), (high, math.inf))
+        np.unique([infinite] if bound is None else bound)
+        for bound, infinite in ((low, -math.inf), (high, math.inf))
     ]
-    if any(len(each) != 1 for each in bounds):
+    if any(len(bound) != 1 for bound in bounds):
         return None
-    least, most = (float(each[0]) for each in bounds)
+    least, most = (float(bound[0]) for bound in bounds)
     return -math.inf if least <= -_BEYOND else least, math.inf if most >= _BEYOND else most

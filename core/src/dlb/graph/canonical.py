@@ -1,13 +1,13 @@
 """The canonical ONNX graph of a model description: what every framework must have built.
 
-The graph is of opset 17 and IR version 8, so that ONNX 1.13 and everything later reads it.
+The graph has opset 17 and IR version 8, which ONNX 1.13 and later read.
 
 - The batch axis is symbolic, ``batch``.
-- Every layer's value, and the node that computes it, is called by the layer's name.
-- Initialisers are the parameters, called and shaped as in
-  :func:`dlb.workload.shapes.parameter_shapes`. An operator that wants another form of them gets it
-  from explicit layout operators, so that to move a parameter one moves exactly one initialiser.
-- Everything that only connects those is called ``layer/...``, which no layer can be called.
+- Each layer's value, and the node that computes it, has the layer's name.
+- Initialisers are the parameters, with the names and shapes of
+  :func:`dlb.workload.shapes.parameter_shapes`. If an operator needs another form, layout operators
+  derive it, so that each parameter is one initialiser.
+- Names that only connect these start with ``layer/``, which no layer's name can.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import WorkloadError
-from dlb.graph.layer_nodes import Pieces, add_layer
+from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 from dlb.workload.training import Loss, SoftmaxCrossEntropy
 
 __all__ = [
-    "GIVEN",
+    "INPUT_PREFIX",
     "IR_VERSION",
     "LABELS",
     "LOSS",
@@ -42,14 +42,14 @@ OPSET = 17
 IR_VERSION = 8
 LABELS = "labels"
 LOSS = "loss"
-#: Before the name of a value that is given to a layer, not computed by another.
-GIVEN = "given/"
+#: Prefix of a layer's input that the caller supplies in place of another layer's value.
+INPUT_PREFIX = "given/"
 
 Precision = Literal["float32", "float64"]
 Outputs = Literal["logits", "layers"]
 Masks = Mapping[str, npt.NDArray[Any]]
 _NO_MASKS: Masks = {}
-_PLAIN = SoftmaxCrossEntropy()
+_DEFAULT_LOSS = SoftmaxCrossEntropy()
 _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 
 
@@ -66,29 +66,28 @@ def canonical_graph(
 
     Args:
         model: the description.
-        weights: every parameter and state by ``layer.parameter``, in canonical layout; None for a
-            graph that holds none and has them as inputs, called so, after the others.
+        weights: every parameter and state by ``layer.parameter``, in canonical layout. With None,
+            the weights become inputs of these names, after the other inputs.
         dtype: of the real input, the weights and the results.
         outputs: ``logits`` for the last layer's value, ``layers`` for every layer's, in order.
-        training: batch normalisation takes the batch's statistics, and the running ones that
-            follow are outputs ``layer.mean/running`` and ``layer.variance/running``, after the
-            others.
-        masks: what dropout multiplies by in training before it scales, [batch, *shape] of zeros
-            and ones by layer name; the graph is then of that batch size. A dropout without one is
-            at rate 0 in training, since what frameworks draw cannot be matched.
+        training: batch normalisation uses the batch's statistics. The updated running statistics
+            are outputs ``layer.mean/running`` and ``layer.variance/running``, after the others.
+        masks: by layer name, what dropout multiplies by in training before it scales: zeros and
+            ones [batch, *shape], which fix the graph's batch size. A dropout without a mask has
+            rate 0 in training, since frameworks' random draws cannot be matched.
 
     Returns:
         A model from ``model.input.name`` [batch, ...] (``dtype``, or int64 for an index) to the
-        outputs asked for.
+        requested outputs.
 
     Raises:
-        WorkloadError: the model does not hold together, or the weights are not its own.
+        WorkloadError: the model contradicts itself, or the weights do not belong to it.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training, masks)
+    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks)
     names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
-    values = [_value(name, shapes[name], element) for name in names]
-    given = [_input(model, element), *_asked(model, weights, element)]
-    return _model(pieces, given, values + _running(pieces, element))
+    values = [_value_info(name, shapes[name], element_type) for name in names]
+    inputs = [_input_info(model, element_type), *_weight_inputs(model, weights, element_type)]
+    return _model(graph, inputs, values + _running_outputs(graph, element_type))
 
 
 def layers_graph(
@@ -99,31 +98,32 @@ def layers_graph(
     training: bool = False,
     masks: Masks = _NO_MASKS,
 ) -> onnx.ModelProto:
-    """Every layer of the canonical graph by itself, none reading what another computes.
+    """All layers of the canonical graph in isolation: no layer reads what another computes.
 
-    Its inputs are called :data:`GIVEN` and the name of the layer, or of the model's input, whose
-    value is to be given; its outputs are those of :func:`canonical_graph` with every layer's.
+    An input has :data:`INPUT_PREFIX` before the name of the layer, or the model's input, that it
+    replaces. The outputs are those of :func:`canonical_graph` with ``outputs="layers"``.
 
     Raises:
         WorkloadError: as :func:`canonical_graph`.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training, masks)
-    read = {source for node in model.wired() for source in node.inputs}
-    for node in pieces.nodes:
+    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks)
+    sources = {source for node in model.wired() for source in node.inputs}
+    for node in graph.nodes:
         layer = node.output[0].split("/")[0]
-        for place, name in enumerate(node.input):
-            if name in read and name != layer:
-                node.input[place] = GIVEN + name
-    given = [
-        _value(name, shapes[name], element) if name != model.input.name else _input(model, element)
-        for name in shapes
-        if name in read
-    ]
-    for value in given:
-        value.name = GIVEN + value.name
-    outputs = [_value(node.name, shapes[node.name], element) for node in model.nodes]
-    given += _asked(model, weights, element)
-    return _model(pieces, given, outputs + _running(pieces, element))
+        for index, name in enumerate(node.input):
+            if name in sources and name != layer:
+                node.input[index] = INPUT_PREFIX + name
+    inputs = []
+    for name in shapes:
+        if name in sources:
+            value = _value_info(name, shapes[name], element_type)
+            if name == model.input.name:
+                value = _input_info(model, element_type)
+            value.name = INPUT_PREFIX + name
+            inputs.append(value)
+    outputs = [_value_info(node.name, shapes[node.name], element_type) for node in model.nodes]
+    inputs += _weight_inputs(model, weights, element_type)
+    return _model(graph, inputs, outputs + _running_outputs(graph, element_type))
 
 
 def loss_graph(
@@ -134,24 +134,24 @@ def loss_graph(
     outputs: Outputs = "logits",
     training: bool = False,
     masks: Masks = _NO_MASKS,
-    loss: Loss = _PLAIN,
+    loss: Loss = _DEFAULT_LOSS,
 ) -> onnx.ModelProto:
-    """The canonical graph followed by the loss, ONNX SoftmaxCrossEntropyLoss averaged, smoothed
-    where ``loss`` is.
+    """The canonical graph followed by the loss.
 
-    Beside the model's input it reads ``labels``, int64 [batch] for logits [batch, classes] and
-    [batch, T] for logits [batch, T, classes]. Its first output is ``loss``, a scalar; those of
+    The loss is ONNX's SoftmaxCrossEntropyLoss, averaged, with the label smoothing of ``loss``. The
+    graph also reads ``labels``: int64 [batch] for logits [batch, classes], and [batch, T] for
+    logits [batch, T, classes]. The first output is ``loss``, a scalar. Those of
     :func:`canonical_graph` follow.
 
     Raises:
-        WorkloadError: as :func:`canonical_graph`; the logits have axes that a loss cannot take; or
-            a layer or the input is called ``labels`` or ``loss``.
+        WorkloadError: as :func:`canonical_graph`; the loss does not accept the logits' shape; or a
+            layer or the input is called ``labels`` or ``loss``.
     """
-    pieces, shapes, element = _build(model, weights, dtype, training, masks)
-    taken = {LABELS, LOSS} & set(shapes)
-    if taken:
+    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks)
+    reserved = {LABELS, LOSS} & set(shapes)
+    if reserved:
         raise WorkloadError(
-            f"'{sorted(taken)[0]}' is what the loss calls its own; give the layer another name"
+            f"'{sorted(reserved)[0]}' is a reserved name of the loss; rename the layer"
         )
     last = model.nodes[-1].name
     if len(shapes[last]) not in (1, 2):
@@ -161,54 +161,58 @@ def loss_graph(
         )
     scores = last
     if len(shapes[last]) == 2:
-        scores = pieces.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
-    _add_loss(pieces, scores, loss.label_smoothing)
+        scores = graph.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
+    _add_loss(graph, scores, loss.label_smoothing)
     labels = helper.make_tensor_value_info(LABELS, TensorProto.INT64, ["batch", *shapes[last][:-1]])
-    lost = helper.make_tensor_value_info(LOSS, element, [])
+    loss_output = helper.make_tensor_value_info(LOSS, element_type, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
-    values = [_value(name, shapes[name], element) for name in names]
-    given = [_input(model, element), labels, *_asked(model, weights, element)]
-    return _model(pieces, given, [lost, *values, *_running(pieces, element)])
+    values = [_value_info(name, shapes[name], element_type) for name in names]
+    inputs = [
+        _input_info(model, element_type),
+        labels,
+        *_weight_inputs(model, weights, element_type),
+    ]
+    return _model(graph, inputs, [loss_output, *values, *_running_outputs(graph, element_type)])
 
 
-def _add_loss(pieces: Pieces, scores: str, smoothing: float) -> None:
-    operator = partial(
-        pieces.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction="mean", name=LOSS
+def _add_loss(graph: Graph, scores: str, smoothing: float) -> None:
+    add_operator = partial(
+        graph.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction="mean", name=LOSS
     )
     if not smoothing:
-        operator(LOSS)
+        add_operator(LOSS)
         return
-    hit, logarithm = f"{LOSS}/hit", f"{LOSS}/log_softmax"
-    operator([hit, logarithm])
-    mean = pieces.node("ReduceMean", [logarithm], f"{LOSS}/mean", keepdims=0)
-    shares = [
-        pieces.node(
-            "Mul", [value, pieces.initializer(f"{value}/share", np.array(share))], f"{value}/part"
+    label_loss, log_softmax = f"{LOSS}/hit", f"{LOSS}/log_softmax"
+    add_operator([label_loss, log_softmax])
+    mean = graph.node("ReduceMean", [log_softmax], f"{LOSS}/mean", keepdims=0)
+    parts = [
+        graph.node(
+            "Mul", [value, graph.initializer(f"{value}/share", np.array(factor))], f"{value}/part"
         )
-        for value, share in ((hit, 1 - smoothing), (mean, smoothing))
+        for value, factor in ((label_loss, 1 - smoothing), (mean, smoothing))
     ]
-    pieces.node("Sub", shares, LOSS, name=f"{LOSS}/smoothed")
+    graph.node("Sub", parts, LOSS, name=f"{LOSS}/smoothed")
 
 
-def _build(
+def _build_graph(
     model: Model,
     weights: Mapping[str, npt.NDArray[Any]] | None,
     dtype: Precision,
     training: bool,
     masks: Masks,
-) -> tuple[Pieces, dict[str, Shape], int]:
+) -> tuple[Graph, dict[str, Shape], int]:
     if dtype not in _ELEMENT_TYPES:
         raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
     shapes = infer_shapes(model)
-    pieces = Pieces(np.dtype(dtype), training, masks)
+    graph = Graph(np.dtype(dtype), training, masks)
     if weights is not None:
         parameters = parameter_shapes(model)
         _check_weights(parameters, weights)
         for name in parameters:
-            pieces.initializer(name, np.asarray(weights[name]))
+            graph.initializer(name, np.asarray(weights[name]))
     for node in model.wired():
-        add_layer(pieces, node, [shapes[name] for name in node.inputs])
-    return pieces, shapes, _ELEMENT_TYPES[dtype]
+        add_layer(graph, node, [shapes[name] for name in node.inputs])
+    return graph, shapes, _ELEMENT_TYPES[dtype]
 
 
 def _check_weights(
@@ -217,55 +221,55 @@ def _check_weights(
     missing, unknown = set(parameters) - set(weights), set(weights) - set(parameters)
     if missing or unknown:
         raise WorkloadError(
-            f"the weights are not this model's: missing {sorted(missing) or 'none'}, "
+            f"the weights do not belong to this model: missing {sorted(missing) or 'none'}, "
             f"unknown {sorted(unknown) or 'none'}"
         )
     for name, shape in parameters.items():
         if tuple(np.shape(weights[name])) != shape:
             raise WorkloadError(
                 f"weight '{name}' has shape {list(np.shape(weights[name]))}, "
-                f"and the model's is {list(shape)}"
+                f"but the model expects {list(shape)}"
             )
 
 
-def _input(model: Model, element: int) -> onnx.ValueInfoProto:
-    kind = TensorProto.INT64 if model.input.kind == "index" else element
-    return _value(model.input.name, model.input.shape, kind)
+def _input_info(model: Model, element_type: int) -> onnx.ValueInfoProto:
+    kind = TensorProto.INT64 if model.input.kind == "index" else element_type
+    return _value_info(model.input.name, model.input.shape, kind)
 
 
-def _asked(
-    model: Model, weights: Mapping[str, npt.NDArray[Any]] | None, element: int
+def _weight_inputs(
+    model: Model, weights: Mapping[str, npt.NDArray[Any]] | None, element_type: int
 ) -> list[onnx.ValueInfoProto]:
-    """The weights that a graph which holds none is given."""
+    """The weights as inputs, for a graph without weights."""
     if weights is not None:
         return []
     return [
-        helper.make_tensor_value_info(name, element, list(shape))
+        helper.make_tensor_value_info(name, element_type, list(shape))
         for name, shape in parameter_shapes(model).items()
     ]
 
 
-def _value(name: str, shape: Shape, element: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, element, ["batch", *shape])
+def _value_info(name: str, shape: Shape, element_type: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, element_type, ["batch", *shape])
 
 
-def _running(pieces: Pieces, element: int) -> list[onnx.ValueInfoProto]:
+def _running_outputs(graph: Graph, element_type: int) -> list[onnx.ValueInfoProto]:
     return [
-        helper.make_tensor_value_info(name, element, list(shape))
-        for name, shape in pieces.running.items()
+        helper.make_tensor_value_info(name, element_type, list(shape))
+        for name, shape in graph.running.items()
     ]
 
 
 def _model(
-    pieces: Pieces, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+    graph: Graph, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
 ) -> onnx.ModelProto:
     model = helper.make_model(
-        helper.make_graph(pieces.nodes, "canonical", inputs, outputs),
+        helper.make_graph(graph.nodes, "canonical", inputs, outputs),
         producer_name="dlb",
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
-    for name in list(pieces.initializers):  # one at a time: of a large network they are gigabytes
-        array = pieces.initializers.pop(name)
+    for name in list(graph.initializers):  # one at a time: a large network has gigabytes
+        array = graph.initializers.pop(name)
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return model

@@ -1,4 +1,4 @@
-"""Running an ONNX graph in NumPy: the framework-neutral truth that proofs are measured against."""
+"""Evaluates an ONNX graph in NumPy: the framework-independent reference of every proof."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.operators import OPERATORS
 
-__all__ = ["Evaluator", "evaluate", "reads"]
+__all__ = ["Evaluator", "evaluate", "names_read"]
 
 Array = npt.NDArray[Any]
 
@@ -22,26 +22,26 @@ Array = npt.NDArray[Any]
 class Evaluator:
     """A graph ready to be run many times.
 
-    It computes in the types of the graph: a truth is a graph made with ``dtype="float64"``.
-    Operators are those of ``onnx.reference`` but for :data:`dlb.graph.operators.OPERATORS`. Real
-    attributes are taken as the shortest decimal that their float32 stands for
-    (:func:`dlb.graph.decimals.decimal`).
+    It computes in the types of the graph. The reference of a proof is a graph with
+    ``dtype="float64"``. Operators come from ``onnx.reference``, except for
+    :data:`dlb.graph.operators.OPERATORS`. A real attribute counts as the shortest decimal that
+    rounds to the same float32 (:func:`dlb.graph.decimals.decimal`).
 
     Raises:
-        UnsupportedError: the graph has an operator that there is no reference of.
+        UnsupportedError: the graph has an operator without a reference implementation.
     """
 
     def __init__(self, graph: onnx.ModelProto) -> None:
         try:
             self._runner = ReferenceEvaluator(graph, new_ops=list(OPERATORS))
-        except Exception as error:  # the reference raises whatever its parts do
+        except Exception as error:  # onnx.reference raises any type
             raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
-        held = {
+        initializers = {
             tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.graph.initializer
         }
-        self._types = {name: _dtype(kind) for name, (kind, _) in held.items()}
+        self._types = {name: _dtype(kind) for name, (kind, _) in initializers.items()}
         self._shapes: dict[str, list[int | None]] = {
-            name: [int(size) for size in dims] for name, (_, dims) in held.items()
+            name: [int(size) for size in dims] for name, (_, dims) in initializers.items()
         }
         self._required = []
         for value in graph.graph.input:
@@ -51,13 +51,12 @@ class Evaluator:
                 self._shapes[value.name] = [
                     dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim
                 ]
-            if value.name not in held:
+            if value.name not in initializers:
                 self._required.append(value.name)
         self._outputs = [value.name for value in graph.graph.output]
 
     def __del__(self) -> None:
-        # The nodes refer to their runner: it would stay, and its weights, until Python looks for
-        # circles.
+        # The nodes refer to their runner. Break the cycle, so that its weights are freed at once.
         if hasattr(self, "_runner"):
             self._runner.rt_nodes_.clear()
 
@@ -67,60 +66,62 @@ class Evaluator:
         """Values by name.
 
         Args:
-            inputs: every input by name, and any initialisers to replace; each is converted to the
+            inputs: every input by name, and any initialisers to replace. Each is converted to the
                 graph's type for it.
-            outputs: names of any values in the graph; its outputs when left out.
+            outputs: names of any values in the graph; its outputs if left out.
 
         Raises:
-            RequestError: an input is missing, unknown or of the wrong shape.
+            RequestError: an input is missing, unknown, or has the wrong shape or type.
             UnsupportedError: an operator could not be evaluated.
         """
         names = list(self._outputs if outputs is None else outputs)
-        found = dict(self.each(inputs, names))
-        return {name: found[name] for name in names}
+        values = dict(self.stream(inputs, names))
+        return {name: values[name] for name in names}
 
-    def each(
+    def stream(
         self, inputs: Mapping[str, Array], outputs: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Array]]:
-        """What :meth:`run` gives, each value when it is computed.
+        """The same as :meth:`run`, but yields each value as soon as it is computed.
 
-        A value is let go when nothing reads it any more: those of a deep network all together may
-        take many times the memory of what is asked for.
+        A value is released after its last use. All values of a deep network together can take many
+        times the memory of the requested ones.
         """
-        asked = set(self._outputs if outputs is None else outputs)
+        requested = set(self._outputs if outputs is None else outputs)
         inputs = {name: np.asarray(value) for name, value in inputs.items()}
         self._check(inputs)
         nodes = self._runner.rt_nodes_
-        last = {name: place for place, node in enumerate(nodes) for name in reads(node.onnx_node)}
+        last_read = {
+            name: index for index, node in enumerate(nodes) for name in names_read(node.onnx_node)
+        }
         values: dict[str, Any] = {"": None, **self._runner.rt_inits_, **inputs}
-        missing = asked - values.keys() - {name for node in nodes for name in node.output}
+        missing = requested - values.keys() - {name for node in nodes for name in node.output}
         if missing:
             raise UnsupportedError(f"the graph has no value called {', '.join(sorted(missing))}")
 
         def value_of(name: str) -> Any:
-            # An input in the graph's type, not before it is read: weights take twice the memory so.
+            # Convert an input only when it is read: converted weights take twice the memory.
             value = values[name]
             return value.astype(self._types[name], copy=False) if name in inputs else value
 
-        for name in asked & values.keys():
+        for name in requested & values.keys():
             yield name, np.asarray(value_of(name))
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             try:
-                around = {}
+                context = {}
                 if node.need_context():
-                    around["context"] = {name: value_of(name) for name in values}
-                computed = node.run(*map(value_of, node.input), **around)
+                    context["context"] = {name: value_of(name) for name in values}
+                computed = node.run(*map(value_of, node.input), **context)
             except Exception as error:
                 raise UnsupportedError(
                     f"the graph cannot be evaluated: {_one_line(error)}"
                 ) from error
-            for name in reads(node.onnx_node) - {""}:
-                if last[name] == place:
+            for name in names_read(node.onnx_node) - {""}:
+                if last_read[name] == index:
                     values.pop(name, None)
             for name, value in zip(node.output, computed):
-                if name and name in last:
+                if name and name in last_read:
                     values[name] = value
-                if name not in asked:
+                if name not in requested:
                     continue
                 if isinstance(value, list):
                     raise UnsupportedError(
@@ -129,7 +130,7 @@ class Evaluator:
                 yield name, np.asarray(value)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
-        """See that inputs are those that the graph reads, of their shapes."""
+        """Raises RequestError if inputs are missing, unknown, or have the wrong shape or type."""
         missing = [name for name in self._required if name not in inputs]
         unknown = [name for name in inputs if name not in self._types]
         if missing or unknown:
@@ -138,32 +139,34 @@ class Evaluator:
                 f"{', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
             )
         for name, value in inputs.items():
-            wanted, shape = self._shapes.get(name), value.shape
-            if wanted is not None and (
-                len(wanted) != len(shape)
-                or any(size not in (None, given) for size, given in zip(wanted, shape))
+            expected_shape, shape = self._shapes.get(name), value.shape
+            if expected_shape is not None and (
+                len(expected_shape) != len(shape)
+                or any(size not in (None, actual) for size, actual in zip(expected_shape, shape))
             ):
-                shown = [size if size is not None else "N" for size in wanted]
-                raise RequestError(f"'{name}' has shape {list(shape)}; the graph reads {shown}")
-            kind = self._types[name]
-            if kind.kind in "iu" and value.dtype.kind not in "iu":
+                readable_shape = [size if size is not None else "N" for size in expected_shape]
                 raise RequestError(
-                    f"'{name}' is of {value.dtype}; the graph reads integers ({kind})"
+                    f"'{name}' has shape {list(shape)}; the graph reads {readable_shape}"
+                )
+            dtype = self._types[name]
+            if dtype.kind in "iu" and value.dtype.kind not in "iu":
+                raise RequestError(
+                    f"'{name}' has dtype {value.dtype}; the graph reads integers ({dtype})"
                 )
 
 
-def reads(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, by itself or in a graph within it."""
-    found = set(node.input)
+def names_read(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, directly or in a subgraph."""
+    names = set(node.input)
     for attribute in node.attribute:
         for inner in (attribute.g, *attribute.graphs):
-            found.update(value.name for value in inner.output)
-            found.update(*map(reads, inner.node))
-    return found
+            names.update(value.name for value in inner.output)
+            names.update(*map(names_read, inner.node))
+    return names
 
 
 def evaluate(graph: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The graph's outputs by name; see :class:`Evaluator`, whose errors these are."""
+    """The graph's outputs by name; see :class:`Evaluator` for the errors."""
     return Evaluator(graph).run(inputs)
 
 
@@ -172,7 +175,7 @@ def _dtype(element_type: int) -> np.dtype[Any]:
 
 
 def _one_line(error: BaseException) -> str:
-    """The innermost reason, in one line."""
+    """The innermost cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split()) or type(error).__name__

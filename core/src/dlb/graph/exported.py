@@ -1,4 +1,4 @@
-"""What an exported model says of itself, and whether that is so."""
+"""What an exported model declares about itself, and whether that is correct."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from onnx import checker, defs
 from dlb.errors import DlbError
 from dlb.graph.runtime import open_session
 
-__all__ = ["Exported", "check_exported", "with_opset"]
+__all__ = ["ExportedFacts", "check_exported", "with_opset"]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFacts:
     """Facts about an exported model.
 
     Attributes:
-        producer: what wrote it, with its version.
+        producer: the program that wrote it, with its version.
         ir_version: of the file format.
-        opset: the operator set that the model is labelled with.
-        operators: how many of each, by name; those of other domains as ``domain::name``.
-        consistent: every operator is written as that operator set has it (``onnx.checker``, shapes
-            included). MXNet labels a model with the newest set that the installed onnx has,
-            whatever it wrote.
-        complaint: why it is not consistent, in one line; empty if it is.
-        newest_consistent: the label itself, or else the newest set below it, of those that this
-            onnx has, with which the model is consistent; None if there is none.
-        refusal: why ONNX Runtime does not load it, in one line; empty if it does.
+        opset: the operator set that the model declares.
+        operators: the number of each operator, by name; ``domain::name`` for other domains.
+        consistent: every operator is valid in the declared operator set (``onnx.checker``, shapes
+            included). MXNet always declares the newest set that the installed onnx has.
+        checker_error: why the model is not consistent, in one line; empty if it is.
+        newest_consistent: the declared set, or the newest set below it with which the model is
+            consistent; None if the installed onnx has no such set.
+        runtime_error: why ONNX Runtime does not load the model, in one line; empty if it does.
     """
 
     producer: str
@@ -37,57 +36,59 @@ class Exported:
     opset: int
     operators: tuple[tuple[str, int], ...]
     consistent: bool
-    complaint: str
+    checker_error: str
     newest_consistent: int | None
-    refusal: str
+    runtime_error: str
 
 
-def check_exported(model: onnx.ModelProto) -> Exported:
-    """Read what a model says of itself, and try it in ``onnx.checker`` and ONNX Runtime."""
-    opset = next((each.version for each in model.opset_import if each.domain in _MAIN), 0)
-    complaint = _complaint(model)
+def check_exported(model: onnx.ModelProto) -> ExportedFacts:
+    """Read a model's declarations, and test it with ``onnx.checker`` and ONNX Runtime."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in _MAIN), 0)
+    checker_error = _checker_error(model)
     newest: int | None = opset
-    if complaint:
+    if checker_error:
         below = range(min(opset - 1, defs.onnx_opset_version()), 6, -1)
-        newest = next((each for each in below if not _complaint(with_opset(model, each))), None)
+        newest = next(
+            (older for older in below if not _checker_error(with_opset(model, older))), None
+        )
     names = Counter(
         node.op_type if node.domain in _MAIN else f"{node.domain}::{node.op_type}"
         for node in model.graph.node
     )
-    refusal = ""
+    runtime_error = ""
     try:
         open_session(model.SerializeToString())
     except DlbError as error:
-        refusal = str(error)
-    return Exported(
+        runtime_error = str(error)
+    return ExportedFacts(
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         ir_version=model.ir_version,
         opset=opset,
         operators=tuple(sorted(names.items())),
-        consistent=not complaint,
-        complaint=complaint,
+        consistent=not checker_error,
+        checker_error=checker_error,
         newest_consistent=newest,
-        refusal=refusal,
+        runtime_error=runtime_error,
     )
 
 
 def with_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """A copy labelled with another operator set; the operators are left as they are written."""
+    """A copy that declares another operator set; the operators are unchanged."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for each in copy.opset_import:
-        if each.domain in _MAIN:
-            each.version = opset
+    for entry in copy.opset_import:
+        if entry.domain in _MAIN:
+            entry.version = opset
     return copy
 
 
 _MAIN = ("", "ai.onnx")
 
 
-def _complaint(model: onnx.ModelProto) -> str:
+def _checker_error(model: onnx.ModelProto) -> str:
     try:
         checker.check_model(model, full_check=True)
-    except Exception as error:  # the checker, shape inference and protobuf have each their own
+    except Exception as error:  # the checker, shape inference and protobuf raise different types
         text = " ".join(str(error).split()) or type(error).__name__
         return text if len(text) <= 300 else text[:300] + "..."
     return ""

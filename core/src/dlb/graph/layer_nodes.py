@@ -1,4 +1,4 @@
-"""The ONNX nodes that each layer means. One rule for each of :mod:`dlb.workload.layers`."""
+"""The ONNX nodes of each layer: a rule for each layer type of :mod:`dlb.workload.layers`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dlb.workload.model import Node
 from dlb.workload.shapes import Shape, places_along
 from dlb_worker.poolings import reaching_pads, rounds_up
 
-__all__ = ["Pieces", "add_layer"]
+__all__ = ["Graph", "add_layer"]
 
 
-class Pieces:
-    """Nodes and initialisers of a graph that is being put together.
+class Graph:
+    """Nodes and initialisers of a graph under construction.
 
     Attributes:
         dtype: of every real number in it.
-        training: whether batch normalisation takes the batch's statistics.
+        training: whether batch normalisation uses the batch's statistics.
         masks: what dropout multiplies by in training, by layer name.
         nodes: in order.
         initializers: by name.
-        running: shapes of the running statistics that training puts out, by name.
+        running: shapes of the running statistics that training outputs, by name.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Pieces:
         name: str = "",
         **attributes: Any,
     ) -> str:
-        """Add a node, called as its first output unless ``name`` is given; returns that output."""
+        """Add a node, named like its first output unless ``name`` is set; returns that output."""
         outputs = [output] if isinstance(output, str) else list(output)
         self.nodes.append(
             helper.make_node(operator, inputs, outputs, name=name or outputs[0], **attributes)
@@ -61,17 +61,20 @@ class Pieces:
         return outputs[0]
 
     def initializer(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Add an initialiser; real numbers take the graph's type, integers stay int64."""
+        """Add an initialiser. Real numbers get the graph's dtype; integers stay int64."""
         kind = np.int64 if values.dtype.kind in "iu" else self.dtype
         self.initializers[name] = np.asarray(values, kind, order="C")
         return name
 
 
-def add_layer(pieces: Pieces, node: Node, given: list[Shape]) -> None:
-    """Add the nodes of one layer, whose inputs have the shapes ``given`` (of one sample).
+def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
+    """Add the nodes of one layer.
+
+    Args:
+        shapes: of the layer's inputs, for one sample.
 
     Raises:
-        WorkloadError: a real attribute with more digits than ONNX's float32 attributes keep.
+        WorkloadError: a real attribute has more digits than ONNX's float32 attributes keep.
     """
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
@@ -80,12 +83,12 @@ def add_layer(pieces: Pieces, node: Node, given: list[Shape]) -> None:
                 f"layer '{node.name}': {name} = {value!r} has more digits than an ONNX attribute "
                 f"(float32) keeps; write {decimal(value)!r}"
             )
-    _RULES[type(node.layer)](pieces, node.name, node.layer, list(node.inputs), given)
+    _RULES[type(node.layer)](graph, node.name, node.layer, list(node.inputs), shapes)
 
 
-def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: list[Shape]) -> None:
+def _conv(graph: Graph, name: str, layer: L.Conv, inputs: list[str], shapes: list[Shape]) -> None:
     parameters = [f"{name}.weight"] + ([f"{name}.bias"] if layer.bias else [])
-    pieces.node(
+    graph.node(
         "Conv",
         inputs + parameters,
         name,
@@ -98,292 +101,277 @@ def _conv(pieces: Pieces, name: str, layer: L.Conv, inputs: list[str], given: li
 
 
 def _linear(
-    pieces: Pieces, name: str, layer: L.Linear, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Linear, inputs: list[str], shapes: list[Shape]
 ) -> None:
     weight, bias = f"{layer.tied_to or name}.weight", f"{name}.bias"
-    if len(given[0]) == 1:
-        pieces.node("Gemm", [*inputs, weight] + ([bias] if layer.bias else []), name, transB=1)
+    if len(shapes[0]) == 1:
+        graph.node("Gemm", [*inputs, weight] + ([bias] if layer.bias else []), name, transB=1)
         return
-    transposed = pieces.node("Transpose", [weight], f"{name}/weight", perm=[1, 0])
+    transposed = graph.node("Transpose", [weight], f"{name}/weight", perm=[1, 0])
     product = f"{name}/product" if layer.bias else name
-    pieces.node("MatMul", [*inputs, transposed], product, name=name)
+    graph.node("MatMul", [*inputs, transposed], product, name=name)
     if layer.bias:
-        pieces.node("Add", [product, bias], name, name=f"{name}/add")
+        graph.node("Add", [product, bias], name, name=f"{name}/add")
 
 
 def _batch_norm(
-    pieces: Pieces, name: str, layer: L.BatchNorm, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.BatchNorm, inputs: list[str], shapes: list[Shape]
 ) -> None:
     outputs = [name]
-    if pieces.training:
+    if graph.training:
         outputs += [f"{name}.mean/running", f"{name}.variance/running"]
-        pieces.running.update(dict.fromkeys(outputs[1:], (given[0][0],)))
-    pieces.node(
+        graph.running.update(dict.fromkeys(outputs[1:], (shapes[0][0],)))
+    graph.node(
         "BatchNormalization",
-        inputs + [f"{name}.{each}" for each in ("scale", "bias", "mean", "variance")],
+        inputs + [f"{name}.{parameter}" for parameter in ("scale", "bias", "mean", "variance")],
         outputs,
         epsilon=layer.epsilon,
         momentum=layer.momentum,
-        training_mode=int(pieces.training),
-    )
-
-
-def _layer_norm(
-    pieces: Pieces, name: str, layer: L.LayerNorm, inputs: list[str], given: list[Shape]
-) -> None:
-    parameters = [f"{name}.scale", f"{name}.bias"]
-    pieces.node("LayerNormalization", inputs + parameters, name, axis=-1, epsilon=layer.epsilon)
-
-
-def _lrn(pieces: Pieces, name: str, layer: L.LRN, inputs: list[str], given: list[Shape]) -> None:
-    pieces.node(
-        "LRN",
-        inputs,
-        name,
-        alpha=layer.alpha,
-        beta=layer.beta,
-        bias=layer.bias,
-        size=layer.size,
+        training_mode=int(graph.training),
     )
 
 
 def _pool(
-    pieces: Pieces,
+    graph: Graph,
     name: str,
     layer: L.MaxPool | L.AveragePool,
     inputs: list[str],
-    given: list[Shape],
+    shapes: list[Shape],
 ) -> None:
-    counted: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if isinstance(layer, L.AveragePool):
-        counted["count_include_pad"] = int(layer.count_include_pad)
-    resolved = lower_layer(layer, given[0])
-    up, pads = rounds_up(resolved), layer.pads
-    if up is None:
-        reaching = reaching_pads(resolved)
-        # Padding that only rounding up reaches never counts.
-        up = bool(counted.get("count_include_pad")) and any(map(int.__gt__, reaching, pads))
-        pads = pads if up else reaching
-    pieces.node(
-        "AveragePool" if counted else "MaxPool",
+        options["count_include_pad"] = int(layer.count_include_pad)
+    resolved = lower_layer(layer, shapes[0])
+    ceil_mode, pads = rounds_up(resolved), layer.pads
+    if ceil_mode is None:
+        extended_pads = reaching_pads(resolved)
+        # Padding that only rounding up reaches is never counted.
+        ceil_mode = bool(options.get("count_include_pad")) and any(
+            map(int.__gt__, extended_pads, pads)
+        )
+        pads = pads if ceil_mode else extended_pads
+    graph.node(
+        "AveragePool" if options else "MaxPool",
         inputs,
         name,
         kernel_shape=list(layer.kernel),
         strides=list(layer.stride),
         pads=list(pads),
-        ceil_mode=int(up),
-        **counted,
+        ceil_mode=int(ceil_mode),
+        **options,
     )
 
 
-def _gelu(pieces: Pieces, name: str, layer: L.GELU, inputs: list[str], given: list[Shape]) -> None:
-    """Half of x times one and a bent x; opset 17 has no Gelu."""
+def _gelu(graph: Graph, name: str, layer: L.GELU, inputs: list[str], shapes: list[Shape]) -> None:
+    """x / 2 times (1 + erf or tanh): opset 17 has no Gelu."""
 
-    def number(what: str, value: float) -> str:
-        return pieces.initializer(f"{name}/{what}", np.array(value))
+    def number(name_part: str, value: float) -> str:
+        return graph.initializer(f"{name}/{name_part}", np.array(value))
 
     (x,) = inputs
     if layer.approximate == "none":
-        scaled = pieces.node("Div", [x, number("root_of_two", math.sqrt(2))], f"{name}/scaled")
-        bent = pieces.node("Erf", [scaled], f"{name}/erf")
+        scaled = graph.node("Div", [x, number("root_of_two", math.sqrt(2))], f"{name}/scaled")
+        curve = graph.node("Erf", [scaled], f"{name}/erf")
     else:
-        square = pieces.node("Mul", [x, x], f"{name}/square")
-        cube = pieces.node("Mul", [square, x], f"{name}/cube")
-        part = pieces.node("Mul", [cube, number("of_cube", 0.044715)], f"{name}/part")
-        both = pieces.node("Add", [x, part], f"{name}/both")
+        square = graph.node("Mul", [x, x], f"{name}/square")
+        cube = graph.node("Mul", [square, x], f"{name}/cube")
+        scaled_cube = graph.node("Mul", [cube, number("of_cube", 0.044715)], f"{name}/part")
+        inner_sum = graph.node("Add", [x, scaled_cube], f"{name}/both")
         scale = number("scale", math.sqrt(2 / math.pi))
-        scaled = pieces.node("Mul", [both, scale], f"{name}/scaled")
-        bent = pieces.node("Tanh", [scaled], f"{name}/tanh")
-    raised = pieces.node("Add", [bent, number("one", 1.0)], f"{name}/raised")
-    half = pieces.node("Mul", [x, number("half", 0.5)], f"{name}/half_of_input")
-    pieces.node("Mul", [half, raised], name)
+        scaled = graph.node("Mul", [inner_sum, scale], f"{name}/scaled")
+        curve = graph.node("Tanh", [scaled], f"{name}/tanh")
+    curve_plus_one = graph.node("Add", [curve, number("one", 1.0)], f"{name}/raised")
+    half = graph.node("Mul", [x, number("half", 0.5)], f"{name}/half_of_input")
+    graph.node("Mul", [half, curve_plus_one], name)
 
 
-def _relu6(
-    pieces: Pieces, name: str, layer: L.ReLU6, inputs: list[str], given: list[Shape]
-) -> None:
+def _relu6(graph: Graph, name: str, layer: L.ReLU6, inputs: list[str], shapes: list[Shape]) -> None:
     bounds = [
-        pieces.initializer(f"{name}/{what}", np.array(number))
-        for what, number in (("low", 0.0), ("high", 6.0))
+        graph.initializer(f"{name}/{bound_name}", np.array(number))
+        for bound_name, number in (("low", 0.0), ("high", 6.0))
     ]
-    pieces.node("Clip", [*inputs, *bounds], name)
+    graph.node("Clip", [*inputs, *bounds], name)
 
 
 def _dropout(
-    pieces: Pieces, name: str, layer: L.Dropout, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Dropout, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    if pieces.training and name in pieces.masks:
-        mask = pieces.initializer(f"{name}/mask", pieces.masks[name])
-        kept = pieces.initializer(f"{name}/kept", np.array(1 - layer.rate))
-        masked = pieces.node("Mul", [*inputs, mask], f"{name}/masked")
-        pieces.node("Div", [masked, kept], name)
+    if graph.training and name in graph.masks:
+        mask = graph.initializer(f"{name}/mask", graph.masks[name])
+        keep_rate = graph.initializer(f"{name}/kept", np.array(1 - layer.rate))
+        masked = graph.node("Mul", [*inputs, mask], f"{name}/masked")
+        graph.node("Div", [masked, keep_rate], name)
         return
-    rate = 0.0 if pieces.training else layer.rate
-    pieces.node("Dropout", [*inputs, pieces.initializer(f"{name}/rate", np.array(rate))], name)
+    rate = 0.0 if graph.training else layer.rate
+    graph.node("Dropout", [*inputs, graph.initializer(f"{name}/rate", np.array(rate))], name)
 
 
 def _reshape(
-    pieces: Pieces, name: str, layer: L.Reshape, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Reshape, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    """The batch, 0, stays what it is."""
-    shape = pieces.initializer(f"{name}/shape", np.array([0, *layer.shape]))
-    pieces.node("Reshape", [*inputs, shape], name)
+    """A 0 in the shape keeps the batch."""
+    shape = graph.initializer(f"{name}/shape", np.array([0, *layer.shape]))
+    graph.node("Reshape", [*inputs, shape], name)
 
 
 def _transpose(
-    pieces: Pieces, name: str, layer: L.Transpose, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Transpose, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    pieces.node("Transpose", inputs, name, perm=[0, *layer.axes])
+    graph.node("Transpose", inputs, name, perm=[0, *layer.axes])
 
 
 def _reduce_mean(
-    pieces: Pieces, name: str, layer: L.ReduceMean, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.ReduceMean, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    pieces.node("ReduceMean", inputs, name, axes=[layer.axis], keepdims=0)
+    graph.node("ReduceMean", inputs, name, axes=[layer.axis], keepdims=0)
 
 
 def _select(
-    pieces: Pieces, name: str, layer: L.Select, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Select, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    index = pieces.initializer(f"{name}/index", np.array(layer.index))
-    pieces.node("Gather", [*inputs, index], name, axis=layer.axis)
+    index = graph.initializer(f"{name}/index", np.array(layer.index))
+    graph.node("Gather", [*inputs, index], name, axis=layer.axis)
 
 
-def _pad(pieces: Pieces, name: str, layer: L.Pad, inputs: list[str], given: list[Shape]) -> None:
-    rank = len(given[0])
+def _pad(graph: Graph, name: str, layer: L.Pad, inputs: list[str], shapes: list[Shape]) -> None:
+    rank = len(shapes[0])
     numbers = np.array([0, *layer.pads[:rank], 0, *layer.pads[rank:]])
-    pads = pieces.initializer(f"{name}/pads", numbers)
-    value = pieces.initializer(f"{name}/value", np.array(float(layer.value)))
-    pieces.node("Pad", [*inputs, pads, value], name, mode="constant")
+    pads = graph.initializer(f"{name}/pads", numbers)
+    value = graph.initializer(f"{name}/value", np.array(float(layer.value)))
+    graph.node("Pad", [*inputs, pads, value], name, mode="constant")
 
 
-def _slice(
-    pieces: Pieces, name: str, layer: L.Slice, inputs: list[str], given: list[Shape]
-) -> None:
-    places = places_along(layer, given[0])
+def _slice(graph: Graph, name: str, layer: L.Slice, inputs: list[str], shapes: list[Shape]) -> None:
+    ranges = places_along(layer, shapes[0])
     numbers = {
-        "starts": [each.start for each in places],
-        "ends": [each.stop for each in places],
-        "axes": range(1, len(places) + 1),
-        "steps": [each.step for each in places],
+        "starts": [span.start for span in ranges],
+        "ends": [span.stop for span in ranges],
+        "axes": range(1, len(ranges) + 1),
+        "steps": [span.step for span in ranges],
     }
-    held = [pieces.initializer(f"{name}/{key}", np.array(each)) for key, each in numbers.items()]
-    pieces.node("Slice", [*inputs, *held], name)
+    constants = [
+        graph.initializer(f"{name}/{key}", np.array(span)) for key, span in numbers.items()
+    ]
+    graph.node("Slice", [*inputs, *constants], name)
 
 
 def _gather(
-    pieces: Pieces, name: str, layer: L.Gather, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Gather, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    indices = pieces.initializer(f"{name}/indices", np.array(layer.indices))
-    pieces.node("Gather", [*inputs, indices], name, axis=layer.axis)
-
-
-def _position_embedding(
-    pieces: Pieces, name: str, layer: L.PositionEmbedding, inputs: list[str], given: list[Shape]
-) -> None:
-    pieces.node("Add", [*inputs, f"{name}.weight"], name)
+    indices = graph.initializer(f"{name}/indices", np.array(layer.indices))
+    graph.node("Gather", [*inputs, indices], name, axis=layer.axis)
 
 
 def _embedding(
-    pieces: Pieces, name: str, layer: L.Embedding, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Embedding, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    pieces.node("Gather", [f"{name}.weight", *inputs], name, axis=0)
+    graph.node("Gather", [f"{name}.weight", *inputs], name, axis=0)
 
 
-def _lstm(pieces: Pieces, name: str, layer: L.LSTM, inputs: list[str], given: list[Shape]) -> None:
-    """[N, T, F] to [T, N, F], ONNX LSTM of one direction, and back; B is [bias, 0]."""
-    direction = pieces.initializer(f"{name}/direction_axis", np.array([0]))
-    zeros = pieces.initializer(f"{name}/recurrent_bias", np.zeros(4 * layer.hidden))
-    first = pieces.node("Unsqueeze", [f"{name}.input_weight", direction], f"{name}/W")
-    second = pieces.node("Unsqueeze", [f"{name}.recurrent_weight", direction], f"{name}/R")
-    both = pieces.node("Concat", [f"{name}.bias", zeros], f"{name}/biases", axis=0)
-    bias = pieces.node("Unsqueeze", [both, direction], f"{name}/B")
-    steps = pieces.node("Transpose", inputs, f"{name}/steps_first", perm=[1, 0, 2])
-    pieces.node(
+def _lstm(graph: Graph, name: str, layer: L.LSTM, inputs: list[str], shapes: list[Shape]) -> None:
+    """[N, T, F] to [T, N, F], a forward ONNX LSTM, and back. B is [bias, 0]."""
+    direction = graph.initializer(f"{name}/direction_axis", np.array([0]))
+    zeros = graph.initializer(f"{name}/recurrent_bias", np.zeros(4 * layer.hidden))
+    input_weight = graph.node("Unsqueeze", [f"{name}.input_weight", direction], f"{name}/W")
+    recurrent_weight = graph.node("Unsqueeze", [f"{name}.recurrent_weight", direction], f"{name}/R")
+    biases = graph.node("Concat", [f"{name}.bias", zeros], f"{name}/biases", axis=0)
+    bias = graph.node("Unsqueeze", [biases, direction], f"{name}/B")
+    steps_first = graph.node("Transpose", inputs, f"{name}/steps_first", perm=[1, 0, 2])
+    graph.node(
         "LSTM",
-        [steps, first, second, bias],
+        [steps_first, input_weight, recurrent_weight, bias],
         f"{name}/directions",
         name=name,
         hidden_size=layer.hidden,
         direction="forward",
     )
-    axis = pieces.initializer(f"{name}/directions_axis", np.array([1]))
-    hidden = pieces.node("Squeeze", [f"{name}/directions", axis], f"{name}/hidden")
-    pieces.node("Transpose", [hidden], name, name=f"{name}/batch_first", perm=[1, 0, 2])
+    axis = graph.initializer(f"{name}/directions_axis", np.array([1]))
+    hidden = graph.node("Squeeze", [f"{name}/directions", axis], f"{name}/hidden")
+    graph.node("Transpose", [hidden], name, name=f"{name}/batch_first", perm=[1, 0, 2])
 
 
 def _attention(
-    pieces: Pieces, name: str, layer: L.Attention, inputs: list[str], given: list[Shape]
+    graph: Graph, name: str, layer: L.Attention, inputs: list[str], shapes: list[Shape]
 ) -> None:
-    """[N, T, F] to heads [N, heads, T, d] three times, scores [N, heads, T, T], and back."""
-    steps, features = given[0]
+    """[N, T, F] to three times heads [N, heads, T, d], scores [N, heads, T, T], and back."""
+    steps, features = shapes[0]
     size = features // layer.heads
-    split = pieces.initializer(f"{name}/heads", np.array([0, steps, layer.heads, size]))
+    split = graph.initializer(f"{name}/heads", np.array([0, steps, layer.heads, size]))
 
-    def mapped(each: str, x: str, to: str) -> str:
-        turned = [f"{name}.{each}_weight"]
-        weight = pieces.node("Transpose", turned, f"{name}/{each}/weight", perm=[1, 0])
+    def linear_map(role: str, x: str, output: str) -> str:
+        weight = f"{name}.{role}_weight"
+        weight = graph.node("Transpose", [weight], f"{name}/{role}/weight", perm=[1, 0])
         if not layer.bias:
-            return pieces.node("MatMul", [x, weight], to, name=f"{name}/{each}")
-        product = pieces.node("MatMul", [x, weight], f"{to}/product", name=f"{name}/{each}")
-        return pieces.node("Add", [product, f"{name}.{each}_bias"], to, name=f"{name}/{each}/add")
+            return graph.node("MatMul", [x, weight], output, name=f"{name}/{role}")
+        product = graph.node("MatMul", [x, weight], f"{output}/product", name=f"{name}/{role}")
+        return graph.node(
+            "Add", [product, f"{name}.{role}_bias"], output, name=f"{name}/{role}/add"
+        )
 
-    def divided(each: str, order: list[int]) -> str:
-        made = mapped(each, inputs[0], f"{name}/{each}")
-        parts = pieces.node("Reshape", [made, split], f"{name}/{each}/heads")
-        return pieces.node("Transpose", [parts], f"{name}/{each}/head", perm=order)
+    def split_heads(role: str, perm: list[int]) -> str:
+        mapped = linear_map(role, inputs[0], f"{name}/{role}")
+        heads = graph.node("Reshape", [mapped, split], f"{name}/{role}/heads")
+        return graph.node("Transpose", [heads], f"{name}/{role}/head", perm=perm)
 
-    queries, keys = divided("query", [0, 2, 1, 3]), divided("key", [0, 2, 3, 1])
-    values = divided("value", [0, 2, 1, 3])
-    products = pieces.node("MatMul", [queries, keys], f"{name}/products")
-    scale = pieces.initializer(f"{name}/scale", np.array(1 / math.sqrt(size)))
-    scores = pieces.node("Mul", [products, scale], f"{name}/scores")
+    queries, keys = split_heads("query", [0, 2, 1, 3]), split_heads("key", [0, 2, 3, 1])
+    values = split_heads("value", [0, 2, 1, 3])
+    products = graph.node("MatMul", [queries, keys], f"{name}/products")
+    scale = graph.initializer(f"{name}/scale", np.array(1 / math.sqrt(size)))
+    scores = graph.node("Mul", [products, scale], f"{name}/scores")
     if layer.causal:
-        above = np.triu(np.full((steps, steps), -np.inf), 1)
-        mask = pieces.initializer(f"{name}/mask", above)
-        scores = pieces.node("Add", [scores, mask], f"{name}/masked")
-    shares = pieces.node("Softmax", [scores], f"{name}/shares", axis=-1)
-    mixed = pieces.node("MatMul", [shares, values], f"{name}/mixed", name=name)
-    order = pieces.node("Transpose", [mixed], f"{name}/steps", perm=[0, 2, 1, 3])
-    shape = pieces.initializer(f"{name}/shape", np.array([0, steps, features]))
-    mapped("output", pieces.node("Reshape", [order, shape], f"{name}/joined"), name)
+        future = np.triu(np.full((steps, steps), -np.inf), 1)
+        mask = graph.initializer(f"{name}/mask", future)
+        scores = graph.node("Add", [scores, mask], f"{name}/masked")
+    probabilities = graph.node("Softmax", [scores], f"{name}/shares", axis=-1)
+    attended = graph.node("MatMul", [probabilities, values], f"{name}/mixed", name=name)
+    steps_first = graph.node("Transpose", [attended], f"{name}/steps", perm=[0, 2, 1, 3])
+    shape = graph.initializer(f"{name}/shape", np.array([0, steps, features]))
+    linear_map("output", graph.node("Reshape", [steps_first, shape], f"{name}/joined"), name)
 
 
-def _plain(operator: str, **attributes: Any) -> Callable[..., None]:
+def _operator(
+    operator: str, *, parameters: Sequence[str] = (), fields: Sequence[str] = (), **attributes: Any
+) -> Callable[..., None]:
+    """A rule for a layer that is one operator.
+
+    Args:
+        parameters: of the layer, which the operator reads after the layer's inputs.
+        fields: of the layer, which are attributes of the same names.
+        attributes: the other attributes.
+    """
+
     def rule(
-        pieces: Pieces, name: str, layer: L.Layer, inputs: list[str], given: list[Shape]
+        graph: Graph, name: str, layer: L.Layer, inputs: list[str], shapes: list[Shape]
     ) -> None:
-        pieces.node(operator, inputs, name, **attributes)
+        read = [*inputs, *(f"{name}.{parameter}" for parameter in parameters)]
+        copied = {field: getattr(layer, field) for field in fields}
+        graph.node(operator, read, name, **copied, **attributes)
 
     return rule
-
-
-def _concat(
-    pieces: Pieces, name: str, layer: L.Concat, inputs: list[str], given: list[Shape]
-) -> None:
-    pieces.node("Concat", inputs, name, axis=layer.axis)
 
 
 _RULES: dict[type, Callable[..., None]] = {
     L.Conv: _conv,
     L.Linear: _linear,
     L.BatchNorm: _batch_norm,
-    L.LayerNorm: _layer_norm,
-    L.LRN: _lrn,
+    L.LayerNorm: _operator(
+        "LayerNormalization", parameters=("scale", "bias"), fields=("epsilon",), axis=-1
+    ),
+    L.LRN: _operator("LRN", fields=("alpha", "beta", "bias", "size")),
     L.MaxPool: _pool,
     L.AveragePool: _pool,
-    L.GlobalAveragePool: _plain("GlobalAveragePool"),
-    L.ReLU: _plain("Relu"),
+    L.GlobalAveragePool: _operator("GlobalAveragePool"),
+    L.ReLU: _operator("Relu"),
     L.ReLU6: _relu6,
-    L.Tanh: _plain("Tanh"),
-    L.Sigmoid: _plain("Sigmoid"),
-    L.HardSigmoid: _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
+    L.Tanh: _operator("Tanh"),
+    L.Sigmoid: _operator("Sigmoid"),
+    L.HardSigmoid: _operator("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
     L.Dropout: _dropout,
-    L.Add: _plain("Add"),
-    L.Mul: _plain("Mul"),
-    L.Concat: _concat,
-    L.Flatten: _plain("Flatten", axis=1),
+    L.Add: _operator("Add"),
+    L.Mul: _operator("Mul"),
+    L.Concat: _operator("Concat", fields=("axis",)),
+    L.Flatten: _operator("Flatten", axis=1),
     L.Reshape: _reshape,
     L.Transpose: _transpose,
     L.ReduceMean: _reduce_mean,
@@ -392,7 +380,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Slice: _slice,
     L.Gather: _gather,
     L.Embedding: _embedding,
-    L.PositionEmbedding: _position_embedding,
+    L.PositionEmbedding: _operator("Add", parameters=("weight",)),
     L.LSTM: _lstm,
     L.Attention: _attention,
 }

@@ -1,9 +1,11 @@
-"""Operators that only arrange numbers, and padding seen through them."""
+"""Operators that only move numbers, and padding and slicing around them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,42 +17,74 @@ from dlb_worker.onnx_file import LAYOUT
 __all__ = [
     "LAYOUT",
     "Padding",
+    "before_expand",
+    "before_layout",
+    "gather_permutation",
     "padding_before",
     "padding_of",
-    "places_taken",
-    "rearranged",
-    "repeated",
+    "selected_indices",
 ]
 
 
-def rearranged(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:
-    """Where each number of a Gather's output lies in a value of one axis, int64 in the output's shape,
-    if it takes each once: as torch's exporter writes strides. None of any other node."""
+def gather_permutation(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:
+    """The permutation of a Gather that takes each number of a one-axis value once, else None.
+
+    Torch's exporter writes strides so.
+
+    Returns:
+        int64 in the output's shape: where each number lies in the value.
+    """
     if node.op_type != "Gather" or node.input[0] not in trace.live or node.input[1] in trace.live:
         return None
-    size = trace.values[node.input[0]].shape
-    places = trace.values[node.input[1]]
-    if len(size) != 1 or places.size != size[0]:
+    shape = trace.values[node.input[0]].shape
+    indices = trace.values[node.input[1]]
+    if len(shape) != 1 or indices.size != shape[0]:
         return None
-    places = places % size[0]
-    return places if np.array_equal(np.sort(places, axis=None), np.arange(size[0])) else None
+    indices = indices % shape[0]
+    return indices if np.array_equal(np.sort(indices, axis=None), np.arange(shape[0])) else None
 
 
-def repeated(trace: Trace, name: str) -> str:
-    """The value that an Expand before a value only repeats, or the value itself: a product repeats
-    a number for each channel by itself."""
+def before_expand(trace: Trace, name: str) -> str:
+    """The value before an Expand, or the value itself.
+
+    A product broadcasts one number for each channel without an Expand.
+    """
     node = trace.producers.get(name)
     return node.input[0] if node is not None and node.op_type == "Expand" else name
 
 
+def before_layout(trace: Trace, name: str, scale: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:
+    """The value before a Transpose, or before a Reshape of a single channel, and its factor.
+
+    Args:
+        scale: the factor of the named value.
+
+    Returns:
+        the earlier value's name, and the factor with that value's axes.
+    """
+    node = trace.producers.get(name)
+    if node is None or node.op_type not in ("Transpose", "Reshape"):
+        return name, scale
+    shape = trace.values[node.input[0]].shape
+    if node.op_type == "Transpose":
+        perm = attributes_of(node).get("perm", range(len(shape))[::-1])
+        if scale.ndim > len(perm):
+            return name, scale
+        broadcast = scale.reshape((1,) * (len(perm) - scale.ndim) + scale.shape)
+        return node.input[0], broadcast.transpose(np.argsort(perm))
+    if shape[1:2] != (1,) or scale.size != math.prod(shape[2:]):
+        return name, scale
+    return node.input[0], scale.reshape(shape[1:])
+
+
 @dataclass(frozen=True)
 class Padding:
-    """What Pad operators put around a feature map [N, C, ...].
+    """The padding that Pad operators add around a feature map [N, C, ...].
 
     Attributes:
-        value: name of what was padded.
-        before, after: how many numbers on each axis beside the first two; empty for no padding.
-        number: what was put there.
+        value: name of the padded value.
+        before, after: numbers added on each axis but the first two; empty for no padding.
+        number: the constant that was added.
     """
 
     value: str
@@ -60,9 +94,9 @@ class Padding:
 
 
 def padding_before(trace: Trace, name: str) -> Padding:
-    """The padding of a value, seen through the layout operators between.
+    """The padding of a value, also through layout operators.
 
-    Pads of other axes, of other modes, and those that crop, are not seen.
+    Pads of the batch or channel axis, pads in other modes and crops are ignored.
     """
     value = name
     axes = list(range(trace.values[name].ndim))
@@ -73,10 +107,10 @@ def padding_before(trace: Trace, name: str) -> Padding:
         first = node.input[0]
         if node.op_type == "Pad":
             break
-        moved = _moved(trace, value)
-        if moved is None:
+        previous_axes = _previous_axes(trace, value)
+        if previous_axes is None:
             return Padding(name)
-        axes, value = [moved[axis] for axis in axes], first
+        axes, value = [previous_axes[axis] for axis in axes], first
     numbers = padding_of(trace, node)
     if numbers is None or len(numbers[0]) != 2 * len(axes):
         return Padding(name)
@@ -89,59 +123,63 @@ def padding_before(trace: Trace, name: str) -> Padding:
 
 
 def padding_of(trace: Trace, node: onnx.NodeProto) -> tuple[tuple[int, ...], float] | None:
-    """What a Pad puts before each axis of a value, and then after each, and with which number.
+    """The widths of a Pad before each axis and then after each axis, and its constant.
 
-    None for pads of other modes, those that crop, and those that depend on the input.
+    None for other modes, for crops, and if the widths depend on the input.
     """
-    given, rank = attributes_of(node), trace.values[node.input[0]].ndim
-    told, constant = given.get("pads", trace.constant(node, 1)), trace.constant(node, 2)
+    attributes, rank = attributes_of(node), trace.values[node.input[0]].ndim
+    widths, constant = attributes.get("pads", trace.constant(node, 1)), trace.constant(node, 2)
     axes = trace.constant(node, 3)
-    unknown = [name for name in node.input[1:] if name in trace.live]
-    if told is None or unknown or given.get("mode", "constant") != "constant":
+    live_inputs = [name for name in node.input[1:] if name in trace.live]
+    if widths is None or live_inputs or attributes.get("mode", "constant") != "constant":
         return None
     pads = np.zeros((2, rank), int)
-    named = range(rank) if axes is None else axes.ravel()
-    pads[:, [int(axis) % rank for axis in named]] = np.reshape(told, (2, -1))
+    axis_numbers = range(rank) if axes is None else axes.ravel()
+    pads[:, [int(axis) % rank for axis in axis_numbers]] = np.reshape(widths, (2, -1))
     if pads.min() < 0 or (constant is not None and constant.size != 1):
         return None
-    number = given.get("value", 0.0) if constant is None else constant.ravel()[0]
+    number = attributes.get("value", 0.0) if constant is None else constant.ravel()[0]
     return tuple(pads.ravel().tolist()), float(number)
 
 
-def places_taken(
+def selected_indices(
     trace: Trace, node: onnx.NodeProto, output: int = 0
 ) -> dict[int, Sequence[int]] | None:
-    """Which places a Slice or a Gather takes along the axes of a value, or a Split for one of its
-    outputs: by axis, counted from 0.
+    """The indices that a Slice or a Gather, or one output of a Split, selects along each axis.
 
-    Axes that stay whole may be among them. None where it depends on the input.
+    Args:
+        output: which output of a Split.
+
+    Returns:
+        indices by axis, both counted from 0; whole axes may be among them. None if they depend on
+        the input.
     """
-    given, shape = attributes_of(node), trace.values[node.input[0]].shape
+    attributes, shape = attributes_of(node), trace.values[node.input[0]].shape
     if any(name in trace.live for name in node.input[1:]):
         return None
     if node.op_type == "Gather":
-        axis = given.get("axis", 0) % len(shape)
+        axis = attributes.get("axis", 0) % len(shape)
         indices = np.ravel(trace.values[node.input[1]])
         return {axis: [int(index) % shape[axis] for index in indices]}
     if node.op_type == "Split":
-        axis = given.get("axis", 0) % len(shape)
+        axis = attributes.get("axis", 0) % len(shape)
         sizes = [trace.values[name].shape[axis] for name in node.output[: output + 1]]
         return {axis: range(sum(sizes[:-1]), sum(sizes))}
-    told: dict[str, list[int]] = {}
-    for place, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
-        numbers = given.get(name, trace.constant(node, place))
+    options: dict[str, list[int]] = {}
+    for index, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
+        numbers = attributes.get(name, trace.constant(node, index))
         if numbers is not None:
-            told[name] = np.ravel(numbers).tolist()
-    axes = told.get("axes", list(range(len(told["starts"]))))
-    steps = told.get("steps", [1] * len(axes))
+            options[name] = np.ravel(numbers).tolist()
+    axes = options.get("axes", list(range(len(options["starts"]))))
+    steps = options.get("steps", [1] * len(axes))
     return {
         axis % len(shape): range(*slice(start, end, step).indices(shape[axis]))
-        for axis, start, end, step in zip(axes, told["starts"], told["ends"], steps)
+        for axis, start, end, step in zip(axes, options["starts"], options["ends"], steps)
     }
 
 
-def _moved(trace: Trace, name: str) -> list[int] | None:
-    """For each axis of a value, the axis it was before the layout operator that made it."""
+def _previous_axes(trace: Trace, name: str) -> list[int] | None:
+    """For each axis of a layout operator's output, the axis of its input; None if unclear."""
     node = trace.producers[name]
     if node.op_type not in LAYOUT:
         return None
@@ -150,7 +188,7 @@ def _moved(trace: Trace, name: str) -> list[int] | None:
         return list(attributes_of(node).get("perm", range(len(after))[::-1]))
     if len(after) != len(before) or [n for n in after if n > 1] != [n for n in before if n > 1]:
         return None
-    # Only axes of size 1 have moved: the transpose of a map with one channel may be a reshape.
+    # Only axes of size 1 moved: a map with one channel may be transposed by a reshape.
     large = [axis for axis, size in enumerate(before) if size > 1]
     ones = [axis for axis, size in enumerate(before) if size == 1]
     return [large.pop(0) if size > 1 else ones.pop(0) for size in after]

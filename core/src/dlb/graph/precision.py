@@ -10,11 +10,11 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["REAL_TYPES", "as_meant", "in_precision"]
+__all__ = ["REAL_TYPES", "in_precision", "set_nominal_values"]
 
 Array = npt.NDArray[Any]
 
-#: Element types that are moved to the precision asked for.
+#: Element types that are converted to the requested precision.
 REAL_TYPES = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 )
@@ -23,17 +23,17 @@ _NAMES_A_TYPE = {"Cast": "to", "EyeLike": "dtype"}
 
 
 def in_precision(model: onnx.ModelProto, element: int) -> onnx.ModelProto:
-    """A copy with every real number of one element type.
+    """A copy in which every real number has one element type.
 
-    Initialisers, constants, casts, inputs and outputs are of it; casts between real types, which
-    only round, are casts to it. Functions of the model's own are inlined, and the types and shapes
-    that were written for values in between are left out.
+    Initialisers, constants, inputs and outputs are converted. So are the targets of casts between
+    real types, which only round. The model's own functions are inlined. Declared types and shapes
+    of intermediate values are removed.
 
     Args:
         element: ``TensorProto.FLOAT`` or ``TensorProto.DOUBLE``.
 
     Raises:
-        ValueError: a tensor that does not hold what its shape says.
+        ValueError: a tensor's data does not match its shape.
     """
     if model.functions:
         from onnx import inliner
@@ -56,25 +56,25 @@ def _convert_graph(graph: onnx.GraphProto, element: int) -> None:
         _convert_node(node, element)
 
 
-def as_meant(
-    model: onnx.ModelProto, values: Mapping[str, Array], meant: Mapping[str, float | Array]
+def set_nominal_values(
+    model: onnx.ModelProto, values: Mapping[str, Array], nominal_values: Mapping[str, float | Array]
 ) -> None:
-    """Change constants of a model.
+    """Replace rounded constants of a model by their nominal values, in place.
 
     Args:
         values: of the model's values, by name.
-        meant: of some constants, by name, what they are to be.
+        nominal_values: the new value of some constants, by name.
     """
-    nodes, held = model.graph.node, model.graph.initializer
-    for place in reversed(range(len(nodes))):
-        if not meant.keys().isdisjoint(nodes[place].output):
-            del nodes[place]
-    for place in reversed(range(len(held))):
-        if held[place].name in meant:
-            del held[place]
-    held.extend(
-        numpy_helper.from_array(np.full_like(values[name], number), name)
-        for name, number in meant.items()
+    nodes, initializers = model.graph.node, model.graph.initializer
+    for index in reversed(range(len(nodes))):
+        if not nominal_values.keys().isdisjoint(nodes[index].output):
+            del nodes[index]
+    for index in reversed(range(len(initializers))):
+        if initializers[index].name in nominal_values:
+            del initializers[index]
+    initializers.extend(
+        numpy_helper.from_array(np.full_like(values[name], nominal_value), name)
+        for name, nominal_value in nominal_values.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading what an ONNX graph computes, less how it is laid out, from a trace of it."""
+"""Reads what an ONNX graph computes from its trace, independent of layout."""
 
 from __future__ import annotations
 
@@ -8,40 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
+from onnx import NodeProto
 
 from dlb.graph.decimals import six_digits
-from dlb.graph.layout import LAYOUT, rearranged
+from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.trace import Trace, attributes_of
 
 if TYPE_CHECKING:
     from dlb.graph.blocks import Block
 
-__all__ = ["Attributes", "Operation", "Reader", "Rule", "other"]
+__all__ = ["Attributes", "Operation", "Reader", "Rule", "generic_operation"]
 
 Attributes = dict[str, Any]
 Array = npt.NDArray[Any]
 
-#: Operators that may leave their first input as it was.
-_MAY_COPY = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
+#: Operators whose output may equal their first input.
+_MAY_PASS_THROUGH = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that is computed.
+    """One computation of a graph.
 
     Attributes:
-        name: of the node it was read from: a layer's in a canonical graph.
+        name: of the node that it was read from; in a canonical graph, the layer's name.
         kind: the ONNX operator, or ``Linear`` for Gemm and MatMul and ``Embedding`` for Gather.
-        attributes: what it means, defaults and paddings written out, shapes in one layout.
-        inputs: positions of what it reads in the list of operations; -1, -2, ... are the graph's
-            inputs.
-        parameters: how many real numbers of the model it holds.
-        matrix: what a Linear multiplies by, [out, in], or an Embedding looks up in; None of a graph
+        attributes: with defaults and paddings resolved, and shapes in one layout.
+        inputs: indices of its inputs in the list of operations; -1, -2, ... are the graph's inputs.
+        parameters: the number of the model's real numbers that it holds.
+        matrix: the weight of a Linear [out, in], or the table of an Embedding; None in a graph
             without an Embedding.
-        matrix_name: of the initialiser that the matrix is.
-        bias_name: of the initialiser that the bias of a Conv or Linear is.
-        moves: whether that bias is anything but zeros, which exporters leave out.
+        matrix_name: of the initialiser that holds the matrix.
+        bias_name: of the initialiser that holds the bias of a Conv or Linear.
+        nonzero_bias: whether that bias has a nonzero number. Exporters leave out a bias of zeros.
     """
 
     name: str
@@ -52,118 +51,141 @@ class Operation:
     matrix: Array | None = field(default=None, compare=False, repr=False)
     matrix_name: str = field(default="", compare=False)
     bias_name: str = field(default="", compare=False)
-    moves: bool = field(default=True, compare=False)
+    nonzero_bias: bool = field(default=True, compare=False)
+
+
+#: Stands for an input of the graph.
+_INPUT = Operation("input", "Input", {}, ())
 
 
 class Reader:
-    """Turns the nodes of a trace into operations by a rule for each operator."""
+    """Turns the nodes of a trace into operations, by a rule for each operator."""
 
     def __init__(self, traced: Trace, rules: Mapping[str, Rule]) -> None:
         self.trace = traced
         self.rules = rules
-        self.found: list[Operation] = []
-        #: Layers that may be written out as several operators, by the name of their last value.
+        self.operations: list[Operation] = []
+        #: Decomposed layers, by the name of their output.
         self.blocks: dict[str, Block] = {}
-        #: Constants that are read as attributes, by name, as they are meant: a file keeps them rounded.
-        self.meant: dict[str, float | Array] = {}
-        #: Where each live value comes from, by its name, as in Operation.inputs.
+        #: Nominal values, by name, of constants that the file keeps rounded.
+        self.nominal_values: dict[str, float | Array] = {}
+        #: The source of each live value by name, as in Operation.inputs.
         self.source = {name: -1 - place for place, name in enumerate(traced.inputs)}
 
     def read(self) -> list[Operation]:
+        """Read all nodes. Returns the operations that the outputs depend on, in order."""
         for node in self.trace.nodes:
-            for place, output in enumerate(node.output):
+            for output in node.output:
                 if output in self.trace.live:
-                    self.source[output] = self._read(node, place, output)
-        kept: set[int] = set()
+                    self.source[output] = self._read(node, output)
+        needed: set[int] = set()
         waiting = [self.source[name] for name in self.trace.outputs if name in self.source]
         while waiting:
-            place = waiting.pop()
-            if place >= 0 and place not in kept:
-                kept.add(place)
-                waiting += self.found[place].inputs
-        order = {old: new for new, old in enumerate(sorted(kept))}
+            index = waiting.pop()
+            if index >= 0 and index not in needed:
+                needed.add(index)
+                waiting += self.operations[index].inputs
+        order = {old: new for new, old in enumerate(sorted(needed))}
         return [
             replace(
-                self.found[old],
-                inputs=tuple(order.get(place, place) for place in self.found[old].inputs),
+                self.operations[old],
+                inputs=tuple(order.get(index, index) for index in self.operations[old].inputs),
             )
-            for old in sorted(kept)
+            for old in sorted(needed)
         ]
 
-    def _read(self, node: onnx.NodeProto, place: int, output: str) -> int:
-        copied = self._copied(node, output)
-        if copied is not None:
-            return copied
-        rule = self.rules.get(node.op_type, other)
-        found = rule(self, node, attributes_of(node), place, output)
-        if isinstance(found, int):
-            return found
-        found.attributes["elements"] = self.trace.elements(output)
-        self.found.append(found)
-        return len(self.found) - 1
+    def _read(self, node: NodeProto, output: str) -> int:
+        source = self._passed_through(node, output)
+        if source is not None:
+            return source
+        rule = self.rules.get(node.op_type, generic_operation)
+        operation = rule(self, node, attributes_of(node), output)
+        if isinstance(operation, int):
+            return operation
+        operation.attributes["elements"] = self.trace.elements(output)
+        self.operations.append(operation)
+        return len(self.operations) - 1
 
-    def _copied(self, node: onnx.NodeProto, output: str) -> int | None:
-        """The source of a value that only repeats another."""
-        value, first = self.trace.values[output], self.trace.values.get(node.input[0])
-        laid = node.op_type in LAYOUT or rearranged(self.trace, node) is not None
-        if laid and node.input[0] in self.trace.live:
+    def _passed_through(self, node: NodeProto, output: str) -> int | None:
+        """The source of a value that only repeats another, else None."""
+        value, first_value = self.trace.values[output], self.trace.values.get(node.input[0])
+        is_layout = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
+        if is_layout and node.input[0] in self.trace.live:
             return self.source[node.input[0]]
-        if node.op_type in _MAY_COPY and first is not None:
-            return self.source.get(node.input[0]) if np.array_equal(value, first) else None
+        if node.op_type in _MAY_PASS_THROUGH and first_value is not None:
+            return self.source.get(node.input[0]) if np.array_equal(value, first_value) else None
         if value.dtype.kind in "iu":
-            # Arithmetic on indices that leaves every index as it was.
+            # Arithmetic on indices that changes no index.
             for name in self.trace.inputs:
                 if np.array_equal(value.ravel(), self.trace.values[name].ravel()):
                     return self.source[name]
         return None
 
-    def live_inputs(self, node: onnx.NodeProto) -> list[str]:
+    def live_inputs(self, node: NodeProto) -> list[str]:
+        """Inputs of a node that depend on the graph's inputs."""
         return [name for name in node.input if name in self.trace.live]
 
-    def initializer(self, name: str) -> str:
-        """The initialiser that a constant is, seen through layout operators."""
+    def batch_axis(self, shape: tuple[int, ...]) -> int:
+        """The batch axis of a shape: the steps of a sequence may come before it."""
+        return shape.index(self.trace.batch) if self.trace.batch in shape else 0
+
+    def operation_of(self, name: str) -> Operation:
+        """The operation that computes a value; a placeholder for an input of the graph."""
+        source = self.source[name]
+        return self.operations[source] if source >= 0 else _INPUT
+
+    def output_attribute(self, node: NodeProto, output: str) -> Attributes:
+        """The attribute of an operation that is not its node's first output."""
+        index = list(node.output).index(output)
+        return {"output": index} if index else {}
+
+    def initializer_name(self, name: str) -> str:
+        """The initialiser that a constant comes from, through layout operators."""
         while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
             name = self.trace.producers[name].input[0]
         return name
 
-    def biased(self, operation: Operation, name: str) -> Operation:
-        """A Conv or Linear with the constant of that name as its bias."""
+    def with_bias(self, operation: Operation, name: str) -> Operation:
+        """A Conv or Linear with the named constant as its bias."""
         return replace(
             operation,
             attributes={**operation.attributes, "bias": True},
             parameters=operation.parameters + self.trace.values[name].size,
-            bias_name=self.initializer(name),
-            moves=bool(self.trace.values[name].any()),
+            bias_name=self.initializer_name(name),
+            nonzero_bias=bool(self.trace.values[name].any()),
         )
 
     def make(
         self,
-        node: onnx.NodeProto,
+        node: NodeProto,
         kind: str,
         attributes: Attributes,
         values: list[str] | None = None,
         parameters: int = 0,
     ) -> Operation:
+        """An operation for a node, which reads its live inputs unless ``values`` names others."""
         values = self.live_inputs(node) if values is None else values
-        places = tuple(self.source[name] for name in values)
-        return Operation(node.name or node.output[0], kind, attributes, places, parameters)
+        sources = tuple(self.source[name] for name in values)
+        return Operation(node.name or node.output[0], kind, attributes, sources, parameters)
 
 
-Rule = Callable[[Reader, onnx.NodeProto, Attributes, int, str], "Operation | int"]
+Rule = Callable[[Reader, NodeProto, Attributes, str], "Operation | int"]
 
 
-def other(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, place: int, output: str
+def generic_operation(
+    reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
-    """Any operator without a rule: its attributes as written, and what constants it reads."""
-    known: Attributes = {
+    """An operation for an operator without a rule: its raw attributes and constants."""
+    attributes: Attributes = {
         name: six_digits(value) if isinstance(value, float) else value
-        for name, value in given.items()
+        for name, value in raw.items()
         if isinstance(value, (int, float, str, list))
     }
-    for index, name in enumerate(node.input):
-        constant = reader.trace.constant(node, index)
+    for input_index, name in enumerate(node.input):
+        constant = reader.trace.constant(node, input_index)
         if name and constant is not None:
-            few = constant.ravel().tolist() if constant.size <= 16 else list(constant.shape)
-            known[f"input {index}"] = [six_digits(x) if isinstance(x, float) else x for x in few]
-    return reader.make(node, node.op_type, {**known, **({"output": place} if place else {})})
+            summary = constant.ravel().tolist() if constant.size <= 16 else list(constant.shape)
+            attributes[f"input {input_index}"] = [
+                six_digits(x) if isinstance(x, float) else x for x in summary
+            ]
+    return reader.make(node, node.op_type, {**attributes, **reader.output_attribute(node, output)})

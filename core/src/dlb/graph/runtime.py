@@ -1,4 +1,4 @@
-"""Running exported models in ONNX Runtime, on the CPU."""
+"""Runs exported models in ONNX Runtime, on the CPU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import onnx
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
 
-__all__ = ["in_parts", "load_model", "open_session", "run_model"]
+__all__ = ["load_model", "open_session", "run_in_parts", "run_model"]
 
 Model = Union[str, Path, bytes]
 
-#: What ONNX Runtime puts before a message: its code, and the place in its source.
+#: The prefix of ONNX Runtime's messages: its error code and the source location.
 _ORIGIN = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+:\d+ .*?\)(?: const)? (?=[A-Z])")
 
 
@@ -26,58 +26,62 @@ def run_model(
 ) -> list[npt.NDArray[Any]]:
     """The outputs of a model, in its order, for one batch.
 
-    A batch is run in parts where the model fixes its size at fewer samples, as CNTK's exporter does.
+    If the model fixes its batch size at fewer samples, as CNTK's exporter does, the batch runs in
+    parts.
 
     Args:
         model: path of a .onnx file, or its content.
-        inputs: arrays by input name, of the types that the model declares.
-        threads: within an operator; 1 adds up in a fixed order, 0 leaves it to ONNX Runtime.
+        inputs: arrays by input name, with the dtypes that the model declares.
+        threads: within an operator. 1 makes the order of sums deterministic; 0 lets ONNX Runtime
+            decide.
 
     Raises:
-        DataError: no such file, not an ONNX model, or weights kept outside the model's folder.
-        UnsupportedError: an operator or operator set that this ONNX Runtime does not have.
-        RequestError: inputs that are missing, unknown, or of the wrong type or shape.
+        DataError: no such file, not an ONNX model, or weights outside the model's folder.
+        UnsupportedError: this ONNX Runtime lacks an operator or operator set of the model.
+        RequestError: inputs are missing, unknown, or have the wrong dtype or shape.
     """
     session = open_session(model, threads=threads)
-    known = [each.name for each in session.get_inputs()]
-    if set(known) != set(inputs):
+    input_names = [value.name for value in session.get_inputs()]
+    if set(input_names) != set(inputs):
         raise RequestError(
-            f"the model reads {', '.join(known) or 'nothing'}, "
-            f"and was given {', '.join(inputs) or 'nothing'}"
+            f"the model reads {', '.join(input_names) or 'nothing'}, "
+            f"but the caller passed {', '.join(inputs) or 'nothing'}"
         )
 
-    def run(given: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def run(batch: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         try:
-            found = session.run(None, {name: np.asarray(value) for name, value in given.items()})
-        except Exception as error:  # ONNX Runtime's exceptions share no base but this
+            outputs = session.run(None, {name: np.asarray(value) for name, value in batch.items()})
+        except Exception as error:  # ONNX Runtime's exceptions have no other common base
             raise _as_error(error, model) from error
-        return [np.asarray(value) for value in found]
+        return [np.asarray(value) for value in outputs]
 
-    return in_parts(run, inputs, [each.shape[0] for each in session.get_inputs() if each.shape])
+    return run_in_parts(
+        run, inputs, [value.shape[0] for value in session.get_inputs() if value.shape]
+    )
 
 
-def in_parts(
+def run_in_parts(
     run: Callable[[Mapping[str, npt.NDArray[Any]]], list[npt.NDArray[Any]]],
     inputs: Mapping[str, npt.NDArray[Any]],
     fixed: Sequence[Any],
 ) -> list[npt.NDArray[Any]]:
-    """What a model gives for a batch that may be a multiple of the one it is fixed at.
+    """The outputs of a model for a batch that may be a multiple of the model's fixed batch size.
 
     Args:
-        run: the model's outputs for a batch of its size.
+        run: computes the model's outputs for a batch of its size.
         inputs: arrays [batch, ...] by name.
-        fixed: the first axis of each input as the model declares it: a number, or anything else
-            where it is free.
+        fixed: the first axis of each input as the model declares it: a number, or anything else if
+            the axis is free.
     """
     sizes = {len(value) for value in inputs.values() if np.ndim(value)}
-    part = fixed[0] if len(set(fixed)) == 1 and isinstance(fixed[0], int) else 0
-    if len(sizes) != 1 or not 0 < part < min(sizes) or min(sizes) % part:
+    part_size = fixed[0] if len(set(fixed)) == 1 and isinstance(fixed[0], int) else 0
+    if len(sizes) != 1 or not 0 < part_size < min(sizes) or min(sizes) % part_size:
         return run(inputs)
-    found = [
-        run({name: value[start : start + part] for name, value in inputs.items()})
-        for start in range(0, min(sizes), part)
+    part_outputs = [
+        run({name: value[start : start + part_size] for name, value in inputs.items()})
+        for start in range(0, min(sizes), part_size)
     ]
-    return [np.concatenate(outputs) for outputs in zip(*found)]
+    return [np.concatenate(outputs) for outputs in zip(*part_outputs)]
 
 
 def open_session(model: Model, *, threads: int = 0) -> Any:
@@ -99,7 +103,7 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
             model if isinstance(model, bytes) else str(model),
             options,
             providers=["CPUExecutionProvider"],
-            # Else it prints before it raises, and standard output may be a document.
+            # Otherwise it prints before it raises, and standard output may be a JSON document.
             enable_fallback=0,
         )
     except Exception as error:
@@ -107,10 +111,10 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
 
 
 def load_model(model: Model) -> onnx.ModelProto:
-    """The model as it is written, weights kept in other files left there.
+    """The model as written; weights in other files stay there.
 
     Raises:
-        DataError: no such file, not an ONNX model, or weights kept outside the model's folder.
+        DataError: no such file, not an ONNX model, or weights outside the model's folder.
     """
     try:
         content = model if isinstance(model, bytes) else Path(model).read_bytes()
@@ -121,7 +125,7 @@ def load_model(model: Model) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-    except Exception:  # protobuf's DecodeError is in another place in each of its versions
+    except Exception:  # the location of protobuf's DecodeError depends on its version
         raise DataError("not an ONNX model", path=_path(model)) from None
     if not proto.graph.node:
         raise DataError("not an ONNX model, or one with no operators", path=_path(model))
@@ -133,33 +137,33 @@ def load_model(model: Model) -> onnx.ModelProto:
 def _check_location(tensor: onnx.TensorProto, model: Model) -> None:
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return
-    places = [entry.value for entry in tensor.external_data if entry.key == "location"]
+    locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
     if isinstance(model, bytes):
         raise DataError(f"weight '{tensor.name}' is kept in another file; give the model's path")
     folder = Path(model).resolve().parent
-    for place in places or [""]:
-        parts = (*PurePosixPath(place).parts, *PureWindowsPath(place).parts)
-        absolute = PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
+    for location in locations or [""]:
+        path_parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
+        absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).is_absolute()
         if (
-            not place
+            not location
             or absolute
-            or ".." in parts
-            or folder not in (folder / place).resolve().parents
+            or ".." in path_parts
+            or folder not in (folder / location).resolve().parents
         ):
             raise DataError(
-                f"weight '{tensor.name}' is kept at '{place}', outside the model's folder",
+                f"weight '{tensor.name}' is kept at '{location}', outside the model's folder",
                 path=_path(model),
             )
-        if not (folder / place).is_file():
+        if not (folder / location).is_file():
             raise DataError(
-                f"weight '{tensor.name}' is kept in '{place}', which is not a file in the "
+                f"weight '{tensor.name}' is kept in '{location}', which is not a file in the "
                 "model's folder; put that file next to the model, or export it again",
                 path=_path(model),
             )
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that the graph and the graphs within its nodes hold."""
+    """Every tensor that the graph and its subgraphs hold."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -171,12 +175,12 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _as_error(error: Exception, model: Model) -> DlbError:
-    """An exception of ONNX Runtime as one of ours, in one line."""
+    """An exception of ONNX Runtime as a DlbError, in one line."""
     text = _ORIGIN.sub("", " ".join(str(error).split()))
     text = text if len(text) <= 300 else text[:300] + "..."
     name = type(error).__name__
-    missing = ("opset", "no op registered", "not a registered function")
-    if name == "NotImplemented" or any(each in text.lower() for each in missing):
+    unsupported_phrases = ("opset", "no op registered", "not a registered function")
+    if name == "NotImplemented" or any(phrase in text.lower() for phrase in unsupported_phrases):
         return UnsupportedError(f"ONNX Runtime cannot run the model: {text}", path=_path(model))
     if name == "InvalidArgument":
         return RequestError(text, path=_path(model))

@@ -1,9 +1,9 @@
 """Whether an exported graph is the canonical one: the structure check of the proof.
 
-Both graphs are brought to what they compute (:mod:`dlb.graph.operations`), and every operation is
-given a hash of its meaning and of the hashes of what it reads (Merkle 1987). The graphs are the
-same model when they have the same hashes, each as often. Where they differ, both are walked
-together, and each layer that differs is named with its attributes.
+Both graphs are read as operations, independent of layout (:mod:`dlb.graph.operations`). Each
+operation gets a hash of its meaning and of its inputs' hashes (Merkle 1987). The graphs are the
+same model if they have the same hashes, each equally often. If they differ, both graphs are
+aligned, and each differing layer is named with its attributes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ class Structure:
     """How an exported graph compares with the canonical one.
 
     Attributes:
-        equal: they compute the same, layout aside.
-        differences: what differs, in the canonical graph's order; empty if and only if equal.
-        canonical_parameters, exported_parameters: how many numbers the operations hold, in the
-            form that was compared: batch normalisation that the exporter folded counts as folded.
-        operators: the exported operations compared and how many of each, by name.
-        unseen: batch normalisations that the exported graph does not show as such, because the
-            exporter folded them into the layer before (so that they might as well be missing) or
-            wrote them out as numbers (so that epsilon is lost). Whether they are right is for the
-            comparison of outputs to say.
+        equal: both compute the same, layout aside.
+        differences: in the canonical graph's order; empty if and only if ``equal``.
+        canonical_parameters, exported_parameters: how many numbers the operations hold, in the form
+            that was compared: a batch normalisation that the exporter folded counts as folded.
+        operators: the exported operations that were compared, and the number of each, by name.
+        unseen: batch normalisations that the exported graph does not show. The exporter folded them
+            into the layer before, so that they may as well be missing, or decomposed them, so that
+            epsilon is lost. Only a comparison of outputs can show whether they are correct.
     """
 
     equal: bool
@@ -52,85 +51,107 @@ def compare_structure(
     exported: onnx.ModelProto,
     weights: Mapping[str, npt.NDArray[np.floating]] | None = None,
 ) -> Structure:
-    """Compare an exported graph with a canonical one (of inference, with either outputs).
+    """Compare an exported graph with a canonical one (for inference, with either outputs).
 
     Args:
-        weights: of the model that was exported, by the canonical graph's names, where that graph
-            holds others. Exporters leave out a bias that is zeros; one that is not there is not.
+        weights: of the exported model, by the canonical graph's names, if that graph holds other
+            weights. Exporters leave out a bias of zeros. A name that is missing counts as nonzero.
 
     Raises:
-        UnsupportedError: a graph cannot be run, which its reading needs.
+        UnsupportedError: a graph cannot be run, which is necessary to read it.
     """
-    wanted = operations(canonical)
+    canonical_operations = operations(canonical)
     if weights is not None:
-        wanted = [
+        canonical_operations = [
             replace(
-                each, moves=each.bias_name not in weights or bool(weights[each.bias_name].any())
+                operation,
+                nonzero_bias=operation.bias_name not in weights
+                or bool(weights[operation.bias_name].any()),
             )
-            for each in wanted
+            for operation in canonical_operations
         ]
-    return compare_operations(wanted, operations(exported))
+    return compare_operations(canonical_operations, operations(exported))
 
 
-def compare_operations(wanted: Sequence[Operation], found: Sequence[Operation]) -> Structure:
-    """:func:`compare_structure` of graphs that were read."""
-    wanted, found = (_once(each) for each in _tied(wanted, found))
-    written_out = any(_is_norm(each) and each.attributes["epsilon"] is None for each in found)
-    pairs: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(wanted, found)]
-    if sum(map(_is_norm, found)) < sum(map(_is_norm, wanted)):
-        pairs += [(_folded(wanted), found), (_folded(wanted, _normalised(found)), found)]
-    if any(map(_still, wanted)) and sum(map(_has_bias, found)) < sum(map(_has_bias, wanted)):
-        pairs += [(_unbiased(a), _unbiased(b)) for a, b in list(pairs)]
-    if any(_is_table(each) for each in wanted):
-        pairs += [(_summed(a), _summed(b)) for a, b in list(pairs)]
-    if written_out:
-        pairs += [(_without_epsilon(a), _without_epsilon(b)) for a, b in list(pairs)]
-    compared = [_compare(a, b, wanted) for a, b in pairs]
-    return min(compared, key=lambda each: (not each.equal, len(each.differences)))
+def compare_operations(canonical: Sequence[Operation], exported: Sequence[Operation]) -> Structure:
+    """:func:`compare_structure` of graphs that were read.
 
-
-def _once(graph: Sequence[Operation]) -> list[Operation]:
-    """Each operation without parameters once, however often the same is computed of the same:
-    exporters leave the second out."""
-    made: list[Operation] = []
-    moved: dict[int, int] = {}
-    known: dict[str, int] = {}
-    for place, each in enumerate(graph):
-        read = tuple(moved.get(i, i) for i in each.inputs)
-        inputs = tuple(sorted(read)) if each.kind in ("Add", "Mul") else read
-        meaning = repr((each.kind, sorted(each.attributes.items(), key=str), inputs))
-        if not each.parameters and meaning in known:
-            moved[place] = known[meaning]
-            continue
-        moved[place] = known[meaning] = len(made)
-        made.append(replace(each, inputs=read))
-    return made
-
-
-def _tied(
-    wanted: Sequence[Operation], found: Sequence[Operation]
-) -> tuple[Sequence[Operation], Sequence[Operation]]:
-    """Both graphs with each matrix that the canonical one shares with an embedding counted once.
-
-    An exporter may write it twice: in the exported graph one is shared that holds the same numbers.
-    Where the canonical graph shares none, matrices of the same numbers are as many as there are.
+    Exporters fold or leave out some operations. So several variants of both graphs are compared,
+    and the variant with the fewest differences counts.
     """
-    tables = {each.matrix_name for each in wanted if each.kind == "Embedding"}
-    if not any(each.kind == "Linear" and each.matrix_name in tables for each in wanted):
-        return wanted, found
-    held = [each.matrix for each in found if each.kind == "Embedding" and each.matrix is not None]
+    canonical, exported = map(_without_duplicates, _count_shared_once(canonical, exported))
+    variants: list[tuple[Sequence[Operation], Sequence[Operation]]] = [(canonical, exported)]
+    if sum(map(_is_norm, exported)) < sum(map(_is_norm, canonical)):
+        kept = _inputs_of_norms(exported)
+        variants += [(_fold_norms(canonical), exported), (_fold_norms(canonical, kept), exported)]
+    if any(map(_has_zero_bias, canonical)) and sum(map(_has_bias, exported)) < sum(
+        map(_has_bias, canonical)
+    ):
+        variants += [(_without_zero_biases(a), _without_zero_biases(b)) for a, b in variants]
+    if any(map(_is_table, canonical)):
+        variants += [(_sum_tables(a), _sum_tables(b)) for a, b in variants]
+    if any(_is_norm(layer) and layer.attributes["epsilon"] is None for layer in exported):
+        variants += [(_without_epsilon(a), _without_epsilon(b)) for a, b in variants]
+    compared = [_compare(*pair, canonical) for pair in variants]
+    return min(compared, key=lambda result: (not result.equal, len(result.differences)))
+
+
+def _without_duplicates(graph: Sequence[Operation]) -> list[Operation]:
+    """The operations without repetitions of a computation that has no parameters.
+
+    Exporters leave out the second of two equal computations with equal inputs.
+    """
+    kept: list[Operation] = []
+    new_index: dict[int, int] = {}
+    index_of_meaning: dict[str, int] = {}
+    for index, operation in enumerate(graph):
+        sources = tuple(new_index.get(i, i) for i in operation.inputs)
+        inputs = tuple(sorted(sources)) if operation.kind in ("Add", "Mul") else sources
+        meaning = repr((operation.kind, sorted(operation.attributes.items(), key=str), inputs))
+        if not operation.parameters and meaning in index_of_meaning:
+            new_index[index] = index_of_meaning[meaning]
+            continue
+        new_index[index] = index_of_meaning[meaning] = len(kept)
+        kept.append(replace(operation, inputs=sources))
+    return kept
+
+
+def _count_shared_once(
+    canonical: Sequence[Operation], exported: Sequence[Operation]
+) -> tuple[Sequence[Operation], Sequence[Operation]]:
+    """Both graphs with each matrix that the canonical graph shares with an embedding counted once.
+
+    An exporter may write such a matrix twice. In the exported graph, a matrix is shared if it
+    equals an embedding's table. If the canonical graph shares none, equal matrices are counted
+    separately.
+    """
+    tables = {operation.matrix_name for operation in canonical if operation.kind == "Embedding"}
+    if not any(
+        operation.kind == "Linear" and operation.matrix_name in tables for operation in canonical
+    ):
+        return canonical, exported
+    embedding_tables = [
+        operation.matrix
+        for operation in exported
+        if operation.kind == "Embedding" and operation.matrix is not None
+    ]
     return (
-        [_shared(each) if each.matrix_name in tables else each for each in wanted],
         [
-            _shared(each)
-            if each.matrix is not None and any(np.array_equal(each.matrix, one) for one in held)
-            else each
-            for each in found
+            _without_matrix(operation) if operation.matrix_name in tables else operation
+            for operation in canonical
+        ],
+        [
+            _without_matrix(operation)
+            if operation.matrix is not None
+            and any(np.array_equal(operation.matrix, table) for table in embedding_tables)
+            else operation
+            for operation in exported
         ],
     )
 
 
-def _shared(operation: Operation) -> Operation:
+def _without_matrix(operation: Operation) -> Operation:
+    """A Linear whose weight belongs to an embedding."""
     if operation.kind != "Linear" or operation.matrix is None:
         return operation
     return replace(
@@ -141,37 +162,49 @@ def _shared(operation: Operation) -> Operation:
 
 
 def _compare(
-    wanted: Sequence[Operation], found: Sequence[Operation], original: Sequence[Operation]
+    canonical: Sequence[Operation], exported: Sequence[Operation], original: Sequence[Operation]
 ) -> Structure:
-    same = _hashes(wanted) == _hashes(found)
-    counts = [sum(each.parameters for each in side) for side in (wanted, found)]
-    listed = () if same else tuple(differences(wanted, found))
-    if same and counts[0] != counts[1]:
-        listed = (Difference("", "", "parameters", str(counts[0]), str(counts[1])),)
-    shown = {each.name for each in wanted if _is_norm(each) and each.attributes["epsilon"]}
+    same_hashes = _hashes(canonical) == _hashes(exported)
+    parameter_counts = [
+        sum(operation.parameters for operation in side) for side in (canonical, exported)
+    ]
+    listed = () if same_hashes else tuple(differences(canonical, exported))
+    if same_hashes and parameter_counts[0] != parameter_counts[1]:
+        listed = (
+            Difference("", "", "parameters", str(parameter_counts[0]), str(parameter_counts[1])),
+        )
+    visible_norms = {
+        operation.name
+        for operation in canonical
+        if _is_norm(operation) and operation.attributes["epsilon"]
+    }
     return Structure(
         equal=not listed,
         differences=listed,
-        canonical_parameters=counts[0],
-        exported_parameters=counts[1],
-        operators=tuple(sorted(Counter(each.kind for each in found).items())),
-        unseen=tuple(each.name for each in original if _is_norm(each) and each.name not in shown),
+        canonical_parameters=parameter_counts[0],
+        exported_parameters=parameter_counts[1],
+        operators=tuple(sorted(Counter(operation.kind for operation in exported).items())),
+        unseen=tuple(
+            operation.name
+            for operation in original
+            if _is_norm(operation) and operation.name not in visible_norms
+        ),
     )
 
 
 def _hashes(graph: Sequence[Operation]) -> Counter[str]:
-    found: list[str] = []
+    hashes: list[str] = []
     for operation in graph:
-        found.append(_hash(operation, found))
-    return Counter(found)
+        hashes.append(_hash(operation, hashes))
+    return Counter(hashes)
 
 
-def _hash(operation: Operation, before: Sequence[str]) -> str:
-    """Of what it computes; ``before`` has those of the operations that it reads, by place."""
-    read = [before[place] if place >= 0 else f"input {-place}" for place in operation.inputs]
+def _hash(operation: Operation, hashes: Sequence[str]) -> str:
+    """The hash of what an operation computes; ``hashes`` has those of all operations before it."""
+    sources = [hashes[index] if index >= 0 else f"input {-index}" for index in operation.inputs]
     if operation.kind in ("Add", "Mul"):
-        read.sort()
-    meaning = (operation.kind, sorted(operation.attributes.items(), key=str), read)
+        sources.sort()
+    meaning = (operation.kind, sorted(operation.attributes.items(), key=str), sources)
     return hashlib.sha256(repr(meaning).encode()).hexdigest()
 
 
@@ -183,21 +216,21 @@ def _has_bias(operation: Operation) -> bool:
     return operation.kind in ("Conv", "Linear") and bool(operation.attributes["bias"])
 
 
-def _still(operation: Operation) -> bool:
-    """Whether it has a bias of zeros, which an exporter may have left out."""
-    return _has_bias(operation) and not operation.moves
+def _has_zero_bias(operation: Operation) -> bool:
+    """Whether it has a bias of zeros, which an exporter may leave out."""
+    return _has_bias(operation) and not operation.nonzero_bias
 
 
-def _unbiased(graph: Sequence[Operation]) -> list[Operation]:
+def _without_zero_biases(graph: Sequence[Operation]) -> list[Operation]:
     return [
         replace(
-            each,
-            attributes={**each.attributes, "bias": False},
-            parameters=each.parameters - each.attributes["weight"][0],
+            operation,
+            attributes={**operation.attributes, "bias": False},
+            parameters=operation.parameters - operation.attributes["weight"][0],
         )
-        if _still(each)
-        else each
-        for each in graph
+        if _has_zero_bias(operation)
+        else operation
+        for operation in graph
     ]
 
 
@@ -205,83 +238,89 @@ def _is_table(operation: Operation) -> bool:
     return operation.kind == "PositionEmbedding"
 
 
-def _summed(graph: Sequence[Operation]) -> list[Operation]:
-    """Each table of positions taken into the one that it alone reads, and the bias of a layer
-    normalisation into the table that alone reads it: exporters add up constants."""
-    readers = Counter(place for each in graph for place in each.inputs)
-    made: list[Operation] = []
-    moved: dict[int, int] = {}
-    for place, each in enumerate(graph):
-        before = each.inputs[0] if each.inputs else -1
-        if _is_table(each) and before >= 0 and readers[before] == 1:
-            into = made[moved[before]]
-            if _is_table(into):
-                moved[place] = moved[before]
+def _sum_tables(graph: Sequence[Operation]) -> list[Operation]:
+    """The graph with constant tables added up, as exporters do.
+
+    A position table is added to the table before it, if nothing else reads that. So is the bias of
+    a layer normalisation before a table.
+    """
+    readers = Counter(index for operation in graph for index in operation.inputs)
+    kept: list[Operation] = []
+    new_index: dict[int, int] = {}
+    for index, operation in enumerate(graph):
+        source = operation.inputs[0] if operation.inputs else -1
+        if _is_table(operation) and source >= 0 and readers[source] == 1:
+            target = kept[new_index[source]]
+            if _is_table(target):
+                new_index[index] = new_index[source]
                 continue
-            if into.kind == "LayerNormalization":
-                scale = into.attributes["features"]
-                made[moved[before]] = replace(into, parameters=min(into.parameters, scale))
-        moved[place] = len(made)
-        made.append(replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs)))
-    return made
+            if target.kind == "LayerNormalization":
+                scale = target.attributes["features"]
+                kept[new_index[source]] = replace(target, parameters=min(target.parameters, scale))
+        new_index[index] = len(kept)
+        kept.append(replace(operation, inputs=tuple(new_index.get(i, i) for i in operation.inputs)))
+    return kept
 
 
 def _without_epsilon(graph: Sequence[Operation]) -> list[Operation]:
     return [
         replace(
-            each,
-            attributes={**each.attributes, "epsilon": None},
-            parameters=2 * each.attributes["channels"],
+            operation,
+            attributes={**operation.attributes, "epsilon": None},
+            parameters=2 * operation.attributes["channels"],
         )
-        if _is_norm(each)
-        else each
-        for each in graph
+        if _is_norm(operation)
+        else operation
+        for operation in graph
     ]
 
 
-def _normalised(graph: Sequence[Operation]) -> set[str]:
+def _inputs_of_norms(graph: Sequence[Operation]) -> set[str]:
     """Hashes of the operations that batch normalisations read, whatever their epsilon."""
     hashes: list[str] = []
-    for each in _without_epsilon(graph):
-        hashes.append(_hash(each, hashes))
-    norms = (each.inputs[0] for each in graph if _is_norm(each))
-    return {hashes[place] for place in norms if place >= 0}
+    for operation in _without_epsilon(graph):
+        hashes.append(_hash(operation, hashes))
+    norm_inputs = (operation.inputs[0] for operation in graph if _is_norm(operation))
+    return {hashes[index] for index in norm_inputs if index >= 0}
 
 
-def _folded(graph: Sequence[Operation], apart: Collection[str] = ()) -> list[Operation]:
-    """Each batch normalisation that alone reads a convolution, a linear layer or, of [N, features],
-    a layer normalisation, taken into it.
+def _fold_norms(graph: Sequence[Operation], unfolded: Collection[str] = ()) -> list[Operation]:
+    """The graph with batch normalisations folded into the layer before, if nothing else reads that.
+
+    The layer is a convolution, a linear layer or, for [N, features], a layer normalisation.
 
     Args:
-        apart: :func:`_normalised` of a graph that has folded some; what they read keeps its own.
-            tf2onnx does not fold behind convolutions of each channel by itself.
+        unfolded: hashes of layers that keep their batch normalisation (:func:`_inputs_of_norms`).
+            tf2onnx does not fold into depthwise convolutions.
     """
-    readers = Counter(place for each in graph for place in each.inputs)
-    made: list[Operation] = []
+    readers = Counter(index for operation in graph for index in operation.inputs)
+    kept: list[Operation] = []
     hashes: list[str] = []
-    moved: dict[int, int] = {}
-    for place, each in enumerate(graph):
-        itself = replace(each, inputs=tuple(moved.get(i, i) for i in each.inputs))
-        before = itself.inputs[0]
-        alone = before >= 0 and readers[each.inputs[0]] == 1
-        if _is_norm(each) and alone and hashes[before] not in apart:
-            into = made[before]
-            if into.kind in ("Conv", "Linear"):
-                bias = 0 if into.attributes["bias"] else each.attributes["channels"]
-                made[before] = replace(
-                    into,
-                    attributes={**into.attributes, "bias": True},
-                    parameters=into.parameters + bias,
-                    moves=True,
+    new_index: dict[int, int] = {}
+    for index, operation in enumerate(graph):
+        renumbered = replace(operation, inputs=tuple(new_index.get(i, i) for i in operation.inputs))
+        source = renumbered.inputs[0]
+        sole_reader = source >= 0 and readers[operation.inputs[0]] == 1
+        if _is_norm(operation) and sole_reader and hashes[source] not in unfolded:
+            target = kept[source]
+            if target.kind in ("Conv", "Linear"):
+                bias = 0 if target.attributes["bias"] else operation.attributes["channels"]
+                kept[source] = replace(
+                    target,
+                    attributes={**target.attributes, "bias": True},
+                    parameters=target.parameters + bias,
+                    nonzero_bias=True,
                 )
-                hashes[before], moved[place] = _hash(made[before], hashes), before
+                hashes[source], new_index[index] = _hash(kept[source], hashes), source
                 continue
-            whole = each.attributes["channels"] == each.attributes["elements"]
-            if into.kind == "LayerNormalization" and whole:
-                moved[place] = before
+            normalises_features = (
+                operation.attributes["channels"] == operation.attributes["elements"]
+            )
+            if target.kind == "LayerNormalization" and normalises_features:
+                new_index[index] = source
                 continue
-        moved[place] = len(made)
-        made.append(itself)
-        (plain,) = _without_epsilon([itself])
-        hashes.append(_hash(plain, hashes))
-    return made
+        new_index[index] = len(kept)
+        kept.append(renumbered)
+        (without_epsilon,) = _without_epsilon([renumbered])
+        hashes.append(_hash(without_epsilon, hashes))
+    return kept

@@ -1,8 +1,8 @@
-"""What every value of an exported graph is, found by running it once.
+"""Runs an exported graph once to learn the value of everything in it.
 
-Exporters compute shapes, permutations, initial states and even weights by chains of operators that
-differ with their version. None of that needs to be recognised: what does not depend on the
-numbers that go in is a constant, whatever made it, and running the graph tells its value.
+Exporters compute shapes, permutations, initial states and even weights by chains of operators,
+which differ between their versions. dlb need not recognise these. A value that does not depend on
+the inputs' numbers is a constant, and the run shows its value.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import onnx
 from onnx import helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import Evaluator, reads
+from dlb.graph.evaluate import Evaluator, names_read
 
 __all__ = ["Trace", "attributes_of", "trace"]
 
 Array = npt.NDArray[Any]
 
-#: Batch of a run where the graph leaves it open: not 1, which is the size of much else.
+#: Batch size where the graph leaves it open: not 1, which many other sizes are.
 _BATCH = 2
-#: Their result is known once shapes are, so it does not depend on the numbers that go in.
-_OF_SHAPE = {"Shape", "Size"}
+#: Operators whose result depends on shapes only, not on the inputs' numbers.
+_SHAPE_OPERATORS = {"Shape", "Size"}
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Trace:
     """A graph that was run once.
 
     Attributes:
-        nodes: in an order in which each follows its inputs.
-        inputs, outputs: names, initialisers that are also listed as inputs left out.
-        values: every value in the graph by name, initialisers included.
-        live: names of the values that depend on the numbers that went in.
-        producers: the node that makes a value, by its name.
-        batch: how many samples went in.
-        opsets: the operator sets that the nodes are of.
+        nodes: in an order in which each node follows its inputs.
+        inputs, outputs: names, without initialisers that are also listed as inputs.
+        values: every value of the graph by name, initialisers included.
+        live: names of the values that depend on the inputs' numbers.
+        producers: the node that computes a value, by the value's name.
+        batch: the number of samples of the run.
+        opsets: the operator sets of the nodes.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -54,7 +54,7 @@ class Trace:
     opsets: tuple[onnx.OperatorSetIdProto, ...] = ()
 
     def constant(self, node: onnx.NodeProto, index: int) -> Array | None:
-        """The value of a node's input, if it is there and a constant."""
+        """A node's input, if it is present and a constant, else None."""
         name = node.input[index] if index < len(node.input) else ""
         return self.values[name] if name and name not in self.live else None
 
@@ -63,33 +63,33 @@ class Trace:
         return self.values[name].size // self.batch
 
 
-def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> Trace:
-    """Run a model once and keep everything.
+def trace(model: onnx.ModelProto, inputs: Mapping[str, Array] | None = None) -> Trace:
+    """Run a model once and keep all values.
 
     Args:
-        given: every input by name; small integers when left out.
+        inputs: every input by name; small integers if left out.
 
     Raises:
-        UnsupportedError: it cannot be run, or the size of a sample is left open.
+        UnsupportedError: the model cannot be run, or a size other than the batch is open.
         RequestError: an input is missing, unknown or of the wrong shape.
     """
     if model.functions:
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    fed, batch = _inputs(model) if given is None else (dict(given), _batch_of(given))
-    model = _branches_taken(model, fed)
-    # Initialisers as the evaluator has them: weights of a large network are gigabytes.
+    feed, batch = _default_inputs(model) if inputs is None else (dict(inputs), _batch_of(inputs))
+    model = _branches_taken(model, feed)
+    # Share the evaluator's initialisers: weights of a large network are gigabytes.
     names = [tensor.name for tensor in model.graph.initializer]
     names += [name for node in model.graph.node for name in node.output if name]
-    values = {**Evaluator(model).run(fed, names), **fed}
-    live = set(fed)
+    values = {**Evaluator(model).run(feed, names), **feed}
+    live = set(feed)
     for node in model.graph.node:
-        if node.op_type not in _OF_SHAPE and live & reads(node):
+        if node.op_type not in _SHAPE_OPERATORS and live & names_read(node):
             live.update(name for name in node.output if name)
     return Trace(
         nodes=tuple(model.graph.node),
-        inputs=tuple(fed),
+        inputs=tuple(feed),
         outputs=tuple(value.name for value in model.graph.output),
         values=values,
         live=frozenset(live),
@@ -100,59 +100,62 @@ def trace(model: onnx.ModelProto, given: Mapping[str, Array] | None = None) -> T
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes as they are written, text decoded."""
-    found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    """A node's attributes as written, with text decoded."""
+    attributes = {
+        attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute
+    }
     return {
-        name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in attributes.items()
     }
 
 
-def _inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
-    """Zeros and ones for every input: valid as real numbers and as indices alike."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    given = [value for value in model.graph.input if value.name not in held]
-    fed, batch = {}, _BATCH
-    for value in given:
-        kind = value.type.tensor_type
-        sizes = [dim.dim_value for dim in kind.shape.dim]
+def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
+    """Zeros and ones for every input, which are valid as real numbers and as indices."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    graph_inputs = [value for value in model.graph.input if value.name not in initializers]
+    feed, batch = {}, _BATCH
+    for value in graph_inputs:
+        tensor_type = value.type.tensor_type
+        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
         if not sizes or 0 in sizes[1:]:
             raise UnsupportedError(
-                f"input '{value.name}' has shape {sizes}, where 0 is a size left open; export the "
+                f"input '{value.name}' has shape {sizes}, where 0 is an open size; export the "
                 "model with every size fixed but the batch"
             )
         batch = sizes[0] or _BATCH
         shape = (batch, *sizes[1:])
         numbers = np.arange(math.prod(shape)) % 2
-        fed[value.name] = numbers.reshape(shape).astype(
-            helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        feed[value.name] = numbers.reshape(shape).astype(
+            helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
         )
-    return fed, batch
+    return feed, batch
 
 
-def _batch_of(given: Mapping[str, Array]) -> int:
-    return next((len(array) for array in given.values() if array.ndim), 1)
+def _batch_of(inputs: Mapping[str, Array]) -> int:
+    return next((len(array) for array in inputs.values() if array.ndim), 1)
 
 
-def _branches_taken(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with each If of a known condition replaced by the branch that it takes."""
+def _branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with each If of a constant condition replaced by the branch that it takes."""
     if all(node.op_type != "If" for node in model.graph.node):
         return model
     conditions = [node.input[0] for node in model.graph.node if node.op_type == "If"]
-    found = Evaluator(model).run(fed, conditions)
+    condition_values = Evaluator(model).run(feed, conditions)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         if node.op_type != "If":
             nodes.append(node)
             continue
         branches = attributes_of(node)
-        branch = branches["then_branch" if bool(found[node.input[0]]) else "else_branch"]
+        branch = branches["then_branch" if bool(condition_values[node.input[0]]) else "else_branch"]
         nodes += branch.node
         nodes += [
             helper.make_node("Identity", [inner.name], [outer])
             for inner, outer in zip(branch.output, node.output)
         ]
-    taken = onnx.ModelProto()
-    taken.CopyFrom(model)
-    del taken.graph.node[:]
-    taken.graph.node.extend(nodes)
-    return _branches_taken(taken, fed)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    return _branches_taken(result, feed)

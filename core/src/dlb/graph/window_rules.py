@@ -1,4 +1,4 @@
-"""Reading convolutions and poolings: what their windows mean, whatever way they are written."""
+"""Reads convolutions and poolings: what their windows compute, however they are written."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-import onnx
+from onnx import NodeProto
 
-from dlb.graph.layout import Padding, padding_before, places_taken
-from dlb.graph.reader import Attributes, Operation, Reader, other
+from dlb.graph.layout import Padding, padding_before, selected_indices
+from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["Rescaled", "conv", "first_windows", "pool", "rescaled_pool"]
+__all__ = ["RescaledPool", "conv", "first_windows", "pool", "rescaled_pool"]
 
 Sizes = tuple[int, ...]
-#: Poolings of a whole map, as those that they are.
-_KINDS = {
+#: The pooling kind of operators that pool a whole map.
+_POOLING_KINDS = {
     "GlobalAveragePool": "AveragePool",
     "ReduceMean": "AveragePool",
     "GlobalMaxPool": "MaxPool",
 }
 
 
-def _effective(window: Window) -> Attributes:
-    """What of a window's attributes means something.
+def _effective_attributes(window: Window) -> Attributes:
+    """The attributes of windows that affect the result.
 
-    Padding past the last element that is read is none, whether it was declared, or came from
-    rounding the output size up; and a single window has no stride.
+    Padding past the last element that is read has no effect, whether it was declared or came from
+    rounding the output size up. The stride of a single window has none either.
     """
     return {
         "kernel": window.kernel,
@@ -41,15 +41,18 @@ def _effective(window: Window) -> Attributes:
     }
 
 
-def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | None:
-    """The convolution or pooling that gives a value, and how many of its windows are in it on each
-    axis: all, or the first, where what is padded for others' sake is cut off; or None."""
+def first_windows(trace: Trace, name: str) -> tuple[NodeProto, Sizes] | None:
+    """The convolution or pooling behind a value, and the number of its windows in it on each axis.
+
+    The value has all windows, or the first ones if a Slice cuts off the rest. None for other
+    values.
+    """
     node = trace.producers.get(name)
     while node is not None and node.op_type == "Slice":
-        taken, shape = places_taken(trace, node), trace.values[node.input[0]].shape
-        if taken is None or any(
-            list(places) != list(range(len(places) if axis > 1 else shape[axis]))
-            for axis, places in taken.items()
+        indices_by_axis, shape = selected_indices(trace, node), trace.values[node.input[0]].shape
+        if indices_by_axis is None or any(
+            list(indices) != list(range(len(indices) if axis > 1 else shape[axis]))
+            for axis, indices in indices_by_axis.items()
         ):
             return None
         node = trace.producers.get(node.input[0])
@@ -58,109 +61,109 @@ def first_windows(trace: Trace, name: str) -> tuple[onnx.NodeProto, Sizes] | Non
     return node, trace.values[name].shape[2:]
 
 
-def _padded(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, sizes: Sizes | None
+def _merged_window(
+    reader: Reader, node: NodeProto, raw: Attributes, sizes: Sizes | None
 ) -> tuple[Window, Padding]:
-    """The windows of a node, with all that was padded before it taken in."""
-    return _paddings(reader, node, given, sizes)[-1]
+    """The windows of a node, with all padding before it merged."""
+    return _merge_paddings(reader, node, raw, sizes)[-1]
 
 
-def _paddings(
-    reader: Reader, node: onnx.NodeProto, given: Attributes, sizes: Sizes | None
+def _merge_paddings(
+    reader: Reader, node: NodeProto, raw: Attributes, sizes: Sizes | None
 ) -> list[tuple[Window, Padding]]:
-    """The windows of a node as they are, and with each padding before them taken in, one more each.
+    """The windows of a node as written, and then with each padding before it merged, one more each.
 
     Args:
         sizes: how many of the windows count on each axis; all if None.
     """
     weight = reader.trace.constant(node, 1) if node.op_type == "Conv" else None
-    kernel = tuple(given["kernel_shape"]) if weight is None else weight.shape[2:]
+    kernel = tuple(raw["kernel_shape"]) if weight is None else weight.shape[2:]
     size = reader.trace.values[node.input[0]].shape[2:]
-    window = window_of(lambda name, default: given.get(name, default), size, kernel)
+    window = window_of(lambda name, default: raw.get(name, default), size, kernel)
     window = replace(window, output=sizes or window.output)
-    own = any(window.before) or any(window.after)
-    taken = [(window, Padding(node.input[0]))]
+    has_own_padding = any(window.before) or any(window.after)
+    merged = [(window, Padding(node.input[0]))]
     while True:
-        found = padding_before(reader.trace, taken[-1][1].value)
-        zero_is_least = _zero_is_least(reader, found.value)
-        fitting = {
-            "Conv": found.number == 0,
-            "AveragePool": found.number == 0 and (given.get("count_include_pad", 0) or not own),
-            "MaxPool": found.number < -3e38 or (found.number == 0 and zero_is_least),
+        padding = padding_before(reader.trace, merged[-1][1].value)
+        zero_is_least = _zero_is_least(reader, padding.value)
+        mergeable = {
+            "Conv": padding.number == 0,
+            "AveragePool": padding.number == 0
+            and (raw.get("count_include_pad", 0) or not has_own_padding),
+            "MaxPool": padding.number < -3e38 or (padding.number == 0 and zero_is_least),
         }
-        if not found.before or not fitting[_KINDS.get(node.op_type, node.op_type)]:
-            return taken
-        window = taken[-1][0]
-        inside = tuple(n - b - a for n, b, a in zip(window.size, found.before, found.after))
-        whole = replace(
+        if not padding.before or not mergeable[_POOLING_KINDS.get(node.op_type, node.op_type)]:
+            return merged
+        window = merged[-1][0]
+        inner_size = tuple(n - b - a for n, b, a in zip(window.size, padding.before, padding.after))
+        merged_window = replace(
             window,
-            size=inside,
-            before=tuple(x + y for x, y in zip(window.before, found.before)),
-            after=tuple(x + y for x, y in zip(window.after, found.after)),
+            size=inner_size,
+            before=tuple(x + y for x, y in zip(window.before, padding.before)),
+            after=tuple(x + y for x, y in zip(window.after, padding.after)),
         )
-        taken.append((whole, found))
+        merged.append((merged_window, padding))
 
 
 def _zero_is_least(reader: Reader, name: str) -> bool:
-    """Whether no number of a value can be below 0."""
-    if reader.source[name] < 0:
-        return False
-    found = reader.found[reader.source[name]]
-    return found.kind in ("Relu", "Sigmoid", "HardSigmoid") or found.attributes.get("low") == 0.0
+    """Whether no number of a value can be negative."""
+    operation = reader.operation_of(name)
+    return (
+        operation.kind in ("Relu", "Sigmoid", "HardSigmoid")
+        or operation.attributes.get("low") == 0.0
+    )
 
 
 def conv(
     reader: Reader,
-    node: onnx.NodeProto,
-    given: Attributes,
-    place: int,
+    node: NodeProto,
+    raw: Attributes,
     output: str,
     sizes: Sizes | None = None,
 ) -> Operation | int:
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if weight is None:
-        return other(reader, node, given, place, output)
-    window, padding = _padded(reader, node, given, sizes)
+        return generic_operation(reader, node, raw, output)
+    window, padding = _merged_window(reader, node, raw, sizes)
     attributes = {
         "weight": weight.shape,
-        **_effective(window),
-        "groups": given.get("group", 1),
+        **_effective_attributes(window),
+        "groups": raw.get("group", 1),
         "bias": False,
     }
-    made = reader.make(node, "Conv", attributes, [padding.value], weight.size)
-    return made if bias is None else reader.biased(made, node.input[2])
+    operation = reader.make(node, "Conv", attributes, [padding.value], weight.size)
+    return operation if bias is None else reader.with_bias(operation, node.input[2])
 
 
 def pool(
     reader: Reader,
-    node: onnx.NodeProto,
-    given: Attributes,
-    place: int,
+    node: NodeProto,
+    raw: Attributes,
     output: str,
     sizes: Sizes | None = None,
 ) -> Operation:
-    kind = _KINDS.get(node.op_type, node.op_type)
-    window, padding = _padded(reader, node, given, sizes)
-    attributes = _effective(window)
+    kind = _POOLING_KINDS.get(node.op_type, node.op_type)
+    window, padding = _merged_window(reader, node, raw, sizes)
+    attributes = _effective_attributes(window)
     if kind == "AveragePool":
         if not any(attributes["pads"]) and window.kernel == window.size:
             return reader.make(node, "GlobalAveragePool", {}, [padding.value])
-        attributes |= _meaning(window, *_counted(window, padding, given))
+        attributes |= _padding_attributes(window, *_counted_padding(window, padding, raw))
     return reader.make(node, kind, attributes, [padding.value])
 
 
 @dataclass(frozen=True)
-class Rescaled:
+class RescaledPool:
     """An average pooling whose output is multiplied by a constant.
 
     Attributes:
-        meaning: the attributes of the pooling that both are together.
-        value: the one that its windows lie in.
-        scale: by what each window is multiplied for that, [*output]: a file keeps it rounded.
-        channels: by what it is multiplied still, [C]; None if by nothing.
+        attributes: of the pooling that both are together.
+        value: name of the value that the windows read.
+        scale: the exact factor of each window, [*output]; a file keeps it rounded.
+        channels: the remaining factor of each channel, [C]; None if there is none.
     """
 
-    meaning: Attributes
+    attributes: Attributes
     value: str
     scale: npt.NDArray[np.floating]
     channels: npt.NDArray[np.floating] | None
@@ -168,77 +171,84 @@ class Rescaled:
 
 def rescaled_pool(
     reader: Reader,
-    node: onnx.NodeProto,
+    node: NodeProto,
     scale: npt.NDArray[np.floating],
     sizes: Sizes | None = None,
-) -> Rescaled | None:
-    """What an AveragePool node means whose output is multiplied by ``scale``, or None.
+) -> RescaledPool | None:
+    """What an AveragePool computes whose output is multiplied by ``scale``, or None.
 
-    Frameworks that cannot leave pads on one side, or what rounding up adds, out of the mean divide
-    by the whole kernel, and scale each window by how much of it counts. Exporters take the scale of
-    a batch normalisation after it into that.
+    Some frameworks cannot exclude one-sided padding, or what rounding up adds, from a mean. They
+    divide by the whole kernel, and scale each window by the share of it that counts. Exporters
+    merge the scale of a batch normalisation after the pooling into that.
 
     Args:
+        node: the AveragePool.
+        scale: the constant.
         sizes: how many of the windows count on each axis; all if None.
     """
-    given = attributes_of(node)
+    raw = attributes_of(node)
     channels = reader.trace.values[node.output[0]].shape[1]
-    for window, padding in reversed(_paddings(reader, node, given, sizes)):
-        own = _divisors(window, *_counted(window, padding, given))
-        if scale.shape[-own.ndim :] != own.shape or set(window.dilation) != {1}:
+    for window, padding in reversed(_merge_paddings(reader, node, raw, sizes)):
+        own_divisors = _divisors(window, *_counted_padding(window, padding, raw))
+        if scale.shape[-own_divisors.ndim :] != own_divisors.shape or set(window.dilation) != {1}:
             continue
-        rows = scale.reshape(-1, own.size)
+        rows = scale.reshape(-1, own_divisors.size)
         if len(rows) not in (1, channels):
             continue
-        for counted, beyond in _countings(window):
-            divisors = _divisors(window, counted, beyond)
-            left = rows * (divisors / own).ravel()
-            if np.allclose(left, 1, rtol=1e-5):
-                factors = None
-            elif len(rows) == channels and _alike(left) and not _alike(rows):
-                factors = left[:, 0]
+        for counted, uncounted in _padding_counts(window):
+            divisors = _divisors(window, counted, uncounted)
+            ratios = rows * (divisors / own_divisors).ravel()
+            if np.allclose(ratios, 1, rtol=1e-5):
+                channel_factors = None
+            elif len(rows) == channels and _constant_rows(ratios) and not _constant_rows(rows):
+                channel_factors = ratios[:, 0]
             else:
                 continue
-            meaning = _effective(window) | _meaning(window, counted, beyond)
-            return Rescaled(meaning, padding.value, own / divisors, factors)
+            attributes = _effective_attributes(window) | _padding_attributes(
+                window, counted, uncounted
+            )
+            return RescaledPool(attributes, padding.value, own_divisors / divisors, channel_factors)
     return None
 
 
-def _countings(window: Window) -> Iterator[tuple[bool, tuple[int, ...]]]:
-    """What of the padding may count in a mean: nothing; or all, but for so much at the end."""
+def _padding_counts(window: Window) -> Iterator[tuple[bool, tuple[int, ...]]]:
+    """Which padding may count in a mean: none, or all but some elements at the end."""
     yield False, (0,) * len(window.kernel)
-    for beyond in product(*(range(reach + 1) for reach in window.reach)):
-        yield True, beyond
+    for uncounted in product(*(range(reach + 1) for reach in window.reach)):
+        yield True, uncounted
 
 
-def _alike(rows: npt.NDArray[np.floating]) -> bool:
-    """Whether each row is one number throughout."""
+def _constant_rows(rows: npt.NDArray[np.floating]) -> bool:
+    """Whether each row is constant."""
     return np.allclose(rows, rows[:, :1], rtol=1e-5)
 
 
-def _counted(window: Window, padding: Padding, given: Attributes) -> tuple[bool, tuple[int, ...]]:
-    """Whether padding counts in an average, and how much of it at the end does not even so.
+def _counted_padding(
+    window: Window, padding: Padding, raw: Attributes
+) -> tuple[bool, tuple[int, ...]]:
+    """Whether padding counts in an average, and how much of it at the end never does.
 
-    What rounding up adds past the padding asked for is never counted.
+    What rounding up adds past the declared padding is never counted.
     """
-    counted = bool(given.get("count_include_pad", 0)) or bool(padding.before)
+    counted = bool(raw.get("count_include_pad", 0)) or bool(padding.before)
     return counted, tuple(max(0, r - a) for r, a in zip(window.reach, window.after))
 
 
-def _meaning(window: Window, counted: bool, beyond: tuple[int, ...]) -> Attributes:
-    counted = counted and (any(window.before) or window.reach != beyond)
-    uncounted = {"not counted": beyond} if counted and any(beyond) else {}
-    return {"count_include_pad": counted, **uncounted}
+def _padding_attributes(window: Window, counted: bool, uncounted: tuple[int, ...]) -> Attributes:
+    """The attributes of an average pooling that say which padding counts."""
+    counted = counted and (any(window.before) or window.reach != uncounted)
+    not_counted = {"not counted": uncounted} if counted and any(uncounted) else {}
+    return {"count_include_pad": counted, **not_counted}
 
 
-def _divisors(window: Window, counted: bool, beyond: tuple[int, ...]) -> npt.NDArray[np.integer]:
+def _divisors(window: Window, counted: bool, uncounted: tuple[int, ...]) -> npt.NDArray[np.integer]:
     """How many elements the sum of each window is divided by, in the shape of the output."""
     counts = []
     for axis, outputs in enumerate(window.output):
         start = np.arange(outputs) * window.stride[axis]
         first, last = window.before[axis], window.before[axis] + window.size[axis]
         if counted:
-            first, last = 0, last + window.reach[axis] - beyond[axis]
+            first, last = 0, last + window.reach[axis] - uncounted[axis]
         stop = np.minimum(start + window.kernel[axis], last)
         counts.append(stop - np.maximum(start, first))
     return reduce(np.multiply.outer, counts)

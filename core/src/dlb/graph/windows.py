@@ -1,4 +1,4 @@
-"""Sliding windows of ONNX Conv and pooling: where they lie, and views of them."""
+"""Sliding windows of ONNX Conv and pooling: their positions, and views of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Window", "padded", "window_of", "windows"]
 
 @dataclass(frozen=True)
 class Window:
-    """Where the windows of one operator lie, a number for each axis beside batch and channel.
+    """The windows of one operator: a number for each axis except batch and channel.
 
     Attributes:
         kernel, stride, dilation: as the operator's attributes.
         size: of the input.
-        before, after: the padding, ``auto_pad`` resolved.
-        output: how many windows there are.
+        before, after: the padding, with ``auto_pad`` resolved.
+        output: the number of windows.
     """
 
     kernel: tuple[int, ...]
@@ -33,7 +33,7 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """How far the windows reach from the first padded element, padding past the end or not."""
+        """The distance from the first padded element to the last that a window reads."""
         return tuple(
             (count - 1) * stride + dilation * (kernel - 1) + 1
             for count, stride, dilation, kernel in zip(
@@ -51,7 +51,7 @@ class Window:
 
     @property
     def declared(self) -> tuple[slice, ...]:
-        """The input and the padding that the attributes ask for, within :func:`padded`."""
+        """The input and the declared padding, as slices of :func:`padded`."""
         return tuple(
             slice(0, before + size + after)
             for before, size, after in zip(self.before, self.size, self.after)
@@ -64,7 +64,7 @@ def window_of(
     """The windows of a Conv, MaxPool or AveragePool node.
 
     Args:
-        attribute: gives an attribute of the node by name, or the default passed.
+        attribute: returns an attribute of the node by name, or the default.
         size: of the input, without batch and channel.
         kernel: of the filter or the pooling.
     """
@@ -94,7 +94,7 @@ def window_of(
 
 
 def padded(x: npt.NDArray[Any], window: Window, value: float) -> npt.NDArray[Any]:
-    """x [N, C, ...] with as much padding as the windows read, and no less than declared."""
+    """x [N, C, ...] with as much padding as the windows read, and at least the declared padding."""
     after = (max(declared, reach) for declared, reach in zip(window.after, window.reach))
     widths = [(0, 0), (0, 0), *zip(window.before, after)]
     return np.pad(x, widths, constant_values=value)
@@ -110,5 +110,5 @@ def windows(x: npt.NDArray[Any], window: Window) -> npt.NDArray[Any]:
         for count, stride in zip(window.output, window.stride)
     )
     taps = tuple(slice(None, None, dilation) for dilation in window.dilation)
-    chosen = (slice(None), slice(None), *steps, *taps)
-    return view[chosen]
+    index = (slice(None), slice(None), *steps, *taps)
+    return view[index]

@@ -1,18 +1,22 @@
-"""An ONNX file read as a workload: its graph as layers, its initialisers as weights.
+"""Reads an ONNX file as a workload: its graph as layers, its initialisers as weights.
 
 ================  =============================================================================
 module            what it holds
 ================  =============================================================================
-``read``          from a path to a workload and its weights, or why there is none
-``walk``          the graph walked from its input to its logits: which layer each value is of
-``values``        where each number of a value lies in the layer's own value
+``read``          from a path to a workload and its weights, or the reason why not
+``importer``      reads the graph from its input to its logits: the layer of each value
+``layers``        the imported layers, and the reasons why a node cannot be imported
+``views``         index maps: where each number of a value lies in the layer's own value
 ``rules``         a rule for each operator: the layer that it means, and its weights
-``transformers``  normalisations, GELU, attention, position tables, means and places of sequences
-``affine``        arithmetic with constants: biases, and what scales channels
-``check``         whether the canonical graph of what was read computes what the file computes
+``slices``        padding, slicing, splitting and gathering
+``transformers``  normalisations, GELU, attention, position tables, means, class tokens
+``combining``     concatenations, sums and products of values
+``affine``        arithmetic with constants: biases, and scales and shifts of channels
+``tied_weights``  weights that several layers share
+``check``         compares the canonical graph of the imported layers with the file
 ================  =============================================================================
 """
 
-from dlb.imported.read import Imported, import_file
+from dlb.imported.read import ImportedModel, import_file
 
-__all__ = ["Imported", "import_file"]
+__all__ = ["ImportedModel", "import_file"]

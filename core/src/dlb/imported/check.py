@@ -1,9 +1,8 @@
-"""Whether the canonical graph of what was read computes what the file computes.
+"""Compares the canonical graph of the imported layers with the file.
 
-All that is proven of an adapter is compared with that graph, so this ties the proof to the file:
-both are run in float64 on the same noise, and their structures are compared. Where something is
-written differently, values decide as far as what differs is analytic
-(:mod:`dlb.proof.files.analytic`).
+Every proof of an adapter compares with that graph, so this check ties the proof to the file. Both
+graphs run in float64 on the same noise, and their structures are compared. Where the structures
+differ, values decide if the differing parts are analytic (:mod:`dlb.proof.files.analytic`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from onnx import TensorProto, helper
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.operations import Operation, operations
-from dlb.graph.precision import as_meant
+from dlb.graph.precision import set_nominal_values
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Baseline, CheckResult
@@ -35,33 +34,37 @@ from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.samples import noise
 from dlb.workload.model import Model
 
-__all__ = ["compare_with_file", "cut"]
+__all__ = ["compare_with_file", "truncate_at"]
 
 Array = npt.NDArray[Any]
-LISTED = 4
-#: Samples of each batch that are compared; where a file fixes its batch, it has to be run whole.
-FEW = 4
+MAX_LISTED = 4
+#: Samples of each batch that are compared. A file with a fixed batch runs all of them.
+COMPARED_SAMPLES = 4
 
 
-def cut(
-    model: onnx.ModelProto, logits: str, traced: Trace, meant: Mapping[str, float | Array]
+def truncate_at(
+    model: onnx.ModelProto,
+    logits: str,
+    file_trace: Trace,
+    nominal_values: Mapping[str, float | Array],
 ) -> onnx.ModelProto:
-    """What of the file makes its logits: all else is taken out of the model, which is given back.
+    """Remove from a model all that its logits do not depend on, and return the model.
 
     Args:
-        model: in float64; changed.
-        meant: constants by name that the file keeps rounded, as what was meant: a number as the decimal
-            that an attribute is read as.
+        model: in float64; modified.
+        logits: name of the value that becomes the only output.
+        file_trace: the model, run once.
+        nominal_values: exact values, by name, of constants that the file keeps rounded.
     """
     nodes, needed = model.graph.node, {logits}
-    as_meant(model, traced.values, meant)
-    for place in reversed(range(len(nodes))):
-        if not needed.isdisjoint(nodes[place].output):
-            within = nodes_within([nodes[place]])
-            needed.update(name for each in within for name in each.input)
+    set_nominal_values(model, file_trace.values, nominal_values)
+    for index in reversed(range(len(nodes))):
+        if not needed.isdisjoint(nodes[index].output):
+            inner_nodes = nodes_within([nodes[index]])
+            needed.update(name for inner in inner_nodes for name in inner.input)
         else:
-            del nodes[place]
-    shape = [None, *traced.values[logits].shape[1:]]
+            del nodes[index]
+    shape = [None, *file_trace.values[logits].shape[1:]]
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info(logits, TensorProto.DOUBLE, shape))
     return model
@@ -70,81 +73,99 @@ def cut(
 def compare_with_file(
     file: onnx.ModelProto,
     model: Model,
-    exact: Mapping[str, Array],
+    weights: Mapping[str, Array],
     axes: Sequence[int],
     batch: int,
-    places: Array,
+    index_map: Array,
     baseline: Baseline,
 ) -> CheckResult:
-    """The check ``file``, whose verdict is ``passed`` if the canonical graph is the file.
+    """The check ``file``: whether the canonical graph computes the same as the file.
 
     Args:
-        file: in float64, cut at its logits.
-        exact: the weights in float64.
+        file: in float64, truncated at its logits.
+        model: the imported layers.
+        weights: in float64, by ``layer.parameter``.
         axes: of the file's input, in the order in which the model reads them.
         batch: samples of a run.
-        places: of the numbers of the file's logits, in the layer's value.
+        index_map: of the file's logits, into the layer's value.
+        baseline: the file, for the certificate.
+
+    Returns:
+        the result; its verdict is ``passed`` if they are the same.
 
     Raises:
         UnsupportedError: a graph cannot be evaluated.
     """
     began = time.perf_counter()
-    name = next(value.name for value in file.graph.input if value.name not in _held(file))
+    name = next(
+        value.name for value in file.graph.input if value.name not in _initializer_names(file)
+    )
     output = file.graph.output[0].name
-    real = model.input.kind == "real"
-    scales = SCALES if real else SCALES[:1]
-    batches = [noise(model, place, batch) for place in range(1, len(scales) + 1)]
-    if real:
-        batches = [each.astype(np.float64) * scale for each, scale in zip(batches, scales)]
-    fed = [{name: _typed(file, name, each.transpose(np.argsort(axes)))} for each in batches]
-    # One after the other: of a large network, every graph that can be run is gigabytes.
-    expected = [np.empty(places.size) for _ in batches]
-    runner = Evaluator(file)
-    for numbers, inputs in zip(expected, fed):
-        numbers[places.ravel()] = runner.run(inputs)[output].ravel()
-    del runner
-    canonical = canonical_graph(model, exact, dtype="float64")
+    is_real = model.input.kind == "real"
+    scales = SCALES if is_real else SCALES[:1]
+    batches = [noise(model, number, batch) for number in range(1, len(scales) + 1)]
+    if is_real:
+        batches = [
+            batch_input.astype(np.float64) * scale for batch_input, scale in zip(batches, scales)
+        ]
+    feeds = [
+        {name: _to_input_type(file, name, batch_input.transpose(np.argsort(axes)))}
+        for batch_input in batches
+    ]
+    # One after the other: each evaluator of a large network holds gigabytes.
+    expected = [np.empty(index_map.size) for _ in batches]
+    evaluator = Evaluator(file)
+    for expected_logits, inputs in zip(expected, feeds):
+        expected_logits[index_map.ravel()] = evaluator.run(inputs)[output].ravel()
+    del evaluator
+    canonical = canonical_graph(model, weights, dtype="float64")
     last = model.nodes[-1].name
-    runner = Evaluator(canonical)
-    compared = []
-    for place, (numbers, each) in enumerate(zip(expected, batches), start=1):
-        value = runner.run({model.input.name: each[:FEW]})[last]
-        few = numbers[: value.size].reshape(value.shape)
-        compared.append(figure(f"logits, batch {place} of noise", few, value))
-    del runner
+    evaluator = Evaluator(canonical)
+    figures = []
+    for number, (expected_logits, batch_input) in enumerate(zip(expected, batches), start=1):
+        value = evaluator.run({model.input.name: batch_input[:COMPARED_SAMPLES]})[last]
+        compared_logits = expected_logits[: value.size].reshape(value.shape)
+        figures.append(figure(f"logits, batch {number} of noise", compared_logits, value))
+    del evaluator
     structure = compare_operations(
-        *(list(map(_scaled, operations(each))) for each in (canonical, file))
+        *(list(map(_as_affine, operations(graph))) for graph in (canonical, file))
     )
     undecided: tuple[str, ...] = ()
     if not structure.equal:
-        theirs = trace(file, fed[0])
+        file_trace = trace(file, feeds[0])
         undecided = not_decided(
-            trace(canonical, {model.input.name: batches[0]}), theirs, FLOAT64_TOLERANCE
+            trace(canonical, {model.input.name: batches[0]}), file_trace, FLOAT64_TOLERANCE
         )
-    result = check_file(baseline, compared, structure.differences, LISTED, undecided[:LISTED])
+    result = check_file(
+        baseline, figures, structure.differences, MAX_LISTED, undecided[:MAX_LISTED]
+    )
     return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
 
 
-def _scaled(operation: Operation) -> Operation:
-    """A convolution of each channel by itself with a kernel of 1 as the scale and shift that it was
-    read from."""
-    given = operation.attributes
-    channels = given["weight"][0] if operation.kind == "Conv" else 0
-    plain = {"weight": (channels, 1, 1, 1), "groups": channels, "stride": (1, 1), "pads": (0,) * 4}
-    if not channels or any(given[name] != value for name, value in plain.items()):
+def _as_affine(operation: Operation) -> Operation:
+    """A depthwise convolution with a kernel of 1, as the scale and shift that it came from."""
+    attributes = operation.attributes
+    channels = attributes["weight"][0] if operation.kind == "Conv" else 0
+    depthwise_1x1 = {
+        "weight": (channels, 1, 1, 1),
+        "groups": channels,
+        "stride": (1, 1),
+        "pads": (0,) * 4,
+    }
+    if not channels or any(attributes[name] != value for name, value in depthwise_1x1.items()):
         return operation
-    kept = {"channels": channels, "elements": given["elements"]}
-    if given["bias"]:
-        kept |= {"epsilon": None, "training": False}
-        return replace(operation, kind="BatchNormalization", attributes=kept)
-    return replace(operation, kind="Affine", attributes={**kept, "scaled": True})
+    affine = {"channels": channels, "elements": attributes["elements"]}
+    if attributes["bias"]:
+        affine |= {"epsilon": None, "training": False}
+        return replace(operation, kind="BatchNormalization", attributes=affine)
+    return replace(operation, kind="Affine", attributes={**affine, "scaled": True})
 
 
-def _held(file: onnx.ModelProto) -> set[str]:
+def _initializer_names(file: onnx.ModelProto) -> set[str]:
     return {tensor.name for tensor in file.graph.initializer}
 
 
-def _typed(file: onnx.ModelProto, name: str, given: Array) -> Array:
-    """In the type of the file's input: MXNet reads indices as real numbers."""
-    kinds = {value.name: value.type.tensor_type.elem_type for value in file.graph.input}
-    return given.astype(helper.tensor_dtype_to_np_dtype(kinds[name]))
+def _to_input_type(file: onnx.ModelProto, name: str, array: Array) -> Array:
+    """The array in the type of the file's input: MXNet reads indices as real numbers."""
+    element_types = {value.name: value.type.tensor_type.elem_type for value in file.graph.input}
+    return array.astype(helper.tensor_dtype_to_np_dtype(element_types[name]))

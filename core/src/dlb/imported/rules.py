@@ -1,7 +1,7 @@
-"""The layer that each operator means, and its weights. One rule for each operator that is covered.
+"""A rule for each supported operator: the layer that it means, and its weights.
 
-A rule gives what its node's first output is, or raises :class:`~dlb.imported.walk.NotCovered` with
-what of the node is not covered.
+A rule returns the view of its node's first output. It raises
+:class:`~dlb.imported.layers.UnsupportedNode` if the node is used in an unsupported way.
 """
 
 from __future__ import annotations
@@ -16,116 +16,117 @@ import onnx
 
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
-from dlb.graph.decomposed import local_response_normalization, numbers_of_normalization
-from dlb.graph.layout import padding_before, repeated
+from dlb.graph.layout import padding_before
 from dlb.graph.windows import Window, window_of
-from dlb.imported.affine import with_constant
-from dlb.imported.parts import pad, part
+from dlb.imported.combining import arithmetic, concat, elementwise
+from dlb.imported.importer import Importer, Rule
+from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
+    complete_attention,
     gelu,
-    joined,
-    last_map,
     layer_norm,
     reduce_mean,
 )
-from dlb.imported.values import Held, Shape, arranged, axes_of, per_channel, positions
-from dlb.imported.walk import Mixed, NotCovered, ReadAnew, Rule, Walk, called
+from dlb.imported.views import Shape, ValueView, axes_of, per_channel, positions, view_of
 from dlb.workload import layers as L
 
 __all__ = ["RULES"]
 
 Array = npt.NDArray[Any]
-Given = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 
 
-def _conv(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    weight, bias = walk.trace.constant(node, 1), walk.trace.constant(node, 2)
+def _conv(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    weight, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if weight is None or (bias is None and len(node.input) > 2 and node.input[2]):
-        raise NotCovered(f"{called(node)}: a filter or a bias that depends on the input")
+        raise unsupported(node, "its filter or bias depends on the input")
     if weight.ndim != 4:
-        raise NotCovered(f"{called(node)}: of {weight.ndim - 2} axes; dlb's convolution has two")
-    data, window, _ = _window(walk, node, given, tuple(weight.shape[2:]), L.Conv)
+        raise unsupported(node, f"has {weight.ndim - 2} spatial axes; dlb's convolution has 2")
+    data, window, _ = _padded_window(importer, node, attributes, tuple(weight.shape[2:]), L.Conv)
     layer = L.Conv(
         out_channels=len(weight),
         kernel=_pair(window.kernel),
         stride=_pair(window.stride),
         pads=_pads(window),
         dilation=_pair(window.dilation),
-        groups=given.get("group", 1),
+        groups=attributes.get("group", 1),
         bias=bias is not None,
     )
     weights = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    return _new(walk, node, layer, [data], weights)
+    return _add_canonical(importer, node, layer, [data], weights)
 
 
-def _pool(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     if node.op_type == "GlobalMaxPool":
-        whole = list(walk.trace.values[node.input[0]].shape[2:])
-        given = {"kernel_shape": whole, "strides": whole}
-    kernel = tuple(given["kernel_shape"])
+        map_size = list(importer.value_shape(node.input[0])[2:])
+        attributes = {"kernel_shape": map_size, "strides": map_size}
+    kernel = tuple(attributes["kernel_shape"])
     if len(kernel) != 2:
-        raise NotCovered(f"{called(node)}: of {len(kernel)} axes; dlb's poolings have two")
-    if set(given.get("dilations", [1])) != {1}:
-        raise NotCovered(f"{called(node)}: dilations = {given['dilations']}")
-    kind = L.AveragePool if node.op_type == "AveragePool" else L.MaxPool
-    data, window, merged = _window(walk, node, given, kernel, kind)
-    more: dict[str, Any] = {}
-    if kind is L.AveragePool:
-        more["count_include_pad"] = bool(given.get("count_include_pad", 0)) or merged
-    layer = kind(
+        raise unsupported(node, f"has {len(kernel)} spatial axes; dlb's poolings have 2")
+    if set(attributes.get("dilations", [1])) != {1}:
+        raise unsupported(node, f"dilations = {attributes['dilations']}")
+    layer_type = L.AveragePool if node.op_type == "AveragePool" else L.MaxPool
+    data, window, merged = _padded_window(importer, node, attributes, kernel, layer_type)
+    options: dict[str, Any] = {}
+    if layer_type is L.AveragePool:
+        options["count_include_pad"] = bool(attributes.get("count_include_pad", 0)) or merged
+    layer = layer_type(
         kernel=_pair(window.kernel),
         stride=_pair(window.stride),
         pads=_pads(window),
-        ceil_mode=bool(given.get("ceil_mode", 0)),
-        **more,
+        ceil_mode=bool(attributes.get("ceil_mode", 0)),
+        **options,
     )
-    return _new(walk, node, layer, [data])
+    return _add_canonical(importer, node, layer, [data])
 
 
-def _readable(walk: Walk, name: str) -> bool:
-    try:
-        walk.of(name)
-    except NotCovered:
-        return False
-    return True
-
-
-def _window(
-    walk: Walk, node: onnx.NodeProto, given: Given, kernel: tuple[int, ...], kind: type
+def _padded_window(
+    importer: Importer,
+    node: onnx.NodeProto,
+    attributes: Attributes,
+    kernel: tuple[int, ...],
+    layer_type: type,
 ) -> tuple[str, Window, bool]:
-    """The layer whose map the windows lie in, the windows, with what a Pad before them added, and
-    whether one did."""
+    """The windows of a convolution or a pooling, merged with a Pad before it if both mean the same.
+
+    Returns:
+        the layer that the windows read, the windows, and whether a Pad was merged.
+    """
     name = node.input[0]
-    size = walk.trace.values[name].shape[2:]
-    window = window_of(lambda key, default: given.get(key, default), size, kernel)
-    padding = padding_before(walk.trace, name)
+    size = importer.value_shape(name)[2:]
+    window = window_of(lambda key, default: attributes.get(key, default), size, kernel)
+    padding = padding_before(importer.trace, name)
     if not padding.before:
-        return walk.as_map(node, name).layer, window, False
-    own = any(window.before) or any(window.after)
+        return importer.as_map(node, name).layer, window, False
+    has_own_padding = any(window.before) or any(window.after)
     before = tuple(int(n) for n in padding.before)
     after = tuple(int(n) for n in padding.after)
-    inside = tuple(n - b - a for n, b, a in zip(size, before, after))
-    shape = (*walk.trace.values[name].shape[:2], *inside)
-    layer = walk.as_map(node, padding.value, shape).layer
-    least = isinstance(walk.made[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid, L.HardSigmoid))
-    fitting: dict[type, bool] = {
+    inner_size = tuple(n - b - a for n, b, a in zip(size, before, after))
+    shape = (*importer.value_shape(name)[:2], *inner_size)
+    layer = importer.as_map(node, padding.value, shape).layer
+    nonnegative = isinstance(
+        importer.layers[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid, L.HardSigmoid)
+    )
+    mergeable: dict[type, bool] = {
         L.Conv: padding.number == 0,
-        L.AveragePool: padding.number == 0 and bool(given.get("count_include_pad", 0) or not own),
-        L.MaxPool: padding.number < -3e38 or (padding.number == 0 and least),
+        L.AveragePool: padding.number == 0
+        and bool(attributes.get("count_include_pad", 0) or not has_own_padding),
+        L.MaxPool: padding.number < -3e38 or (padding.number == 0 and nonnegative),
     }
-    if not fitting[kind]:  # what is put around it is a layer
-        return walk.as_map(node, name).layer, window, False
-    whole = Window(
+    if not mergeable[layer_type]:  # the padding becomes a layer of its own
+        return importer.as_map(node, name).layer, window, False
+    merged = Window(
         window.kernel,
         window.stride,
         window.dilation,
-        inside,
+        inner_size,
         tuple(x + y for x, y in zip(window.before, before)),
         tuple(x + y for x, y in zip(window.after, after)),
         window.output,
     )
-    return layer, whole, True
+    return layer, merged, True
 
 
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
@@ -138,384 +139,283 @@ def _pads(window: Window) -> tuple[int, int, int, int]:
     return top, left, bottom, right
 
 
-def _new(
-    walk: Walk,
+def _add_canonical(
+    importer: Importer,
     node: onnx.NodeProto,
     layer: L.Layer,
     inputs: Sequence[str],
     weights: Mapping[str, Array] | None = None,
-) -> Held:
-    """A layer whose value is arranged as the file's."""
-    shape = walk.trace.values[node.output[0]].shape
-    return Held(walk.add(node, layer, inputs, shape, weights))
-
-
-def _elementwise(walk: Walk, node: onnx.NodeProto, layer: L.Layer, name: str) -> Held:
-    """A layer that takes every number by itself, and leaves it where it is."""
-    held = walk.elementwise(name)
-    made = walk.add(node, layer, [held.layer], walk.shape(held))
-    return Held(made, held.places)
+) -> ValueView:
+    """Add a layer whose value is in canonical layout, as the file's value is."""
+    shape = importer.value_shape(node.output[0])
+    return ValueView(importer.add(node, layer, inputs, shape, weights))
 
 
 _ACTIVATIONS: Mapping[str, L.Layer] = {"Relu": L.ReLU(), "Tanh": L.Tanh(), "Sigmoid": L.Sigmoid()}
 
 
-def _activation(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    return _elementwise(walk, node, _ACTIVATIONS[node.op_type], node.input[0])
+def _activation(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    return elementwise(importer, node, _ACTIVATIONS[node.op_type], node.input[0])
 
 
-def _hard_sigmoid(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """A hard sigmoid, or its product with what it reads, as an operator or written out."""
-    block = walk.blocks.get(node.output[0])
+def _hard_sigmoid(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A hard sigmoid, or its product with its input, as an operator or decomposed."""
+    block = importer.blocks.get(node.output[0])
     if block is None:
-        alpha, beta = given.get("alpha", 0.2), given.get("beta", 0.5)
-        raise NotCovered(
-            f"{called(node)}: alpha {alpha:g} and beta {beta:g}; only 1/6 and 0.5 are covered"
+        alpha, beta = attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
+        raise unsupported(
+            node, f"alpha {alpha:g} and beta {beta:g}; only 1/6 and 0.5 are supported"
         )
-    (start,) = block.starts
-    walk.undo(start)
-    walk.meant.update(block.meant)
-    held = walk.elementwise(start)
-    shape = walk.shape(held)
-    gate, swish = L.HardSigmoid(), block.kind == "HardSwish"
-    wanted = node.name or node.output[0]
-    made = walk.new(f"{wanted}_gate" if swish else wanted, gate, (held.layer,), {}, shape)
-    if swish:
-        made = walk.new(wanted, L.Mul(), (held.layer, made), {}, shape)
-    places = walk.places_of(held).reshape(walk.trace.values[node.output[0]].shape)
-    return arranged(made, places, shape)
+    (input_name,) = block.inputs
+    importer.revert_fusion(input_name)
+    importer.nominal_values.update(block.nominal_values)
+    view = importer.elementwise(input_name)
+    shape = importer.shape(view)
+    gate, is_swish = L.HardSigmoid(), block.kind == "HardSwish"
+    layer_name = node.name or node.output[0]
+    name = importer.add_named(
+        f"{layer_name}_gate" if is_swish else layer_name, gate, (view.layer,), {}, shape
+    )
+    if is_swish:
+        name = importer.add_named(layer_name, L.Mul(), (view.layer, name), {}, shape)
+    index_map = importer.index_map_of(view).reshape(importer.value_shape(node.output[0]))
+    return view_of(name, index_map, shape)
 
 
-#: What keeps a value within bounds.
+#: The layers that limit a value to these bounds.
 _BOUNDS: Mapping[tuple[float, float], L.Layer] = {
     (0.0, math.inf): L.ReLU(),
     (0.0, 6.0): L.ReLU6(),
 }
 
 
-def _clip(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """Clip, or the larger or smaller of a value and a number, as a ReLU or a ReLU6."""
-    bounds = bounds_of(walk.trace, node, given)
+def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """Clip, or the maximum or minimum of a value and a number, as a ReLU or a ReLU6."""
+    bounds = bounds_of(importer.trace, node, attributes)
     if bounds is None:
-        raise NotCovered(f"{called(node)}: bounds that are not one constant number each")
-    (name,) = (name for name in node.input if name in walk.trace.live)
-    held = walk.elementwise(name)
+        raise unsupported(node, "each bound must be one constant number")
+    (name,) = (name for name in node.input if name in importer.trace.live)
+    view = importer.elementwise(name)
     low, high = bounds
-    # The other bound may be that of the ReLU before it.
-    half = low < 0 and isinstance(walk.made[held.layer].layer, (L.ReLU, L.ReLU6))
-    layer = _BOUNDS.get((0.0 if half else low, high))
+    # The lower bound may come from the ReLU before it.
+    only_upper = low < 0 and isinstance(importer.layers[view.layer].layer, (L.ReLU, L.ReLU6))
+    layer = _BOUNDS.get((0.0 if only_upper else low, high))
     if layer is None:
-        raise NotCovered(
-            f"{called(node)}: bounds {low:g} and {high:g}; only 0, and above it 6 or none, are "
-            "covered: a ReLU6 or a ReLU"
+        raise unsupported(
+            node,
+            f"bounds {low:g} and {high:g}; only 0 and infinity (ReLU) or 0 and 6 (ReLU6) are "
+            "supported",
         )
-    if half and walk.alone(name):
-        walk.change(held.layer, layer=layer)
-        return held
-    return _elementwise(walk, node, layer, name)
+    if only_upper and importer.has_one_reader(name):
+        importer.change(view.layer, layer=layer)
+        return view
+    return elementwise(importer, node, layer, name)
 
 
-def _dropout(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    ratio, training = walk.trace.constant(node, 1), walk.trace.constant(node, 2)
+def _dropout(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    ratio, training = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if training is not None and bool(np.any(training)):
-        raise NotCovered(f"{called(node)}: in training mode; export the model for inference")
-    rate = given.get("ratio", 0.5) if ratio is None else float(np.ravel(ratio)[0])
-    return _elementwise(walk, node, L.Dropout(rate=decimal(float(rate))), node.input[0])
+        raise unsupported(node, "in training mode; export the model for inference")
+    rate = attributes.get("ratio", 0.5) if ratio is None else float(np.ravel(ratio)[0])
+    return elementwise(importer, node, L.Dropout(rate=decimal(float(rate))), node.input[0])
 
 
-def _batch_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    constants = [walk.trace.constant(node, place) for place in range(1, 5)]
-    if given.get("training_mode", 0) or not given.get("spatial", 1):
-        raise NotCovered(f"{called(node)}: in training mode, or of every number by itself")
-    held = walk.elementwise(node.input[0])
-    places = walk.places(node.input[0]) if held.places is None else held.places
-    weights = _norm_weights(walk, node, places, walk.shape(held), constants)
-    if weights is None:  # of another axis than the layer's channels: it is turned first
-        held = walk.laid_out(node.input[0])
-        weights = _norm_weights(walk, node, walk.places_of(held), walk.shape(held), constants)
+def _batch_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    constants = [importer.trace.constant(node, number) for number in range(1, 5)]
+    if attributes.get("training_mode", 0) or not attributes.get("spatial", 1):
+        raise unsupported(node, "in training mode, or with statistics for each number (spatial 0)")
+    view = importer.elementwise(node.input[0])
+    index_map = importer.index_map_of(view)
+    weights = _norm_weights(importer, node, index_map, importer.shape(view), constants)
+    if weights is None:  # the normalised axis is not the layer's channels: transpose it first
+        view = importer.materialise_layout(node.input[0])
+        weights = _norm_weights(
+            importer, node, importer.index_map_of(view), importer.shape(view), constants
+        )
     if weights is None:
-        raise NotCovered(
-            f"{called(node)}: its channels are not those of '{held.layer}' {list(walk.shape(held))}"
+        raise unsupported(
+            node,
+            f"it does not normalise the channels of layer '{view.layer}' {list(importer.shape(view))}",
         )
     layer = L.BatchNorm(
-        epsilon=decimal(given.get("epsilon", 1e-5)), momentum=decimal(given.get("momentum", 0.9))
+        epsilon=decimal(attributes.get("epsilon", 1e-5)),
+        momentum=decimal(attributes.get("momentum", 0.9)),
     )
-    made = walk.add(node, layer, [held.layer], walk.shape(held), weights)
-    return Held(made, held.places)
+    layer_name = importer.add(node, layer, [view.layer], importer.shape(view), weights)
+    return ValueView(layer_name, view.index_map)
 
 
 def _norm_weights(
-    walk: Walk,
+    importer: Importer,
     node: onnx.NodeProto,
-    places: Array,
+    index_map: Array,
     shape: Shape,
     constants: Sequence[Array | None],
 ) -> dict[str, Array] | None:
-    """Of a batch normalisation of the channels of a layer of that shape; None if not of these."""
-    value = walk.trace.values[node.input[0]]
+    """The weights of a batch normalisation, by name, each float64 [C].
+
+    Args:
+        index_map: of the value that the node reads.
+        shape: of the layer's value, [N, ...].
+        constants: scale, bias, mean and variance as the node reads them.
+
+    Returns:
+        None if the node does not normalise the channels of the layer.
+    """
+    value = importer.trace.values[node.input[0]]
     weights = {}
     for name, constant in zip(("scale", "bias", "mean", "variance"), constants):
         if constant is None:
-            raise NotCovered(f"{called(node)}: with numbers that depend on the input")
+            raise unsupported(node, "its weights or statistics depend on the input")
         if len(shape) not in (2, 4):
             return None
-        whole = np.broadcast_to(constant.reshape(1, -1, *(1,) * (value.ndim - 2)), value.shape)
-        channels = per_channel(whole, places, shape)
+        broadcast = np.broadcast_to(constant.reshape(1, -1, *(1,) * (value.ndim - 2)), value.shape)
+        channels = per_channel(broadcast, index_map, shape)
         if channels is None:
             return None
         weights[name] = channels
     return weights
 
 
-def _lrn(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+def _lrn(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     layer = L.LRN(
-        size=given["size"],
-        alpha=decimal(given.get("alpha", 1e-4)),
-        beta=decimal(given.get("beta", 0.75)),
-        bias=decimal(given.get("bias", 1.0)),
+        size=attributes["size"],
+        alpha=decimal(attributes.get("alpha", 1e-4)),
+        beta=decimal(attributes.get("beta", 0.75)),
+        bias=decimal(attributes.get("bias", 1.0)),
     )
-    return _new(walk, node, layer, [walk.as_map(node, node.input[0]).layer])
+    return _add_canonical(importer, node, layer, [importer.as_map(node, node.input[0]).layer])
 
 
-def _linear(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
+def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Gemm and MatMul with a constant matrix on the right."""
-    matrix, bias = walk.trace.constant(node, 1), walk.trace.constant(node, 2)
-    if matrix is None or matrix.ndim != 2 or given.get("transA", 0):
-        raise NotCovered(f"{called(node)}: only a value times a constant matrix is covered")
+    matrix, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
+    if matrix is None or matrix.ndim != 2 or attributes.get("transA", 0):
+        raise unsupported(node, "only a value times a constant matrix is supported")
     if bias is None and len(node.input) > 2 and node.input[2]:
-        raise NotCovered(f"{called(node)}: adds a value that depends on the input")
-    matrix = (matrix.T if given.get("transB", 0) else matrix) * given.get("alpha", 1.0)
-    source, rows, order = walk.features(node, node.input[0])
+        raise unsupported(node, "adds a value that depends on the input")
+    matrix = (matrix.T if attributes.get("transB", 0) else matrix) * attributes.get("alpha", 1.0)
+    source, rows, order = importer.features(node, node.input[0])
     weight = np.empty(matrix.shape[::-1])
     weight[:, order] = matrix.T
-    count = len(weight)
+    out_features = len(weight)
     weights = {"weight": weight}
     if bias is not None:
-        whole = np.broadcast_to(bias, (len(rows), count)) * given.get("beta", 1.0)
-        if not (whole == whole[:1]).all():
-            raise NotCovered(f"{called(node)}: adds another number in each row")
-        weights["bias"] = whole[0]
-    layer = L.Linear(out_features=count, bias=bias is not None)
-    shape = (*walk.made[source].shape[:-1], count)
-    if isinstance(walk.made[source].layer, Mixed) and walk.alone(node.input[0]):
-        last_map(walk, node, source, weight, weights.get("bias"))
-        made = source
+        biases = np.broadcast_to(bias, (len(rows), out_features)) * attributes.get("beta", 1.0)
+        if not (biases == biases[:1]).all():
+            raise unsupported(node, "adds different numbers to each row")
+        weights["bias"] = biases[0]
+    layer = L.Linear(out_features=out_features, bias=bias is not None)
+    shape = (*importer.layers[source].shape[:-1], out_features)
+    if isinstance(importer.layers[source].layer, PendingAttention) and importer.has_one_reader(
+        node.input[0]
+    ):
+        complete_attention(importer, node, source, weight, weights.get("bias"))
+        layer_name = source
     else:
-        made = walk.add(node, layer, [source], shape, weights)
-    places = rows[:, None] * count + np.arange(count)
-    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), shape)
+        layer_name = importer.add(node, layer, [source], shape, weights)
+    index_map = rows[:, None] * out_features + np.arange(out_features)
+    return view_of(layer_name, index_map.reshape(importer.value_shape(node.output[0])), shape)
 
 
-def _embedding(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    table = walk.trace.constant(node, 0)
+def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    table = importer.trace.constant(node, 0)
     if table is None:
-        return part(walk, node, given)
-    if table.ndim != 2 or given.get("axis", 0):
-        raise NotCovered(f"{called(node)}: only rows of a constant table are looked up")
-    held, places = walk.of(node.input[1]), walk.places(node.input[1])
-    if held.layer != walk.input:
-        raise NotCovered(f"{called(node)}: looks up what a layer computes")
-    if walk.kind != "index":
-        raise ReadAnew(index=True)
+        return select_part(importer, node, attributes)
+    if table.ndim != 2 or attributes.get("axis", 0):
+        raise unsupported(node, "only looking up rows of a constant table is supported")
+    view, index_map = importer.view(node.input[1]), importer.index_map(node.input[1])
+    if view.layer != importer.input:
+        raise unsupported(node, "its indices are computed by a layer")
+    if importer.kind != "index":
+        raise InputMisread(index=True)
     entries, features = (int(size) for size in table.shape)
-    shape = (*walk.shape(held), features)
+    shape = (*importer.shape(view), features)
     layer = L.Embedding(entries=entries, features=features)
-    made = walk.add(node, layer, [held.layer], shape, {"weight": table})
-    return arranged(made, places[..., None] * features + np.arange(features), shape)
+    layer_name = importer.add(node, layer, [view.layer], shape, {"weight": table})
+    return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
 
 
-def _lstm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    trace, what = walk.trace, called(node)
-    w, r, b, lengths, _, _, peepholes = (trace.constant(node, place) for place in range(1, 8))
+def _lstm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    trace = importer.trace
+    w, r, b, lengths, _, _, peepholes = (trace.constant(node, number) for number in range(1, 8))
     states = [name for name in node.input[5:7] if name]
+    direction = attributes.get("direction", "forward")
     steps = trace.values[node.input[0]].shape[0]
-    names = [each.decode().lower() for each in given.get("activations", [])]
-    wrong = {
+    activations = [activation.decode().lower() for activation in attributes.get("activations", [])]
+    unsupported_options = {
         "weights that depend on the input": w is None or r is None,
-        f"direction {given.get('direction', 'forward')}": given.get("direction", "forward")
-        != "forward",
-        "the batch before the steps (layout 1)": bool(given.get("layout", 0)),
-        f"activations {', '.join(names)}": names not in ([], ["sigmoid", "tanh", "tanh"]),
-        "clip": bool(given.get("clip", 0.0)),
-        "input_forget": bool(given.get("input_forget", 0)),
+        f"direction {direction}": direction != "forward",
+        "layout 1 (batch before steps)": bool(attributes.get("layout", 0)),
+        f"activations {', '.join(activations)}": activations
+        not in ([], ["sigmoid", "tanh", "tanh"]),
+        "clip": bool(attributes.get("clip", 0.0)),
+        "input_forget": bool(attributes.get("input_forget", 0)),
         "peepholes": peepholes is not None and bool(np.any(peepholes)),
-        "sequences of several lengths": lengths is not None and bool(np.any(lengths != steps)),
-        "an initial state that is not zero": any(
+        "sequences of different lengths": lengths is not None and bool(np.any(lengths != steps)),
+        "a nonzero initial state": any(
             name in trace.live or bool(np.any(trace.values[name])) for name in states
         ),
     }
-    if any(wrong.values()):
-        raise NotCovered(f"{what}: {', '.join(name for name, found in wrong.items() if found)}")
+    if any(unsupported_options.values()):
+        raise unsupported(
+            node, ", ".join(name for name, is_used in unsupported_options.items() if is_used)
+        )
     assert w is not None and r is not None
-    held = walk.of(node.input[0])
-    shape, places = walk.shape(held), walk.places(node.input[0])
-    if len(shape) != 3 or not np.array_equal(places.transpose(1, 0, 2), positions(shape)):
-        laid = walk.laid_out(node.input[0], axes=(1, 0, 2))
-        if laid.layer == held.layer:
-            raise NotCovered(f"{what}: does not read the steps of '{held.layer}' {list(shape)}")
-        held, shape = laid, walk.shape(laid)
+    view = importer.view(node.input[0])
+    shape, index_map = importer.shape(view), importer.index_map(node.input[0])
+    if len(shape) != 3 or not np.array_equal(index_map.transpose(1, 0, 2), positions(shape)):
+        batch_first = importer.materialise_layout(node.input[0], axes=(1, 0, 2))
+        if batch_first.layer == view.layer:
+            raise unsupported(
+                node, f"does not read the steps of layer '{view.layer}' {list(shape)}"
+            )
+        view, shape = batch_first, importer.shape(batch_first)
     hidden = int(r.shape[2])
     weights = {
         "input_weight": w[0],
         "recurrent_weight": r[0],
         "bias": np.zeros(4 * hidden) if b is None else b[0][: 4 * hidden] + b[0][4 * hidden :],
     }
-    made_shape = (*shape[:2], hidden)
-    made = walk.add(node, L.LSTM(hidden=hidden), [held.layer], made_shape, weights)
-    return Held(made, positions(made_shape).transpose(1, 0, 2)[:, None])
+    output_shape = (*shape[:2], hidden)
+    layer_name = importer.add(node, L.LSTM(hidden=hidden), [view.layer], output_shape, weights)
+    return ValueView(layer_name, positions(output_shape).transpose(1, 0, 2)[:, None])
 
 
-def _global_average(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    value = walk.trace.values[node.input[0]]
-    held = walk.of(node.input[0])
-    shape = walk.shape(held)
-    over = tuple(range(2, value.ndim))
+def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    value = importer.trace.values[node.input[0]]
+    view = importer.view(node.input[0])
+    shape = importer.shape(view)
+    mean_axes = tuple(range(2, value.ndim))
     if node.op_type == "ReduceMean":
-        axes = given.get("axes", walk.trace.constant(node, 1))
-        named = range(value.ndim) if axes is None else np.ravel(axes).tolist()
-        over = tuple(sorted(int(axis) % value.ndim for axis in named))
-    mean = reduce_mean(walk, node, over) if node.op_type == "ReduceMean" else None
+        axes = attributes.get("axes", importer.trace.constant(node, 1))
+        axis_numbers = range(value.ndim) if axes is None else np.ravel(axes).tolist()
+        mean_axes = tuple(sorted(int(axis) % value.ndim for axis in axis_numbers))
+    mean = reduce_mean(importer, node, mean_axes) if node.op_type == "ReduceMean" else None
     if mean is not None:
         return mean
-    order = axes_of(walk.places(node.input[0]), shape)
-    turned = len(shape) == 4 and order is not None and {order[axis] for axis in over} != {2, 3}
-    if value.ndim == 4 and over == (2, 3) and (turned or order is None):
-        held = walk.laid_out(node.input[0])
-        shape, order = walk.shape(held), axes_of(walk.places_of(held), walk.shape(held))
-    if len(shape) != 4 or order is None or {order[axis] for axis in over} != {2, 3}:
-        raise NotCovered(
-            f"{called(node)}: only the mean of a map over height and width, or of a "
-            "sequence over one axis, is covered"
-        )
-    made_shape = (*shape[:2], 1, 1)
-    made = walk.add(node, L.GlobalAveragePool(), [held.layer], made_shape)
-    places = positions(made_shape).transpose(order)
-    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), made_shape)
-
-
-def _concat(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    if not walk.trace.live.issuperset(node.input):
-        return joined(walk, node, given)
-    held = [walk.elementwise(name) for name in node.input]
-    if len(held) == 1:
-        return held[0]
-    shapes = [walk.shape(each) for each in held]
-    orders = {
-        tuple(range(len(shape))) if each.places is None else axes_of(each.places, shape) or ()
-        for each, shape in zip(held, shapes)
-    }
-    order = orders.pop()
-    value = walk.trace.values[node.output[0]]
-    if orders or len(order) != value.ndim:
-        held = [walk.laid_out(name) for name in node.input]
-        shapes = [walk.shape(each) for each in held]
-        orders = {() for each in held if each.places is not None}
-        order = tuple(range(value.ndim))
-    if orders or len(order) != value.ndim:
-        raise NotCovered(f"{called(node)}: joins values whose numbers are in another order")
-    axis = order[given["axis"] % value.ndim]
-    total = sum(shape[axis] for shape in shapes)
-    shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-    made = walk.add(node, L.Concat(axis=axis), [each.layer for each in held], shape)
-    return arranged(made, positions(shape).transpose(order), shape)
-
-
-def _arithmetic(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """Sums and products of values; with constants see :mod:`dlb.imported.affine`."""
-    live = [name for name in node.input if name in walk.trace.live]
-    if node.op_type == "Sum" and len(node.input) == 1:
-        return walk.of(node.input[0])
-    if len(live) == 1 and len(node.input) == 2:
-        return with_constant(walk, node, given)
-    if node.op_type == "Div" and len(live) == 2:
-        found = _decomposed_lrn(walk, node)
-        if found is not None:
-            return found
-    if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
-        raise NotCovered(f"{called(node)}: of values, only sums and products are covered")
-    if node.op_type == "Mul":
-        live = [repeated(walk.trace, name) for name in live]
-        if len({walk.trace.values[name].shape for name in live}) > 1:
-            return _gated(walk, node, live)
-    held = [walk.elementwise(name) for name in live]
-    shapes = {walk.shape(each) for each in held}
-    first = held[0]
-    alike = all(
-        (each.places is None and first.places is None)
-        or (
-            each.places is not None
-            and first.places is not None
-            and np.array_equal(each.places, first.places)
-        )
-        for each in held
+    axes_order = axes_of(importer.index_map(node.input[0]), shape)
+    other_axes = (
+        len(shape) == 4
+        and axes_order is not None
+        and {axes_order[axis] for axis in mean_axes} != {2, 3}
     )
-    if len(shapes) != 1 or not alike:
-        held = [walk.laid_out(name) for name in live]
-        shapes, first = {walk.shape(each) for each in held}, held[0]
-        alike = all(each.places is None for each in held)
-    if len(shapes) != 1 or not alike:
-        raise NotCovered(f"{called(node)}: combines values that are not arranged alike")
-    layer = L.Mul() if node.op_type == "Mul" else L.Add()
-    total = first.layer
-    for each in held[1:]:
-        total = walk.add(node, layer, [total, each.layer], walk.shape(first))
-    return Held(total, first.places)
-
-
-def _gated(walk: Walk, node: onnx.NodeProto, read: Sequence[str]) -> Held:
-    """A map times a number for each of its channels."""
-    output = walk.trace.values[node.output[0]]
-    small, large = sorted(read, key=lambda name: walk.trace.values[name].size)
-    if walk.trace.values[large].shape != output.shape:
-        raise NotCovered(f"{called(node)}: a product that is larger than both values")
-    held = walk.of(large)
-    shape, places = walk.shape(held), walk.places_of(held)
-    gate, given = walk.of(small), walk.shape(walk.of(small))
-    channels = shape[:2] if len(shape) == 4 else ()
-    # The place of the gate's number that each number of the map is multiplied by.
-    spread = np.broadcast_to(walk.places(small), output.shape)
-    wanted = positions((*channels, 1, 1)) if channels else None
-    if wanted is None or not np.array_equal(np.broadcast_to(wanted, shape).ravel()[places], spread):
-        raise NotCovered(
-            f"{called(node)}: a product of values of two sizes; only a map times a number for each of "
-            "its channels is covered"
+    if value.ndim == 4 and mean_axes == (2, 3) and (other_axes or axes_order is None):
+        view = importer.materialise_layout(node.input[0])
+        shape = importer.shape(view)
+        axes_order = axes_of(importer.index_map_of(view), shape)
+    if len(shape) != 4 or axes_order is None or {axes_order[axis] for axis in mean_axes} != {2, 3}:
+        raise unsupported(
+            node,
+            "only the mean of a map over height and width, or of a sequence over one axis, is "
+            "supported",
         )
-    layer = gate.layer
-    if given != (*channels, 1, 1):
-        layer = walk.new(
-            f"{layer}_map", L.Reshape(shape=(shape[1], 1, 1)), (layer,), {}, wanted.shape
-        )
-    made = walk.add(node, L.Mul(), [held.layer, layer], shape)
-    return arranged(made, places, shape)
-
-
-class _Sources(dict[str, int]):
-    """A number for each layer that a value is of."""
-
-    def __init__(self, walk: Walk) -> None:
-        super().__init__()
-        self.walk = walk
-
-    def __missing__(self, name: str) -> int:
-        if not _readable(self.walk, name):
-            return -len(self.walk.made) - hash(name) % 1_000_000
-        return list(self.walk.made).index(self.walk.of(name).layer)
-
-
-def _decomposed_lrn(walk: Walk, node: onnx.NodeProto) -> Held | None:
-    found = local_response_normalization(walk.trace, _Sources(walk), node)
-    if found is None:
-        return None
-    if found["before"] != (found["size"] - 1) // 2:
-        raise NotCovered(f"{called(node)}: a response normalised by channels that lie on one side")
-    layer = L.LRN(
-        size=found["size"],
-        alpha=decimal(found["alpha"]),
-        beta=decimal(found["beta"]),
-        bias=decimal(found["bias"]),
+    output_shape = (*shape[:2], 1, 1)
+    layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)
+    index_map = positions(output_shape).transpose(axes_order)
+    return view_of(
+        layer_name, index_map.reshape(importer.value_shape(node.output[0])), output_shape
     )
-    walk.meant.update(numbers_of_normalization(walk.trace, node))
-    return _elementwise(walk, node, layer, node.input[0])
 
 
 RULES: dict[str, Rule] = {
@@ -529,14 +429,14 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
-    "Slice": part,
-    "Split": part,
+    "Slice": select_part,
+    "Split": select_part,
     "Pad": pad,
     "LSTM": _lstm,
     "LayerNormalization": layer_norm,
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
-    "Concat": _concat,
-    **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _arithmetic),
+    "Concat": concat,
+    **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

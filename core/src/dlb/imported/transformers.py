@@ -1,7 +1,7 @@
-"""The layers of transformers, whether a file has them as one operator or written out.
+"""The layers of transformers, as single operators or decomposed.
 
-Those that are written out were recognised by the numbers that they give
-(:mod:`dlb.graph.blocks`); here is what they mean as layers.
+:mod:`dlb.graph.blocks` recognises the decomposed ones by their results. This module turns them
+into layers.
 """
 
 from __future__ import annotations
@@ -16,204 +16,249 @@ import onnx
 
 from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
-from dlb.imported.parts import made_by
-from dlb.imported.values import Held, arranged, positions
-from dlb.imported.walk import Joined, Mixed, NotCovered, Walk, called
+from dlb.imported.importer import Importer
+from dlb.imported.layers import PendingAttention, PendingConcat, unsupported
+from dlb.imported.slices import producing_layer
+from dlb.imported.views import ValueView, positions, view_of
 from dlb.workload import layers as L
 
 __all__ = [
     "attention",
+    "complete_attention",
+    "concat_constants",
     "gelu",
-    "joined",
-    "last_map",
     "layer_norm",
     "position_embedding",
     "reduce_mean",
 ]
 
 Array = npt.NDArray[Any]
-Given = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 
 
-def gelu(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    block = walk.blocks.get(node.output[0])
+def gelu(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A GELU, as an operator or decomposed."""
+    block = importer.blocks.get(node.output[0])
     if block is not None and block.weights:
-        raise NotCovered(
-            f"{called(node)}: a GELU that is multiplied by another number each channel"
-        )
-    start = node.input[0] if block is None else _start(walk, block)
-    kind = given.get("approximate", "none") if block is None else block.attributes["approximate"]
-    held = walk.elementwise(start)
-    shape = walk.shape(held)
-    made = walk.add(node, L.GELU(approximate=kind), [held.layer], shape)
-    places = walk.places_of(held)
-    places = places if block is None or block.places is None else places.ravel()[block.places]
-    return arranged(made, places.reshape(walk.trace.values[node.output[0]].shape), shape)
+        raise unsupported(node, "the channels of this GELU are scaled by different numbers")
+    start = node.input[0] if block is None else _block_input(importer, block)
+    kind = (
+        attributes.get("approximate", "none") if block is None else block.attributes["approximate"]
+    )
+    view = importer.elementwise(start)
+    shape = importer.shape(view)
+    layer_name = importer.add(node, L.GELU(approximate=kind), [view.layer], shape)
+    index_map = importer.index_map_of(view)
+    index_map = (
+        index_map
+        if block is None or block.index_map is None
+        else index_map.ravel()[block.index_map]
+    )
+    return view_of(layer_name, index_map.reshape(importer.value_shape(node.output[0])), shape)
 
 
-def layer_norm(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """Over the last axis, of [N, features] or [N, T, features]."""
-    block = walk.blocks.get(node.output[0])
+def layer_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A layer normalisation over the last axis of [N, features] or [N, T, features]."""
+    block = importer.blocks.get(node.output[0])
     if block is None:
         start = node.input[0]
-        scale, bias = walk.trace.constant(node, 1), walk.trace.constant(node, 2)
-        rank = walk.trace.values[start].ndim
+        scale, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
+        rank = importer.trace.values[start].ndim
         if scale is None or (bias is None and len(node.input) > 2 and node.input[2]):
-            raise NotCovered(f"{called(node)}: a scale or a bias that depends on the input")
-        if given.get("axis", -1) % rank != rank - 1:
-            raise NotCovered(f"{called(node)}: over more than the last axis")
-        features = walk.trace.values[start].shape[-1]
-        found = {"scale": scale, "bias": np.zeros(features) if bias is None else bias}
-        found = {name: np.broadcast_to(each, (features,)) for name, each in found.items()}
-        epsilon = decimal(given.get("epsilon", 1e-5))
+            raise unsupported(node, "its scale or bias depends on the input")
+        if attributes.get("axis", -1) % rank != rank - 1:
+            raise unsupported(node, "normalises more than the last axis")
+        features = importer.value_shape(start)[-1]
+        parameters = {"scale": scale, "bias": np.zeros(features) if bias is None else bias}
+        parameters = {
+            name: np.broadcast_to(values, (features,)) for name, values in parameters.items()
+        }
+        epsilon = decimal(attributes.get("epsilon", 1e-5))
     else:
-        start, found = _start(walk, block), dict(block.weights)
+        start, parameters = _block_input(importer, block), dict(block.weights)
         epsilon = block.attributes["epsilon"]
-    source, rows, order = walk.features(node, start)
-    shape = walk.made[source].shape
+    source, rows, order = importer.features(node, start)
+    shape = importer.layers[source].shape
     weights = {}
-    for name, each in found.items():
+    for name, values in parameters.items():
         weights[name] = np.empty(len(order))
-        weights[name][order] = each
-    made = walk.add(node, L.LayerNorm(epsilon=epsilon), [source], shape, weights)
-    places = (rows[:, None] * len(order) + order).reshape(walk.trace.values[node.output[0]].shape)
+        weights[name][order] = values
+    layer_name = importer.add(node, L.LayerNorm(epsilon=epsilon), [source], shape, weights)
+    index_map = (rows[:, None] * len(order) + order).reshape(importer.value_shape(node.output[0]))
     if block is None or block.table is None:
-        return arranged(made, places, shape)
-    whole = np.empty(math.prod(shape))
-    whole[places.ravel()] = np.broadcast_to(block.table, places.shape).ravel()
-    weights = {"weight": whole.reshape(shape)[0]}
-    return arranged(walk.add(node, L.PositionEmbedding(), [made], shape, weights), places, shape)
+        return view_of(layer_name, index_map, shape)
+    table = np.empty(math.prod(shape))
+    table[index_map.ravel()] = np.broadcast_to(block.table, index_map.shape).ravel()
+    weights = {"weight": table.reshape(shape)[0]}
+    return view_of(
+        importer.add(node, L.PositionEmbedding(), [layer_name], shape, weights), index_map, shape
+    )
 
 
-def _start(walk: Walk, block: Block) -> str:
-    """The value that a block reads, whose numbers its own have the order of; constants are as meant."""
-    (start,) = block.starts
-    walk.of(start)
-    walk.meant.update(block.meant)
+def _block_input(importer: Importer, block: Block) -> str:
+    """The single input of a block. The exact values of its constants are recorded."""
+    (start,) = block.inputs
+    importer.view(start)
+    importer.nominal_values.update(block.nominal_values)
     return start
 
 
-def attention(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """What the heads give: three linear maps of one value, and no last one yet."""
-    block = walk.blocks.get(node.output[0])
+def attention(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """The output of the heads: three linear maps of one value. The output map comes later."""
+    block = importer.blocks.get(node.output[0])
     if block is None:
-        raise NotCovered(f"{called(node)}: no layer of dlb is this operator")
-    maps = [made_by(walk, name) for name in block.starts]
-    sizes = {made.shape for made in maps}
-    laid = all(
-        np.array_equal(places, block.parts.get(name, positions(places.shape)))
-        for name, places in ((name, walk.places(name)) for name in block.starts)
+        raise unsupported(node, "dlb has no layer for this operator")
+    linears = [producing_layer(importer, name) for name in block.inputs]
+    sizes = {linear.shape for linear in linears}
+    layouts_match = all(
+        np.array_equal(index_map, block.linear_parts.get(name, positions(index_map.shape)))
+        for name, index_map in ((name, importer.index_map(name)) for name in block.inputs)
     )
-    shape = maps[0].shape
-    if any(not isinstance(made.layer, L.Linear) for made in maps) or len(shape) != 3 or not laid:
-        raise NotCovered(f"{called(node)}: attention to what three linear maps do not give")
-    (source, *others) = {made.inputs[0] for made in maps}
-    if others or sizes != {walk.made[source].shape}:
-        raise NotCovered(
-            f"{called(node)}: attention whose queries, keys and values are not of one value, or "
-            "of another size than it"
+    shape = linears[0].shape
+    if (
+        any(not isinstance(linear.layer, L.Linear) for linear in linears)
+        or len(shape) != 3
+        or not layouts_match
+    ):
+        raise unsupported(node, "attention: its inputs are not three linear maps")
+    (source, *other_sources) = {linear.inputs[0] for linear in linears}
+    if other_sources or sizes != {importer.layers[source].shape}:
+        raise unsupported(
+            node,
+            "attention: its queries, keys and values must come from one value and have its size",
         )
     weights = {}
-    biased = any("bias" in made.weights for made in maps)
-    for name, made in zip(L.ATTENTION_MAPS, maps):
-        weights[f"{name}_weight"] = made.weights["weight"]
+    biased = any("bias" in linear.weights for linear in linears)
+    for name, linear in zip(L.ATTENTION_MAPS, linears):
+        weights[f"{name}_weight"] = linear.weights["weight"]
         if biased:
-            weights[f"{name}_bias"] = made.weights.get("bias", np.zeros(shape[2]))
-    walk.meant.update(block.meant)
-    layer = Mixed(block.attributes["heads"], block.attributes["causal"])
-    return Held(
-        walk.new(node.name or node.output[0], layer, (source,), weights, shape), block.places
+            weights[f"{name}_bias"] = linear.weights.get("bias", np.zeros(shape[2]))
+    importer.nominal_values.update(block.nominal_values)
+    layer = PendingAttention(block.attributes["heads"], block.attributes["causal"])
+    return ValueView(
+        importer.add_named(node.name or node.output[0], layer, (source,), weights, shape),
+        block.index_map,
     )
 
 
-def last_map(
-    walk: Walk, node: onnx.NodeProto, name: str, weight: Array, bias: Array | None
+def complete_attention(
+    importer: Importer, node: onnx.NodeProto, name: str, weight: Array, bias: Array | None
 ) -> None:
-    """Make an attention whole by the linear map of what its heads give, ``weight`` [out, in]."""
-    made = walk.made[name]
-    assert isinstance(made.layer, Mixed)
-    if weight.shape != (made.shape[2], made.shape[2]):
-        raise NotCovered(f"{called(node)}: an attention that gives another size than it reads")
-    weights = dict(made.weights)
+    """Complete an attention with its output map.
+
+    Args:
+        weight: float64 [out, in].
+        bias: float64 [out], or None.
+    """
+    imported_layer = importer.layers[name]
+    assert isinstance(imported_layer.layer, PendingAttention)
+    if weight.shape != (imported_layer.shape[2], imported_layer.shape[2]):
+        raise unsupported(node, "attention: its output size differs from its input size")
+    weights = dict(imported_layer.weights)
     biased = bias is not None or "query_bias" in weights
     if biased:
-        none = np.zeros(made.shape[2])
-        for each in L.ATTENTION_MAPS[:3]:
-            weights.setdefault(f"{each}_bias", none)
-        weights["output_bias"] = none if bias is None else bias
+        no_bias = np.zeros(imported_layer.shape[2])
+        for role in L.ATTENTION_MAPS[:3]:
+            weights.setdefault(f"{role}_bias", no_bias)
+        weights["output_bias"] = no_bias if bias is None else bias
     weights["output_weight"] = weight
-    ordered = [f"{each}_{what}" for what in ("weight", "bias") for each in L.ATTENTION_MAPS]
-    walk.change(
+    ordered = [f"{role}_{kind}" for kind in ("weight", "bias") for role in L.ATTENTION_MAPS]
+    importer.change(
         name,
-        layer=L.Attention(heads=made.layer.heads, causal=made.layer.causal, bias=biased),
-        weights={each: weights[each] for each in ordered if each in weights},
+        layer=L.Attention(
+            heads=imported_layer.layer.heads, causal=imported_layer.layer.causal, bias=biased
+        ),
+        weights={role: weights[role] for role in ordered if role in weights},
     )
 
 
-def position_embedding(walk: Walk, node: onnx.NodeProto, name: str, constant: Array) -> Held | None:
-    """A table that is added to every sequence, or None if it is none; of two, their sum."""
-    value = walk.trace.values[name]
-    whole = np.broadcast_to(constant, value.shape)
-    if node.op_type not in ("Add", "Sum") or value.ndim != 3 or not (whole == whole[:1]).all():
+def position_embedding(
+    importer: Importer, node: onnx.NodeProto, name: str, constant: Array
+) -> ValueView | None:
+    """A position table added to every sequence; None if it is no table. Two tables add up."""
+    value = importer.trace.values[name]
+    broadcast = np.broadcast_to(constant, value.shape)
+    if (
+        node.op_type not in ("Add", "Sum")
+        or value.ndim != 3
+        or not (broadcast == broadcast[:1]).all()
+    ):
         return None
-    held = walk.of(name) if len(walk.shape(walk.of(name))) == 3 else walk.laid_out(name)
-    shape = walk.shape(held)
-    places = walk.places_of(held)
-    if len(shape) != 3 or places.shape != value.shape:
+    view = (
+        importer.view(name)
+        if len(importer.shape(importer.view(name))) == 3
+        else importer.materialise_layout(name)
+    )
+    shape = importer.shape(view)
+    index_map = importer.index_map_of(view)
+    if len(shape) != 3 or index_map.shape != value.shape:
         return None
-    flat = np.empty(value.size)
-    flat[places.ravel()] = whole.ravel()
-    table = flat.reshape(shape)
+    flat_table = np.empty(value.size)
+    flat_table[index_map.ravel()] = broadcast.ravel()
+    table = flat_table.reshape(shape)
     if not (table == table[:1]).all():
         return None
-    source, weight = walk.made[held.layer], table[0]
-    if isinstance(source.layer, (Joined, L.PositionEmbedding)) and walk.alone(name):
+    source, weight = importer.layers[view.layer], table[0]
+    if isinstance(source.layer, (PendingConcat, L.PositionEmbedding)) and importer.has_one_reader(
+        name
+    ):
         weight = weight + source.weights["weight"]
-        made = walk.add(node, L.PositionEmbedding(), source.inputs, shape, {"weight": weight})
-    else:
-        made = walk.add(node, L.PositionEmbedding(), [held.layer], shape, {"weight": weight})
-    return arranged(made, places, shape)
-
-
-def joined(walk: Walk, node: onnx.NodeProto, given: Given) -> Held:
-    """A sequence between constant steps, the same for every sample, as a class token is: zeros are
-    put around it, and the constants are part of the table that was added to it or is added next."""
-    value = walk.trace.values[node.output[0]]
-    live = [name for name in node.input if name in walk.trace.live]
-    if len(live) != 1 or value.ndim != 3 or given["axis"] % 3 != 1:
-        raise NotCovered(
-            f"{called(node)}: joins constants to a value; only steps of a sequence are covered"
+        layer_name = importer.add(
+            node, L.PositionEmbedding(), source.inputs, shape, {"weight": weight}
         )
-    held = walk.of(live[0]) if walk.of(live[0]).places is None else walk.laid_out(live[0])
-    if held.places is not None or len(walk.shape(held)) != 3:
-        raise NotCovered(f"{called(node)}: joins constants to a value that is no sequence")
-    sizes = [walk.trace.values[name].shape[1] for name in node.input]
-    place = list(node.input).index(live[0])
-    before, after = sum(sizes[:place]), sum(sizes[place + 1 :])
+    else:
+        layer_name = importer.add(
+            node, L.PositionEmbedding(), [view.layer], shape, {"weight": weight}
+        )
+    return view_of(layer_name, index_map, shape)
+
+
+def concat_constants(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A sequence between constant steps that are equal for every sample, such as a class token.
+
+    It becomes a pad with zeros. The constants become part of the position table that was added
+    before or is added next.
+    """
+    value = importer.trace.values[node.output[0]]
+    live = [name for name in node.input if name in importer.trace.live]
+    if len(live) != 1 or value.ndim != 3 or attributes["axis"] % 3 != 1:
+        raise unsupported(
+            node, "joins constants to a value; only steps of a sequence are supported"
+        )
+    view = importer.materialise_layout(live[0])
+    if view.index_map is not None or len(importer.shape(view)) != 3:
+        raise unsupported(node, "joins constants to a value that is no sequence")
+    sizes = [importer.value_shape(name)[1] for name in node.input]
+    position = list(node.input).index(live[0])
+    before, after = sum(sizes[:position]), sum(sizes[position + 1 :])
     table = value.copy()
-    table[:, before : before + sizes[place]] = 0.0
+    table[:, before : before + sizes[position]] = 0.0
     if not (table == table[:1]).all():
-        raise NotCovered(f"{called(node)}: joins another constant to each sample")
-    source = walk.made[held.layer]
-    layer: L.PositionEmbedding | Joined = Joined()
-    inputs: tuple[str, ...] = (held.layer,)
-    if isinstance(source.layer, L.PositionEmbedding) and walk.alone(live[0]):
+        raise unsupported(node, "joins a different constant to each sample")
+    source = importer.layers[view.layer]
+    layer: L.PositionEmbedding | PendingConcat = PendingConcat()
+    inputs: tuple[str, ...] = (view.layer,)
+    if isinstance(source.layer, L.PositionEmbedding) and importer.has_one_reader(live[0]):
         layer, inputs = source.layer, source.inputs
-        table[:, before : before + sizes[place]] = source.weights["weight"]
-    padded = walk.add(node, L.Pad(pads=(before, 0, after, 0)), inputs, value.shape)
-    return Held(walk.new(padded, layer, (padded,), {"weight": table[0]}, value.shape))
+        table[:, before : before + sizes[position]] = source.weights["weight"]
+    padded = importer.add(node, L.Pad(pads=(before, 0, after, 0)), inputs, value.shape)
+    return ValueView(
+        importer.add_named(padded, layer, (padded,), {"weight": table[0]}, value.shape)
+    )
 
 
-def reduce_mean(walk: Walk, node: onnx.NodeProto, axes: tuple[int, ...]) -> Held | None:
-    """The mean of a sequence over time or over features, or None if it is another."""
+def reduce_mean(
+    importer: Importer, node: onnx.NodeProto, axes: tuple[int, ...]
+) -> ValueView | None:
+    """The mean of a sequence over time or over features; None for any other mean."""
     name = node.input[0]
-    value, result = (walk.trace.values[each] for each in (name, node.output[0]))
+    value, result = (importer.trace.values[value_name] for value_name in (name, node.output[0]))
     if value.ndim != 3 or len(axes) != 1 or not axes[0]:
         return None
-    held = walk.of(name) if walk.of(name).places is None else walk.laid_out(name)
-    shape = walk.shape(held)
-    if len(shape) != 3 or held.places is not None:
+    view = importer.materialise_layout(name)
+    shape = importer.shape(view)
+    if len(shape) != 3 or view.index_map is not None:
         return None
-    kept = (shape[0], shape[3 - axes[0]])
-    made = walk.add(node, L.ReduceMean(axis=axes[0]), [held.layer], kept)
-    return arranged(made, positions(kept).reshape(result.shape), kept)
+    output_shape = (shape[0], shape[3 - axes[0]])
+    layer_name = importer.add(node, L.ReduceMean(axis=axes[0]), [view.layer], output_shape)
+    return view_of(layer_name, positions(output_shape).reshape(result.shape), output_shape)

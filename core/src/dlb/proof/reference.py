@@ -147,16 +147,17 @@ class Reference:
         Args:
             values: every layer's, as an adapter computed them.
         """
-        from dlb.graph.canonical import GIVEN, layers_graph
+        from dlb.graph.canonical import INPUT_PREFIX, layers_graph
         from dlb.graph.evaluate import Evaluator
 
         masks = self._masks(self.inputs)
         graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
         available = {**values, **self.weights, self.model.input.name: self.inputs}
         read = {
-            value.name: available[value.name.removeprefix(GIVEN)] for value in graph.graph.input
+            value.name: available[value.name.removeprefix(INPUT_PREFIX)]
+            for value in graph.graph.input
         }
-        return Evaluator(graph).each(read, [node.name for node in self.model.nodes])
+        return Evaluator(graph).stream(read, [node.name for node in self.model.nodes])
 
     def running(self, weights: Mapping[str, Array], inputs: Array) -> dict[str, Array]:
         """Running statistics after one step in training mode, float64, by ``layer.parameter``.

@@ -128,7 +128,7 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
     import onnx
 
     from dlb.graph.evaluate import evaluate
-    from dlb.graph.runtime import in_parts, run_model
+    from dlb.graph.runtime import run_in_parts, run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
     held = {tensor.name for tensor in loaded.graph.initializer}
@@ -136,6 +136,6 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
     if inputs.dtype != np.float64:
         return run_model(exported, {source.name: inputs})
     fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
-    return in_parts(
+    return run_in_parts(
         lambda batch: list(evaluate(loaded, batch).values()), {source.name: inputs}, fixed
     )

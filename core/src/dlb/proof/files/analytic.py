@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from dlb.graph.evaluate import reads
+from dlb.graph.evaluate import names_read
 from dlb.graph.layout import LAYOUT
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
@@ -105,7 +105,7 @@ def clips_shown(reader: Reader) -> Trace:
     }
     if not blocks:
         return traced
-    inside = {name for block in blocks.values() for name in block.inside}
+    inside = {name for block in blocks.values() for name in block.intermediates}
     values, live = dict(traced.values), set(traced.live)
     nodes: list[onnx.NodeProto] = []
     read = set(traced.outputs)
@@ -115,9 +115,9 @@ def clips_shown(reader: Reader) -> Trace:
         block = blocks.get(node.output[0])
         if block is None:
             nodes.append(node)
-            read |= reads(node)
+            read |= names_read(node)
             continue
-        ((x,), y) = block.starts, node.output[0]
+        ((x,), y) = block.inputs, node.output[0]
         raised, clipped, low, high = (
             f"{y}/{what}" for what in ("raised", "clipped", "low", "high")
         )

@@ -15,7 +15,7 @@ from onnx import TensorProto, defs, numpy_helper
 from onnx.external_data_helper import load_external_data_for_model
 
 from dlb.errors import DataError, UnsupportedError
-from dlb.graph.exported import Exported, check_exported, with_opset
+from dlb.graph.exported import ExportedFacts, check_exported, with_opset
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
 
@@ -74,7 +74,7 @@ class ModelFile:
 
     label: str
     model: onnx.ModelProto
-    facts: Exported
+    facts: ExportedFacts
     sha256: str
 
     @property
@@ -137,10 +137,10 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     facts = check_exported(model)
     # What ONNX Runtime has no kernel for, in float64 say, it does not call invalid.
     unable = ("NOT_IMPLEMENTED", "Failed to find kernel")
-    refused = facts.refusal and not any(word in facts.refusal for word in unable)
-    if facts.complaint and refused:
+    refused = facts.runtime_error and not any(word in facts.runtime_error for word in unable)
+    if facts.checker_error and refused:
         if facts.newest_consistent is None:
-            raise DataError(f"not a valid ONNX model: {facts.complaint}", path=path)
+            raise DataError(f"not a valid ONNX model: {facts.checker_error}", path=path)
         model = with_opset(model, facts.newest_consistent)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return ModelFile(label, model, facts, sha256)

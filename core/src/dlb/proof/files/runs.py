@@ -14,7 +14,7 @@ from onnx import helper
 from dlb.errors import DlbError, UnsupportedError
 from dlb.graph.decimals import unrounded
 from dlb.graph.operations import reader_of
-from dlb.graph.precision import as_meant
+from dlb.graph.precision import set_nominal_values
 from dlb.graph.trace import Trace, trace
 from dlb.proof.files.inputs import Fed
 from dlb.proof.files.read import ModelFile
@@ -78,13 +78,15 @@ def _take_as_meant(file: ModelFile, batch: Mapping[str, Array]) -> None:
                 attribute.f = unrounded(attribute.f)
     try:
         traced = traced_on(file, batch)
-        meant = reader_of(traced).meant
+        meant = reader_of(traced).nominal_values
     except DlbError:
         return  # whatever it is, it is told where it is needed
     graph = file.wide.graph
     own = {tensor.name for tensor in graph.initializer}
     own.update(name for node in graph.node for name in node.output)
-    as_meant(file.wide, traced.values, {name: meant[name] for name in meant if name in own})
+    set_nominal_values(
+        file.wide, traced.values, {name: meant[name] for name in meant if name in own}
+    )
 
 
 def traced_on(file: ModelFile, batch: Mapping[str, Array]) -> Trace:

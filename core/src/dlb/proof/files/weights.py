@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import LAYOUT, rearranged
+from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
@@ -87,7 +87,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         name
         for end, block in reader.blocks.items()
         if block.kind == "Attention"
-        for name in (end, *block.inside)
+        for name in (end, *block.intermediates)
     }
     for node in traced.nodes:
         # What attention computes with is its masks, which structure compares.
@@ -98,9 +98,9 @@ def weights_of(traced: Trace) -> list[Weight]:
         constants = {
             name: (traced.constant(node, k), name)
             for k, name in enumerate(node.input)
-            if name not in reader.meant
+            if name not in reader.nominal_values
         }
-        if node.op_type in LAYOUT or rearranged(traced, node) is not None:
+        if node.op_type in LAYOUT or gather_permutation(traced, node) is not None:
             constants = {}
         if exact:
             constants |= {

@@ -1,0 +1,158 @@
+"""Concatenations, sums and products of values, and layers that end in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.graph.decimals import decimal
+from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
+from dlb.graph.layout import before_expand
+from dlb.imported.affine import constant_arithmetic
+from dlb.imported.importer import Importer
+from dlb.imported.layers import UnsupportedNode, unsupported
+from dlb.imported.transformers import (
+    concat_constants,
+)
+from dlb.imported.views import ValueView, axes_of, positions, view_of
+from dlb.workload import layers as L
+
+__all__ = ["arithmetic", "concat", "elementwise"]
+
+Array = npt.NDArray[Any]
+Attributes = Mapping[str, Any]
+
+
+def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    if not importer.trace.live.issuperset(node.input):
+        return concat_constants(importer, node, attributes)
+    views = [importer.elementwise(name) for name in node.input]
+    if len(views) == 1:
+        return views[0]
+    shapes = [importer.shape(view) for view in views]
+    orders = {
+        tuple(range(len(shape))) if view.index_map is None else axes_of(view.index_map, shape) or ()
+        for view, shape in zip(views, shapes)
+    }
+    order = orders.pop()
+    value = importer.trace.values[node.output[0]]
+    if orders or len(order) != value.ndim:
+        views = [importer.materialise_layout(name) for name in node.input]
+        shapes = [importer.shape(view) for view in views]
+        orders = {() for view in views if view.index_map is not None}
+        order = tuple(range(value.ndim))
+    if orders or len(order) != value.ndim:
+        raise unsupported(node, "joins values whose layouts differ")
+    axis = order[attributes["axis"] % value.ndim]
+    size = sum(shape[axis] for shape in shapes)
+    shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
+    layer_name = importer.add(node, L.Concat(axis=axis), [view.layer for view in views], shape)
+    return view_of(layer_name, positions(shape).transpose(order), shape)
+
+
+def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """Sums and products of values; :mod:`dlb.imported.affine` has those with constants."""
+    live = [name for name in node.input if name in importer.trace.live]
+    if node.op_type == "Sum" and len(node.input) == 1:
+        return importer.view(node.input[0])
+    if len(live) == 1 and len(node.input) == 2:
+        return constant_arithmetic(importer, node, attributes)
+    if node.op_type == "Div" and len(live) == 2:
+        lrn_view = _decomposed_lrn(importer, node)
+        if lrn_view is not None:
+            return lrn_view
+    if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
+        raise unsupported(node, "with two values, only sums and products are supported")
+    if node.op_type == "Mul":
+        live = [before_expand(importer.trace, name) for name in live]
+        if len({importer.value_shape(name) for name in live}) > 1:
+            return _gated(importer, node, live)
+    views = [importer.elementwise(name) for name in live]
+    shapes = {importer.shape(view) for view in views}
+    first = views[0]
+    same_layout = all(
+        np.array_equal(importer.index_map_of(view), importer.index_map_of(first)) for view in views
+    )
+    if len(shapes) != 1 or not same_layout:
+        views = [importer.materialise_layout(name) for name in live]
+        shapes, first = {importer.shape(view) for view in views}, views[0]
+        same_layout = all(view.index_map is None for view in views)
+    if len(shapes) != 1 or not same_layout:
+        raise unsupported(node, "combines values whose layouts differ")
+    layer = L.Mul() if node.op_type == "Mul" else L.Add()
+    total = first.layer
+    for view in views[1:]:
+        total = importer.add(node, layer, [total, view.layer], importer.shape(first))
+    return ValueView(total, first.index_map)
+
+
+def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> ValueView:
+    """The product of a map and one number for each of its channels."""
+    output = importer.trace.values[node.output[0]]
+    small, large = sorted(read, key=lambda name: importer.trace.values[name].size)
+    if importer.value_shape(large) != output.shape:
+        raise unsupported(node, "broadcasts both values to a larger shape")
+    view = importer.view(large)
+    shape, index_map = importer.shape(view), importer.index_map_of(view)
+    gate, gate_shape = importer.view(small), importer.shape(importer.view(small))
+    channels = shape[:2] if len(shape) == 4 else ()
+    # For each number of the map, the position of the gate's number that multiplies it.
+    factor_of_value = np.broadcast_to(importer.index_map(small), output.shape)
+    gate_positions = positions((*channels, 1, 1)) if channels else None
+    if gate_positions is None or not np.array_equal(
+        np.broadcast_to(gate_positions, shape).ravel()[index_map], factor_of_value
+    ):
+        raise unsupported(
+            node,
+            "multiplies values of two sizes; only a map times one number for each channel is "
+            "supported",
+        )
+    layer = gate.layer
+    if gate_shape != (*channels, 1, 1):
+        layer = importer.add_named(
+            f"{layer}_map", L.Reshape(shape=(shape[1], 1, 1)), (layer,), {}, gate_positions.shape
+        )
+    layer_name = importer.add(node, L.Mul(), [view.layer, layer], shape)
+    return view_of(layer_name, index_map, shape)
+
+
+class _LayerNumbers(dict[str, int]):
+    """A number for each value: equal for values of the same layer."""
+
+    def __init__(self, importer: Importer) -> None:
+        super().__init__()
+        self.importer = importer
+
+    def __missing__(self, name: str) -> int:
+        layers = list(self.importer.layers)
+        try:
+            return layers.index(self.importer.view(name).layer)
+        except UnsupportedNode:
+            return -len(layers) - hash(name) % 1_000_000
+
+
+def _decomposed_lrn(importer: Importer, node: onnx.NodeProto) -> ValueView | None:
+    parameters = decomposed_lrn(importer.trace, _LayerNumbers(importer), node)
+    if parameters is None:
+        return None
+    if parameters["before"] != (parameters["size"] - 1) // 2:
+        raise unsupported(node, "normalises over channels on one side only")
+    layer = L.LRN(
+        size=parameters["size"],
+        alpha=decimal(parameters["alpha"]),
+        beta=decimal(parameters["beta"]),
+        bias=decimal(parameters["bias"]),
+    )
+    importer.nominal_values.update(lrn_constants(importer.trace, node))
+    return elementwise(importer, node, layer, node.input[0])
+
+
+def elementwise(importer: Importer, node: onnx.NodeProto, layer: L.Layer, name: str) -> ValueView:
+    """Add an elementwise layer; the value keeps its layout."""
+    view = importer.elementwise(name)
+    layer_name = importer.add(node, layer, [view.layer], importer.shape(view))
+    return ValueView(layer_name, view.index_map)

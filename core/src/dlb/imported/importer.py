@@ -1,0 +1,476 @@
+"""Reads a graph from its input to its logits: the layer that each value comes from."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.graph.blocks import Block
+from dlb.graph.layout import LAYOUT, gather_permutation
+from dlb.graph.operations import reader_of
+from dlb.graph.trace import Trace, attributes_of
+from dlb.imported.layers import (
+    ImportedLayer,
+    InputMisread,
+    PendingAttention,
+    PendingConcat,
+    UnsupportedNode,
+    unsupported,
+)
+from dlb.imported.views import (
+    Shape,
+    ValueView,
+    axes_of,
+    features_of,
+    layout_layers,
+    positions,
+    view_of,
+)
+from dlb.workload.layers import Flatten, Layer, Transpose
+from dlb.workload.model import Node
+
+__all__ = ["Importer", "Rule"]
+
+Array = npt.NDArray[Any]
+
+#: Operators whose output may equal their first input.
+_MAY_PASS_THROUGH = {"Cast", "CastLike", "Expand", "Pad", "Slice", "Tile"}
+
+
+Rule = Callable[["Importer", onnx.NodeProto, Mapping[str, Any]], ValueView]
+
+
+class Importer:
+    """Reads the nodes of a graph as layers.
+
+    Args:
+        trace: the graph, run once in float64 with one input.
+        rules: the rule for each operator.
+        opset: the graph's operator set.
+        axes: of the file's input, in the order in which the model reads them.
+        kind: of the model's input.
+
+    Attributes:
+        layers: the layers by name, the input first.
+        nominal_values: exact values, by name, of constants that the file keeps rounded.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        rules: Mapping[str, Rule],
+        opset: int,
+        axes: tuple[int, ...],
+        kind: Literal["real", "index"],
+    ) -> None:
+        self.trace = trace
+        self.rules = rules
+        self.opset = opset
+        self.axes = axes
+        self.kind = kind
+        self.layers: dict[str, ImportedLayer] = {}
+        self.nominal_values: dict[str, float | Array] = {}
+        self._views: dict[str, ValueView] = {}
+        self._unsupported: dict[str, str] = {}
+        self._before_fusion: dict[str, ImportedLayer] = {}
+        self._flatten_layers: dict[str, str] = {}
+        self._materialised: dict[tuple[str, Shape, bytes], str] = {}
+        self._read_counts = Counter(
+            name
+            for node in trace.nodes
+            if not trace.live.isdisjoint(node.output)
+            for name in node.input
+        )
+        self._read_counts.update(trace.outputs)
+        input_name = trace.inputs[0]
+        shape = tuple(trace.values[input_name].shape[axis] for axis in axes)
+        self.input = self.add_named(input_name, None, (), {}, shape)
+        index_map = positions(shape).transpose(np.argsort(axes))
+        self._views[input_name] = view_of(self.input, index_map, shape)
+
+    def read(self, logits: str, *, any_output: bool = False) -> str:
+        """Read every node, and return the name of the layer that computes the logits.
+
+        Args:
+            any_output: accept any layer's value as the output; a map is flattened.
+
+        Raises:
+            UnsupportedNode: the logits depend on an operator that cannot be read.
+            InputMisread: the input must be read in another way.
+        """
+        for node in self.trace.nodes:
+            live_outputs = [name for name in node.output if name in self.trace.live]
+            if not live_outputs:
+                continue
+            try:
+                if not node.output[0]:
+                    raise unsupported(node, "its first output is left out")
+                view = self._read(node)
+            except UnsupportedNode as reason:
+                # Report the node before it, if that is the cause. A block's own nodes are not read alone.
+                unread = [] if node.output[0] in self.blocks else node.input[:1]
+                message = next(
+                    (self._unsupported[name] for name in unread if name in self._unsupported),
+                    reason,
+                )
+                self._unsupported.update(dict.fromkeys(live_outputs, str(message)))
+                continue
+            self._views[node.output[0]] = view
+            self._before_fusion[node.output[0]] = self.layers[view.layer]
+            for number, name in enumerate(node.output[1:], start=2):
+                self._unsupported[name] = str(
+                    unsupported(node, f"its output {number} is not supported")
+                )
+        last = self.view(logits)
+        shape = self.layers[last.layer].shape
+        if any_output:
+            return self._whole_value(last, logits)
+        if len(shape) == 4 and shape[2:] == (1, 1):
+            last = self._flattened(last, positions((shape[0], shape[1])), "logits")
+            return last.layer
+        if last.layer == self.input:
+            raise UnsupportedNode(f"output '{logits}' is the input: the file has no layer")
+        if len(shape) not in (2, 3):
+            raise UnsupportedNode(
+                f"output '{logits}' has shape {list(self.value_shape(logits))}; logits must "
+                "be [N, classes] or [N, T, classes]"
+            )
+        index_map = self.index_map(logits)
+        if index_map.ndim == len(shape) and features_of(index_map, shape, flat=False) is None:
+            last = self.materialise_layout(logits)
+            index_map, shape = self.index_map_of(last), self.layers[last.layer].shape
+        if index_map.shape[-1] != shape[-1]:
+            index_map = index_map.reshape(shape)
+        features = features_of(index_map, shape, flat=False)
+        if features is None or not np.array_equal(features[1], np.arange(shape[-1])):
+            raise UnsupportedNode(
+                f"output '{logits}': its classes are not in the order of layer '{last.layer}'"
+            )
+        return last.layer
+
+    def _whole_value(self, last: ValueView, name: str) -> str:
+        """The name of the layer that computes a whole value, flattened if it is a map."""
+        shape = self.layers[last.layer].shape
+        if last.layer == self.input:
+            raise UnsupportedNode(
+                f"output '{name}' is the input, perhaps reordered: the file has no layer"
+            )
+        if len(shape) > 4:
+            raise UnsupportedNode(
+                f"output '{name}': {list(shape)} is neither a map, a sequence nor features"
+            )
+        if not np.array_equal(
+            np.sort(self.index_map(name), axis=None), np.arange(math.prod(shape))
+        ):
+            raise UnsupportedNode(
+                f"output '{name}' must have every number of layer '{last.layer}' once"
+            )
+        if len(shape) == 4:
+            return self._flattened(last, positions(shape[:2]), "logits").layer
+        return last.layer
+
+    def _read(self, node: onnx.NodeProto) -> ValueView:
+        view = self._passed_through(node)
+        if view is not None:
+            return view
+        block = self.blocks.get(node.output[0])
+        rule = self.rules.get(node.op_type if block is None else block.kind)
+        if rule is None:
+            raise unsupported(node, "dlb has no layer for this operator")
+        return rule(self, node, attributes_of(node))
+
+    def _passed_through(self, node: onnx.NodeProto) -> ValueView | None:
+        """The view of a node's output if the node only moves or copies numbers, else None."""
+        if not node.input:
+            return None
+        source, value = node.input[0], self.trace.values[node.output[0]]
+        if node.op_type in LAYOUT and source in self.trace.live:
+            view, index_map = self.view(source), self.index_map(source)
+            if node.op_type == "Transpose":
+                index_map = index_map.transpose(attributes_of(node).get("perm"))
+            return view_of(
+                view.layer, index_map.reshape(value.shape), self.layers[view.layer].shape
+            )
+        permutation = gather_permutation(self.trace, node)
+        if permutation is not None:
+            view, index_map = self.view(source), self.index_map(source)
+            shape = self.layers[view.layer].shape
+            sample = math.prod(shape[1:])
+            if np.array_equal(index_map[permutation].ravel() // sample, index_map // sample):
+                return view_of(view.layer, index_map[permutation], shape)
+        if value.dtype.kind in "iu" or node.op_type in _MAY_PASS_THROUGH:
+            # Arithmetic on indices that changes no index; casts of indices to real numbers.
+            for name in dict.fromkeys((source, *self.trace.inputs)):
+                if name in self._views and np.array_equal(value, self.trace.values[name]):
+                    return self._views[name]
+        return None
+
+    def view(self, name: str) -> ValueView:
+        """The view of a value.
+
+        Raises:
+            UnsupportedNode: the value is a constant, or depends on an operator that cannot be read.
+        """
+        if name in self._unsupported:
+            raise UnsupportedNode(self._unsupported[name])
+        if name not in self._views:
+            raise UnsupportedNode(f"'{name}' is a constant, where a layer's value is needed")
+        return self._views[name]
+
+    @cached_property
+    def blocks(self) -> dict[str, Block]:
+        """Layers that the file decomposes into several operators, by the name of their output."""
+        return reader_of(self.trace).blocks
+
+    def before_fusion(self, name: str) -> ImportedLayer:
+        """The layer of a value, as it was before later operators were fused into it."""
+        self.view(name)
+        return self._before_fusion[name]
+
+    def revert_fusion(self, name: str) -> None:
+        """Restore the layer of a value to what it was before later operators were fused into it.
+
+        A rule calls this when those operators turn out to be part of another layer.
+        """
+        if name in self._before_fusion:
+            self.layers[self.view(name).layer] = self._before_fusion[name]
+
+    def index_map(self, name: str) -> Array:
+        """The index map of a value, int64 in the value's shape."""
+        index_map = self.view(name).index_map
+        return positions(self.value_shape(name)) if index_map is None else index_map
+
+    def shape(self, view: ValueView) -> Shape:
+        """The canonical shape [N, ...] of the layer that a view belongs to."""
+        return self.layers[view.layer].shape
+
+    def value_shape(self, name: str) -> Shape:
+        """The shape of a value of the file."""
+        return self.trace.values[name].shape
+
+    def elementwise(self, name: str) -> ValueView:
+        """The view of a value for an elementwise operator. A flattened map gets a flatten layer."""
+        view = self.view(name)
+        shape, index_map = self.shape(view), self.index_map(name)
+        if index_map.ndim == 2 and len(shape) > 2 and features_of(index_map, shape, flat=True):
+            return self._flattened(view, index_map, name)
+        return view
+
+    def features(self, node: onnx.NodeProto, name: str) -> tuple[str, Array, Array]:
+        """The layer that a matrix multiplies, with the rows and features that are read.
+
+        Returns:
+            the layer's name, and the arrays of :func:`~dlb.imported.views.features_of`.
+
+        Raises:
+            UnsupportedNode: no flatten produces this order of the numbers.
+        """
+        view = self.elementwise(name)
+        shape = self.shape(view)
+        index_map = self.index_map_of(view)
+        selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
+        if selected is None:
+            # A map with channels last: its pixels are the steps of one sequence.
+            view = self.materialise_layout(name, rows=index_map.ndim == 4)
+            index_map, shape = self.index_map_of(view), self.shape(view)
+            selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
+        if selected is None:
+            raise unsupported(
+                node,
+                f"reads {list(self.value_shape(name))} of layer '{view.layer}' {list(shape)} in an "
+                "order that no flatten produces",
+            )
+        return view.layer, *selected
+
+    def as_map(self, node: onnx.NodeProto, name: str, map_shape: Shape | None = None) -> ValueView:
+        """The view of a value that is a feature map [N, C, H, W].
+
+        Args:
+            map_shape: the map's shape, if only the operator's order of axes shows it.
+
+        Raises:
+            InputMisread: the value is the input with its axes in another order.
+            UnsupportedNode: the value is no map, or no layer produces its order.
+        """
+        view = self.view(name)
+        shape, index_map = self.shape(view), self.index_map(name)
+        axes = axes_of(index_map, shape)
+        if map_shape is not None and axes is not None and len(axes) == 4:
+            orders = [
+                tuple(axes[k] for k in order)
+                for order in ((0, 1, 2, 3), (0, 3, 1, 2))
+                if tuple(index_map.shape[k] for k in order) == map_shape
+            ]
+            axes = min(orders, default=None)
+        if axes is None and map_shape is None and index_map.ndim == 4:
+            view = self.materialise_layout(name)
+            if view.index_map is None:
+                return view
+        if len(shape) != 4 or axes is None:
+            producer = self.trace.producers.get(name)
+            raise unsupported(
+                producer or node,
+                f"{list(self.value_shape(name))} has the numbers of layer '{view.layer}' "
+                f"{list(shape)} in an order that no layer produces",
+            )
+        if axes != (0, 1, 2, 3):
+            if view.layer == self.input and axes[0] == 0:
+                raise InputMisread(axes=tuple(self.axes[axis] for axis in axes))
+            materialised = self.materialise_layout(name)
+            if map_shape is None and materialised.index_map is None:
+                return materialised
+            raise unsupported(node, "reads a map whose axes are in an unsupported order")
+        return ValueView(view.layer)
+
+    def index_map_of(self, view: ValueView) -> Array:
+        """The index map of a view; for a view without one, in the layer's canonical shape."""
+        return positions(self.shape(view)) if view.index_map is None else view.index_map
+
+    def materialise_layout(
+        self, name: str, axes: Sequence[int] | None = None, *, rows: bool = False
+    ) -> ValueView:
+        """Add the reshape and transpose layers whose output has a value's layout.
+
+        Args:
+            axes: of the value, in the order in which a layer reads it.
+            rows: merge all axes between the batch and the last.
+
+        Returns:
+            the view of the last added layer; the value's own view if no such layers exist.
+        """
+        view, index_map = self.view(name), self.index_map(name)
+        index_map = index_map if axes is None else index_map.transpose(axes)
+        if rows:
+            index_map = index_map.reshape(len(index_map), -1, index_map.shape[-1])
+        key = (view.layer, index_map.shape, index_map.tobytes())
+        if key not in self._materialised:
+            layers = layout_layers(index_map, self.shape(view))
+            if layers is None or not layers:
+                return view
+            names = self._layout_names(name)
+            layer = view.layer
+            for layout_layer in layers:
+                operator = "Transpose" if isinstance(layout_layer, Transpose) else "Reshape"
+                shape = self.layers[layer].shape
+                shape = (
+                    (shape[0], *(shape[axis] for axis in layout_layer.axes))
+                    if isinstance(layout_layer, Transpose)
+                    else (shape[0], *layout_layer.shape)
+                )
+                layer_name = names[operator].pop(0) if names[operator] else f"{layer}_{operator}"
+                layer = self.add_named(layer_name, layout_layer, (layer,), {}, shape)
+            self._materialised[key] = layer
+        return ValueView(self._materialised[key])
+
+    def _layout_names(self, name: str) -> dict[str, list[str]]:
+        """Names of the layout nodes behind a value, in order, for each kind of layer."""
+        names: dict[str, list[str]] = {"Transpose": [], "Reshape": []}
+        layer = self.view(name).layer
+        while name in self.trace.producers:
+            node = self.trace.producers[name]
+            if node.op_type not in LAYOUT or self.view(node.input[0]).layer != layer:
+                break
+            kind = "Transpose" if node.op_type == "Transpose" else "Reshape"
+            names[kind].insert(0, node.name or node.output[0])
+            name = node.input[0]
+        return names
+
+    def has_one_reader(self, name: str) -> bool:
+        """Whether only one node reads the numbers of a value's layer."""
+        layer = self.view(name).layer
+        while self._read_counts[name] == 1:
+            node = self.trace.producers.get(name)
+            if node is None:
+                return False
+            if node.op_type not in LAYOUT or self.view(node.input[0]).layer != layer:
+                return True
+            name = node.input[0]
+        return False
+
+    def add(
+        self,
+        node: onnx.NodeProto,
+        layer: Layer,
+        inputs: Sequence[str],
+        shape: Shape,
+        weights: Mapping[str, Array] | None = None,
+    ) -> str:
+        """Add a layer named after its node, and return its name."""
+        return self.add_named(
+            node.name or node.output[0], layer, tuple(inputs), weights or {}, shape
+        )
+
+    def add_named(
+        self,
+        proposed_name: str,
+        layer: Layer | PendingAttention | PendingConcat | None,
+        inputs: tuple[str, ...],
+        weights: Mapping[str, Array],
+        shape: Shape,
+    ) -> str:
+        """Add a layer, and return its name: the proposed one, made valid and unique.
+
+        A valid name has letters, digits and underscores only. Names must differ in more than case.
+        """
+        base = re.sub(r"[^A-Za-z0-9]+", "_", proposed_name).strip("_") or "layer"
+        base = base if base[0].isalpha() else f"n{base}"
+        # The loss reserves two names, and frameworks ignore case or number equal names.
+        used_names = {"labels", "loss", *(name.lower() for name in self.layers)}
+        name, number = base, 2
+        while name.lower() in used_names:
+            name, number = f"{base}_{number}", number + 1
+        self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
+        return name
+
+    def change(self, name: str, **changes: Any) -> None:
+        """Replace fields of a layer that was read."""
+        self.layers[name] = replace(self.layers[name], **changes)
+
+    def _flattened(self, view: ValueView, index_map: Array, name: str) -> ValueView:
+        """The view through a flatten layer after a view's layer. All readers share that layer."""
+        if view.layer not in self._flatten_layers:
+            shape = self.layers[view.layer].shape
+            flat_shape = (shape[0], int(np.prod(shape[1:])))
+            node = self.trace.producers.get(name)
+            layer_name = (node.name or node.output[0]) if node else f"{view.layer}_flatten"
+            self._flatten_layers[view.layer] = self.add_named(
+                layer_name, Flatten(), (view.layer,), {}, flat_shape
+            )
+        flat_layer = self._flatten_layers[view.layer]
+        return view_of(flat_layer, index_map, self.layers[flat_layer].shape)
+
+    def nodes(self, last: str) -> tuple[tuple[Node, ...], dict[str, Array]]:
+        """The layers that a layer depends on, in order, and their weights by ``layer.parameter``.
+
+        Raises:
+            UnsupportedNode: an attention or a concatenation among them is incomplete.
+        """
+        needed, waiting = set(), [last]
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += self.layers[name].inputs
+        nodes, weights = [], {}
+        for name, layer in self.layers.items():
+            if name not in needed or layer.layer is None:
+                continue
+            if isinstance(layer.layer, PendingAttention):
+                raise UnsupportedNode(f"'{name}': attention without an output map")
+            if isinstance(layer.layer, PendingConcat):
+                raise UnsupportedNode(
+                    f"'{layer.inputs[0]}' (Concat): joins constants to a sequence; this is only "
+                    "supported if a table is added to the whole sequence, as with a class token"
+                )
+            nodes.append(Node(name=name, layer=layer.layer, inputs=layer.inputs))
+            weights.update({f"{name}.{key}": array for key, array in layer.weights.items()})
+        return tuple(nodes), weights

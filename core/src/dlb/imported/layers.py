@@ -1,0 +1,77 @@
+"""Layers as they are imported, and the reasons why a graph cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from dlb.imported.views import Shape
+from dlb.workload.layers import Layer
+
+__all__ = [
+    "ImportedLayer",
+    "InputMisread",
+    "PendingAttention",
+    "PendingConcat",
+    "UnsupportedNode",
+    "unsupported",
+]
+
+Array = npt.NDArray[Any]
+
+
+class UnsupportedNode(Exception):
+    """The reason why dlb cannot read a node. The text begins with the node."""
+
+
+def unsupported(node: onnx.NodeProto, reason: str) -> UnsupportedNode:
+    """The exception whose text names the node, then the reason."""
+    return UnsupportedNode(f"node '{node.name or node.output[0]}' ({node.op_type}): {reason}")
+
+
+class InputMisread(Exception):
+    """The graph's input must be read in another way.
+
+    Attributes:
+        axes: of the file's input, in the order in which a layer reads them; None to keep the order.
+        index: whether an embedding looks up the input as integers.
+    """
+
+    def __init__(self, axes: tuple[int, ...] | None = None, index: bool = False) -> None:
+        super().__init__()
+        self.axes = axes
+        self.index = index
+
+
+@dataclass(frozen=True)
+class PendingAttention:
+    """An attention whose output map has not been read yet."""
+
+    heads: int
+    causal: bool
+
+
+@dataclass(frozen=True)
+class PendingConcat:
+    """A sequence between constant steps, whose position table has not been read yet."""
+
+
+@dataclass(frozen=True)
+class ImportedLayer:
+    """A layer that was read.
+
+    Attributes:
+        layer: the layer; None for the input.
+        inputs: names of the layers that it reads, or of the input.
+        weights: its parameters and states by name, float64, in canonical layout.
+        shape: of its value, [N, ...].
+    """
+
+    layer: Layer | PendingAttention | PendingConcat | None
+    inputs: tuple[str, ...]
+    weights: Mapping[str, Array]
+    shape: Shape

@@ -1,0 +1,246 @@
+"""Reads Pad, Slice, Split and Gather: constants around a value, and selected indices of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from dlb.graph.decimals import decimal
+from dlb.graph.layout import padding_of, selected_indices
+from dlb.graph.linear_parts import selected_features
+from dlb.graph.trace import Trace
+from dlb.imported.importer import Importer
+from dlb.imported.layers import ImportedLayer, unsupported
+from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
+from dlb.workload import layers as L
+from dlb.workload.model import Input, Model, Node
+from dlb.workload.shapes import infer_shapes, places_along
+
+__all__ = ["pad", "producing_layer", "select_part", "split_into_slices"]
+
+Array = npt.NDArray[Any]
+Attributes = Mapping[str, Any]
+
+
+def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A Pad with a constant. A convolution or a pooling merges it where it reads the value."""
+    padding = padding_of(importer.trace, node)
+    if padding is None or not math.isfinite(padding[1]):
+        raise unsupported(node, "only padding with a finite constant is supported")
+    pads, number = padding
+    view, order, shape = _view_and_axes(importer, node)
+    rank = len(shape)
+    before, after = ({order[k]: pads[k + side] for k in range(rank)} for side in (0, rank))
+    if before[0] or after[0]:
+        raise unsupported(node, "pads the batch")
+    axes = range(1, rank)
+    layer = L.Pad(
+        pads=(*(before[axis] for axis in axes), *(after[axis] for axis in axes)),
+        value=decimal(number),
+    )
+    output_shape = tuple(before[k] + size + after[k] for k, size in enumerate(shape))
+    name = importer.add(node, layer, [view.layer], output_shape)
+    return view_of(name, positions(output_shape).transpose(order), output_shape)
+
+
+def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """Selected indices along the axes of a value."""
+    indices_by_axis = selected_indices(importer.trace, node)
+    if indices_by_axis is None:
+        raise unsupported(node, "its indices depend on the input")
+    input_shape, value_shape = (
+        importer.value_shape(name) for name in (node.input[0], node.output[0])
+    )
+    linear_features = _features_of_linear(importer, node, indices_by_axis)
+    if linear_features is not None:
+        view, features, index_map = linear_features
+        name, output_shape = _add_slices(
+            importer, node, view.layer, importer.shape(view), {2: features}
+        )
+        return view_of(name, index_map.reshape(value_shape), output_shape)
+    rows = _rows(importer, node.input[0])
+    view, order, shape = (
+        _view_and_axes(importer, node) if rows is None else (rows, (0, 2), importer.shape(rows))
+    )
+    cuts = {
+        order[axis]: indices
+        for axis, indices in indices_by_axis.items()
+        if list(indices) != list(range(input_shape[axis]))
+    }
+    name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
+    if rows is not None:
+        return view_of(name, positions(output_shape).reshape(value_shape), output_shape)
+    selected = set(cuts) if len(output_shape) < len(shape) else set()
+    kept_axes = [axis for axis in order if axis not in selected]
+    index_map = positions(output_shape).transpose(
+        [sorted(kept_axes).index(axis) for axis in kept_axes]
+    )
+    return view_of(name, index_map.reshape(value_shape), output_shape)
+
+
+def _add_slices(
+    importer: Importer,
+    node: onnx.NodeProto,
+    name: str,
+    shape: Shape,
+    cuts: Mapping[int, Sequence[int]],
+) -> tuple[str, Shape]:
+    """Add the layers that select indices along the axes of a layer's value.
+
+    Returns:
+        the name of the last layer, and the shape of its value.
+    """
+    if 0 in cuts:
+        raise unsupported(node, "selects samples of the batch")
+    for layer in _slicing_layers(cuts, shape):
+        shape = _output_shape(layer, shape)
+        name = importer.add(node, layer, [name], shape)
+    return name, shape
+
+
+def _rows(importer: Importer, name: str) -> ValueView | None:
+    """The view of sequences [N, T, features] whose rows [N * T, features] a value is, or None."""
+    view = importer.elementwise(name)
+    shape, index_map = importer.shape(view), importer.index_map_of(view)
+    if len(shape) != 3 or index_map.shape != (shape[0] * shape[1], shape[2]):
+        return None
+    return view if np.array_equal(index_map, positions(shape).reshape(index_map.shape)) else None
+
+
+def _features_of_linear(
+    importer: Importer, node: onnx.NodeProto, indices_by_axis: Mapping[int, Sequence[int]]
+) -> tuple[ValueView, Sequence[int], Array] | None:
+    """Selected features of a linear layer's sequences, after layout operators such as splits of heads.
+
+    Returns:
+        the layer's view, the features, and an index map of the selected numbers into
+        [N, T, selected features]; None if they are not whole features of every row.
+    """
+    view = importer.elementwise(node.input[0])
+    shape, index_map = importer.shape(view), importer.index_map_of(view)
+    linear = isinstance(importer.layers[view.layer].layer, L.Linear)
+    if (
+        not linear
+        or len(shape) != 3
+        or index_map.ndim == 2
+        or axes_of(index_map, shape) is not None
+    ):
+        return None
+    for axis, indices in indices_by_axis.items():
+        index_map = index_map.take(list(indices), axis)
+    selected = selected_features(index_map, math.prod(shape), shape[2])
+    if selected is None or len(selected[0]) in (0, shape[2]):
+        return None
+    features, index_in_rows = selected
+    return view, _as_range(features), index_in_rows
+
+
+def _as_range(indices: Array) -> Sequence[int]:
+    """Ascending indices, as a range if they have one step."""
+    first, last = int(indices[0]), int(indices[-1])
+    step = int(indices[1]) - first if len(indices) > 1 else 1
+    full_range = range(first, last + 1, step)
+    listed: list[int] = indices.tolist()
+    return full_range if list(full_range) == listed else listed
+
+
+def split_into_slices(traced: Trace) -> Trace:
+    """The graph with each Split replaced by a Slice for each output: a layer has one value."""
+    nodes = tuple(slice_node for node in traced.nodes for slice_node in _slices(traced, node))
+    producers = {name: node for node in nodes for name in node.output if name}
+    return replace(traced, nodes=nodes, producers=producers)
+
+
+def _slices(traced: Trace, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    if node.op_type != "Split" or not traced.live.isdisjoint(node.input[1:]):
+        yield node
+        return
+    for number, name in enumerate(node.output):
+        for axis, indices in (selected_indices(traced, node, number) or {}).items():
+            assert isinstance(indices, range)
+            slice_node = helper.make_node("Slice", node.input[:1], [name])
+            slice_node.name = f"{node.name}_{number}" if node.name else name
+            for key, value in (("axes", axis), ("starts", indices.start), ("ends", indices.stop)):
+                slice_node.attribute.append(helper.make_attribute(key, [value]))
+            yield slice_node
+
+
+def producing_layer(importer: Importer, name: str) -> ImportedLayer:
+    """The layer that a value belongs to.
+
+    If the value has some features of a linear layer, the result is a linear layer of those features
+    alone: one matrix may produce queries, keys and values.
+    """
+    layer = importer.before_fusion(name)
+    if not isinstance(layer.layer, L.Slice | L.Gather):
+        return layer
+    linear = importer.layers[layer.inputs[0]]
+    if not isinstance(linear.layer, L.Linear) or layer.shape[:-1] != linear.shape[:-1]:
+        return layer
+    if isinstance(layer.layer, L.Slice):
+        features = list(places_along(layer.layer, linear.shape[1:])[-1])
+    elif layer.layer.axis == len(linear.shape) - 1:
+        features = list(layer.layer.indices)
+    else:
+        return layer
+    weights = {role: array[features] for role, array in linear.weights.items()}
+    return ImportedLayer(linear.layer, linear.inputs, weights, layer.shape)
+
+
+def _view_and_axes(
+    importer: Importer, node: onnx.NodeProto
+) -> tuple[ValueView, tuple[int, ...], Shape]:
+    """The view that a node reads, the canonical axis of each of its axes, and the layer's shape."""
+    view = importer.elementwise(node.input[0])
+    shape, index_map = importer.shape(view), importer.index_map_of(view)
+    axes = axes_of(index_map, shape)
+    if axes is None:
+        view = importer.materialise_layout(node.input[0])
+        shape, index_map = importer.shape(view), importer.index_map_of(view)
+        axes = axes_of(index_map, shape)
+    if axes is None or len(shape) not in (2, 3, 4):
+        raise unsupported(
+            node,
+            f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in an order that "
+            "no layer produces",
+        )
+    return view, axes, shape
+
+
+def _slicing_layers(cuts: Mapping[int, Sequence[int]], shape: Shape) -> list[L.Layer]:
+    """A select for one index of a sequence, slices for ascending ranges, gathers for the rest."""
+    if len(cuts) == 1 and len(shape) == 3:
+        ((axis, indices),) = cuts.items()
+        if len(indices) == 1:
+            return [L.Select(axis=axis, index=indices[0])]
+    ranges_by_axis = {
+        axis: indices
+        for axis, indices in cuts.items()
+        if isinstance(indices, range) and indices.step > 0
+    }
+    layers: list[L.Layer] = []
+    if ranges_by_axis:
+        ranges = [ranges_by_axis.get(axis, range(size)) for axis, size in enumerate(shape)][1:]
+        steps = tuple(indices.step for indices in ranges)
+        layers.append(
+            L.Slice(
+                starts=tuple(indices.start for indices in ranges),
+                ends=tuple(indices.stop for indices in ranges),
+                steps=() if {indices.step for indices in ranges} == {1} else steps,
+            )
+        )
+    gathered = [axis for axis in cuts if axis not in ranges_by_axis]
+    return [*layers, *(L.Gather(axis=axis, indices=tuple(cuts[axis])) for axis in gathered)]
+
+
+def _output_shape(layer: L.Layer, shape: Shape) -> Shape:
+    """The shape of a layer's value for an input of a shape, both with the batch."""
+    model = Model(input=Input(shape=shape[1:]), nodes=(Node(name="layer", layer=layer),))
+    return (shape[0], *infer_shapes(model)["layer"])

@@ -1,0 +1,165 @@
+"""Views of layers' values: the order in which a file's value holds a layer's numbers.
+
+Exporters choose any order: channels last, time steps first, maps flattened in either order. dlb
+need not recognise these. It applies operators that only move numbers to positions instead, and
+the resulting index map shows how to rearrange a weight.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.workload.layers import Reshape, Transpose
+
+__all__ = [
+    "ValueView",
+    "axes_of",
+    "features_of",
+    "layout_layers",
+    "per_channel",
+    "positions",
+    "view_of",
+]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueView:
+    """A value of the file, as a view of a layer's value.
+
+    Attributes:
+        layer: the layer, or the input, whose numbers the value has.
+        index_map: int64 in the shape of the file's value: where each number lies in the layer's
+            canonical value [N, ...]. None if both have the same order.
+    """
+
+    layer: str
+    index_map: Array | None = None
+
+
+def positions(shape: Shape) -> Array:
+    """The position of each number of a value, int64 in its shape."""
+    return np.arange(math.prod(shape)).reshape(shape)
+
+
+def view_of(layer: str, index_map: Array, shape: Shape) -> ValueView:
+    """The view with an index map; ``shape`` is that of the layer's canonical value [N, ...]."""
+    if index_map.shape == shape and np.array_equal(index_map, positions(shape)):
+        return ValueView(layer)
+    return ValueView(layer, index_map)
+
+
+def axes_of(index_map: Array, shape: Shape) -> tuple[int, ...] | None:
+    """The canonical axis for each axis of a value; None if the value is no transpose."""
+    if index_map.ndim != len(shape):
+        return None
+    canonical = positions(shape)
+    for axes in permutations(range(len(shape))):
+        if tuple(shape[axis] for axis in axes) == index_map.shape and np.array_equal(
+            canonical.transpose(axes), index_map
+        ):
+            return axes
+    return None
+
+
+def layout_layers(index_map: Array, shape: Shape) -> list[Reshape | Transpose] | None:
+    """The layers that bring a value [N, ...] to a file's layout: a reshape, a transpose, a reshape.
+
+    Args:
+        index_map: of the file's value, also [N, ...].
+        shape: of the layer's value.
+
+    Returns:
+        the layers that are needed; None if no layers can do it, for example if samples are mixed.
+    """
+    batch, size = shape[0], math.prod(shape[1:])
+    if index_map.ndim < 2 or index_map.shape[0] != batch or index_map.size != batch * size:
+        return None
+    per_sample = index_map.reshape(batch, size) - size * np.arange(batch)[:, None]
+    if not (per_sample == per_sample[:1]).all() or not np.array_equal(
+        np.sort(per_sample[0]), np.arange(size)
+    ):
+        return None
+    loops = _nested_loops(per_sample[0])
+    if loops is None:
+        return None
+    # In the layer's value, the axis with the largest step comes first.
+    outermost_first = sorted(range(len(loops)), key=lambda axis: -loops[axis][1])
+    before = tuple(loops[axis][0] for axis in outermost_first)
+    axes = tuple(outermost_first.index(axis) + 1 for axis in range(len(loops)))
+    after = tuple(count for count, _ in loops)
+    final = index_map.shape[1:]
+    layers: list[Reshape | Transpose] = [Reshape(shape=final)] if final != shape[1:] else []
+    if axes != tuple(sorted(axes)):
+        layers = [Reshape(shape=before)] if before != shape[1:] else []
+        layers += [Transpose(axes=axes)]
+        layers += [Reshape(shape=final)] if final != after else []
+    reshapes = [layer.shape for layer in layers if isinstance(layer, Reshape)]
+    return layers if all(len(shape) <= 3 for shape in reshapes) else None
+
+
+def _nested_loops(order: Array) -> list[tuple[int, int]] | None:
+    """Positions as those of nested loops: count and step of each loop, outermost first."""
+    loops: list[tuple[int, int]] = []
+    while order.size > 1:
+        step = int(order[1] - order[0])
+        breaks = np.flatnonzero(np.diff(order) != step)
+        count = int(breaks[0]) + 1 if breaks.size else order.size
+        rows = order.reshape(-1, count) if order.size % count == 0 else None
+        if step < 1 or rows is None or not (np.diff(rows, axis=1) == step).all():
+            return None
+        loops.insert(0, (count, step))
+        order = rows[:, 0]
+    return loops or [(1, 1)]
+
+
+def features_of(index_map: Array, shape: Shape, flat: bool) -> tuple[Array, Array] | None:
+    """A value's last axis as features of rows.
+
+    Args:
+        flat: whether a row is a whole sample, whatever axes the sample has.
+
+    Returns:
+        two int64 arrays: the canonical row of each row, and the canonical feature of each feature,
+        equal in all rows; None if the numbers are not in rows of features.
+    """
+    features = math.prod(shape[1:]) if flat else shape[-1]
+    if not index_map.ndim or index_map.shape[-1] != features:
+        return None
+    rows = index_map.reshape(-1, features)
+    row_indices, order = rows[:, 0] // features, rows[0] % features
+    if not np.array_equal(row_indices[:, None] * features + order, rows):
+        return None
+    return row_indices, order
+
+
+def per_channel(constant: Array, index_map: Array, shape: Shape) -> Array | None:
+    """A constant that is combined with a value, as one number for each channel of the layer.
+
+    Args:
+        constant: broadcast to the value's shape.
+        index_map: of the value.
+        shape: of the layer's value.
+
+    Returns:
+        float64 [C], where C is the second axis of a map or of features, and the last axis of a
+        sequence; None if the constant differs within a channel.
+    """
+    if len(shape) not in (2, 3, 4):
+        return None
+    canonical = np.empty(math.prod(shape), np.float64)
+    canonical[index_map.ravel()] = constant.ravel()
+    axis = 2 if len(shape) == 3 else 1
+    channels: Array = np.moveaxis(canonical.reshape(shape), axis, 0).reshape(shape[axis], -1)
+    if not (channels == channels[:, :1]).all():
+        return None
+    result: Array = channels[:, 0]
+    return result
