@@ -231,7 +231,7 @@ class _Functions(chainer.FunctionHook):
         self.watch = watch
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        inner = self.watch.active[-1] if self.watch.active else None
+        inner: Any = self.watch.active[-1] if self.watch.active else None
         name = self.watch.names.get(inner)
         if name is not None and next(inner.children(), None) is not None and not kind_of(inner)[0]:
             called = f"{name}.{function.label}()".lstrip(".")

@@ -144,7 +144,7 @@ class CntkModel(BuiltModel):
             kept[self.source] = source
             loss = C.combine([self.loss]).clone(C.CloneMethod.share, kept)
             self._differentiable = (loss, source)
-        return self._differentiable  # type: ignore[no-any-return]
+        return self._differentiable
 
     def _states(self) -> List[Tuple[Any, Array]]:
         """What a pass in training mode moves, with its values."""

@@ -4,14 +4,19 @@ The functions take a node, the layer's ``Parameters``, and what it reads. CNTK l
 out, so axes count from 0.
 """
 
+from typing import TYPE_CHECKING
+
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.parameters import location
+
+if TYPE_CHECKING:
+    import numpy as np
 
 C = LazyModule("cntk")
 operators = LazyModule("dlb_cntk.operators")
 
 
-def _transposed(array):
+def _transposed(array: "np.ndarray") -> "np.ndarray":
     return array.T
 
 

@@ -39,7 +39,7 @@ class Network(HybridBlock):
         super().__init__(prefix="")
         self.source = model.input.name
         self.wiring = [(node.name, node.inputs) for node in model.nodes]
-        self.layers = {}
+        self.layers: dict[str, HybridBlock] = {}
         with self.name_scope():
             for node in model.nodes:
                 if node.name in masks:

@@ -366,7 +366,7 @@ class PaddedAverage(Padded):
             weight = mx.nd.array(factor[None, None], dtype=dtype)
             self.weight = self.params.get_constant("weight", weight)
 
-    def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
+    def hybrid_forward(self, F: Any, inputs: Any, weight: Any = None) -> Any:
         return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.nd import NDArray
 
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
-
-NDArray = mx.nd.NDArray
 
 
 class KeptStates:

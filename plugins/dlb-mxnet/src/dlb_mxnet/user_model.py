@@ -241,7 +241,8 @@ class _Watch:
                 hook.detach()
 
     def _note(self, block: Block, inputs: Sequence[Any], output: Any) -> None:
-        name, values = self.names[block], (None, None)
+        name: str = self.names[block]
+        values: tuple[Any, Any] = (None, None)
         # A block that applies an activation has just called it, with what the block itself computes.
         applied = [self.calls.pop()] if getattr(block, "act", None) is not None else []
         if name in self.wanted:

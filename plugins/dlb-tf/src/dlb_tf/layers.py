@@ -198,7 +198,7 @@ class Slice(OwnLayer):
     """A part (start, stop, step) of every axis but the batch, in the native order."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs[(slice(None), *(slice(*part) for part in self.parts))]
+        return inputs[(slice(None),) + tuple(slice(*part) for part in self.parts)]
 
 
 class Gather(OwnLayer):

@@ -26,8 +26,9 @@ _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
 
 def mappings_of(node: Node, layouts: Layouts) -> Mappings:
     """Where a layer holds its parameters, by role."""
-    parameters = LAYERS[node.kind].parameters
-    return parameters(node, layouts) if callable(parameters) else parameters
+    if node.kind in MAPPINGS:
+        return MAPPINGS[node.kind](node, layouts)
+    return LAYERS[node.kind].parameters
 
 
 def kernel(groups: int = 0) -> ParameterMapping:
@@ -100,7 +101,7 @@ def _attention(node: Node, layouts: Layouts) -> Mappings:
 
 
 #: By layer kind. Each builds Keras layers, one after another, from a node and the layouts of values by
-#: name. The last one holds the parameters; where they are is a function of the same if it depends on it.
+#: name. The last layer holds the parameters.
 LAYERS = {
     "conv": Layer(
         "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it; as many "
@@ -109,7 +110,6 @@ LAYERS = {
         "slice; stride of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D "
         "of stride 1",
         lambda node, layouts: layers.conv(node),
-        _conv,
     ),
     "linear": Layer(
         "native; after a flatten its weights lie in NHWC order; tied, a layer that multiplies by "
@@ -117,7 +117,6 @@ LAYERS = {
         lambda node, layouts: [
             K.Dense(node.out_features, use_bias=node.bias, kernel_initializer=layers.unset)
         ],
-        _linear,
     ),
     "batch_norm": Layer(
         "native",
@@ -218,6 +217,8 @@ LAYERS = {
     "attention": Layer(
         "native, with its scale in the dtype of the model, which Keras keeps in float32",
         lambda node, layouts: [layers.SelfAttention(node)],
-        _attention,
     ),
 }
+
+#: Where a layer holds its parameters, for the kinds where that depends on the node and the layouts.
+MAPPINGS = {"conv": _conv, "linear": _linear, "attention": _attention}

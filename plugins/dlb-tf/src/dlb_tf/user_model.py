@@ -88,9 +88,9 @@ def kind_of(layer: K.Layer) -> tuple[str, Mappings]:
     return kind_among(KINDS, layer, _computes_as)
 
 
-def _computes_as(layer: K.Layer, known: type) -> bool:
+def _computes_as(layer: K.Layer, known: Any) -> bool:
     """Whether a layer is of a type, or of a class derived from it that leaves ``call`` alone."""
-    own = type(layer)
+    own: Any = type(layer)
     return own is known or (issubclass(own, known) and own.call is known.call)
 
 

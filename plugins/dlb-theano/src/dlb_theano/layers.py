@@ -261,7 +261,9 @@ LAYERS = {
     ),
     "slice": Layer(
         "native",
-        lambda node, held, run, x: x[(slice(None), *(slice(*each) for each in node.ranges))],
+        lambda node, held, run, x: x[
+            (slice(None),) + tuple(slice(*bounds) for bounds in node.ranges)
+        ],
     ),
     "gather": Layer(
         "native: take",

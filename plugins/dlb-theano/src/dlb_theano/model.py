@@ -164,7 +164,7 @@ class TheanoModel(BuiltModel):
         self.program = program(document, self.dtype, tuple(sorted(request.masks)), request.seed)
         self.parameters = self.program.parameters
         self.arrays: Dict[Any, Array] = {}
-        self.steps, self.rate = 0, 0.0
+        self.steps, self.rate = 0, np.zeros((), self.dtype)
         self.load_weights(request.weights)
         for native, states in self.program.slots.items():
             for state in states.values():

@@ -97,10 +97,10 @@ class Select(nn.Module):
 class Slice(nn.Module):
     def __init__(self, ranges: tuple[tuple[int, int, int], ...]) -> None:
         super().__init__()
-        self.parts = tuple(slice(*each) for each in ranges)
+        self.parts = tuple(slice(*bounds) for bounds in ranges)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs[(slice(None), *self.parts)]
+        return inputs[(slice(None),) + self.parts]
 
     def extra_repr(self) -> str:
         return f"parts={self.parts}"
@@ -179,7 +179,7 @@ class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
 
 
 class LastAxisLSTM(nn.LSTM):
-    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs)[0]
 
 

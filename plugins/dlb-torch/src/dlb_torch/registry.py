@@ -2,7 +2,7 @@
 
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import location, reordered
+from dlb_worker.parameters import ParameterMapping, location, reordered
 
 nn = LazyModule("torch.nn")
 modules = LazyModule("dlb_torch.modules")
@@ -11,7 +11,7 @@ _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
 
 
-def _gates(attribute: str):
+def _gates(attribute: str) -> ParameterMapping:
     """ONNX keeps gates as input, output, forget, cell; torch as input, forget, cell, output."""
     return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
 

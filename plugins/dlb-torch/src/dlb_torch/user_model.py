@@ -279,12 +279,12 @@ class _Watch(TorchFunctionMode):
     ) -> None:
         wanted = name in self.wanted if wanted is None else wanted
         self._noting = True  # what is called here is not the model's
-        kept = [
-            one.detach().clone() if wanted and torch.is_tensor(one) else None
-            for one in (given, output)
+        inputs, outputs = [
+            value.detach().clone() if wanted and torch.is_tensor(value) else None
+            for value in (given, output)
         ]
         self._noting = False
-        self._calls.append((name, *kept, steps_first))
+        self._calls.append((name, inputs, outputs, steps_first))
 
     def found(self) -> tuple[LayerCall, ...]:
         """The calls, in the order in which they ended."""
