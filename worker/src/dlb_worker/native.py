@@ -48,6 +48,10 @@ class NativeModel(abc.ABC):
         """Copies of every parameter and state by name, in canonical layout and the model's dtype."""
         return {each.name: self._canonical(each) for each in self.parameters}
 
+    def trained_natives(self) -> List[Any]:
+        """The framework's objects of what is trained, in the order of the parameters."""
+        return [native for each in self.parameters if each.trained for native in each.natives]
+
     def states(self) -> Dict[str, Array]:
         """Copies of what is not trained, as :meth:`weights`."""
         return {each.name: self._canonical(each) for each in self.parameters if not each.trained}

@@ -19,6 +19,7 @@ __all__ = [
     "gru_mappings",
     "kind_among",
     "location",
+    "lstm_gates",
     "recurrent_mappings",
     "renamed",
     "reordered",
@@ -146,6 +147,14 @@ def reordered(parts: int, order: Sequence[int]) -> Layout:
         return np.concatenate([pieces[part] for part in order])
 
     return change
+
+
+def lstm_gates(attribute: str) -> ParameterMapping:
+    """The gates of an LSTM that keeps them as input, forget, cell, output.
+
+    ONNX's order is input, output, forget, cell.
+    """
+    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
 
 
 def gru_mappings(
