@@ -12,7 +12,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.nd import NDArray
+from mxnet.ndarray import NDArray
 
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer

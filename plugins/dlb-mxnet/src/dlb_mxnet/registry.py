@@ -2,19 +2,13 @@
 
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import ParameterMapping, location, reordered
+from dlb_worker.parameters import location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
-
-
-def _gates(attribute: str) -> ParameterMapping:
-    """ONNX keeps gates as input, output, forget, cell; MXNet as input, forget, cell, output."""
-    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
-
 
 #: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
 LAYERS = {
@@ -126,9 +120,9 @@ LAYERS = {
         "native; the second of its two biases stays zero",
         lambda node, dtype: modules.lstm(node),
         {
-            "input_weight": _gates("l0_i2h_weight"),
-            "recurrent_weight": _gates("l0_h2h_weight"),
-            "bias": _gates("l0_i2h_bias"),
+            "input_weight": lstm_gates("l0_i2h_weight"),
+            "recurrent_weight": lstm_gates("l0_h2h_weight"),
+            "bias": lstm_gates("l0_i2h_bias"),
         },
     ),
     "attention": Layer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.parameters import ParameterMapping, location, reordered
+from dlb_worker.parameters import Mappings, ParameterMapping, location, lstm_gates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dlb_tf.layout import Layout
 
     Layouts = Mapping[str, Layout]
-    Mappings = Mapping[str, ParameterMapping]
 
 K = LazyModule("keras.layers")
 layers = LazyModule("dlb_tf.layers")
@@ -81,10 +80,12 @@ def _linear(node: Node, layouts: Layouts) -> Mappings:
 
 
 def _gates(attribute: str) -> ParameterMapping:
-    """ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output."""
-    to_native, to_canonical = reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2))
+    """Keras keeps the gates of all units on the last axis."""
+    gates = lstm_gates(attribute)
     return location(
-        attribute, lambda array: to_native(array).T, lambda native: to_canonical(native.T)
+        attribute,
+        lambda array: gates.to_native(array)[0].T,
+        lambda native: gates.to_canonical([native.T]),
     )
 
 
