@@ -63,9 +63,9 @@ class ParameterMapping:
 
 #: The mappings of a layer's parameters, by role.
 Mappings = Mapping[str, ParameterMapping]
-#: By the type of a native layer: the layer kind that it is, and its mappings or a function of the layer
-#: that returns them.
-Kinds = Mapping[type, Tuple[str, Union[Mappings, Callable[[Any], Mappings]]]]
+#: By the type of a native layer, or by a tuple of types: the layer kind that it is, and its mappings or
+#: a function of the layer that returns them.
+Kinds = Mapping[Any, Tuple[str, Union[Mappings, Callable[[Any], Mappings]]]]
 
 
 def location(
@@ -204,7 +204,7 @@ def recurrent_mappings(
 
 
 def kind_among(
-    kinds: Kinds, layer: Any, is_kind: Callable[[Any, type], bool] = isinstance
+    kinds: Kinds, layer: Any, is_kind: Callable[[Any, Any], bool] = isinstance
 ) -> Tuple[str, Mappings]:
     """The layer kind that a native layer is, and its mappings; "" and none where it is not known.
 

@@ -59,13 +59,11 @@ def _added(attributes: Sequence[str]) -> ParameterMapping:
 
 KINDS: Kinds = {
     L.Linear: ("linear", LAYERS["linear"].parameters),
-    L.Convolution2D: ("conv", LAYERS["conv"].parameters),
-    L.ConvolutionND: ("conv", LAYERS["conv"].parameters),
+    (L.Convolution2D, L.ConvolutionND): ("conv", LAYERS["conv"].parameters),
     L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
     L.EmbedID: ("embedding", LAYERS["embedding"].parameters),
-    L.LSTM: ("lstm", LAYERS["lstm"].parameters),
-    L.StatelessLSTM: ("lstm", LAYERS["lstm"].parameters),
+    (L.LSTM, L.StatelessLSTM): ("lstm", LAYERS["lstm"].parameters),
     L.NStepLSTM: ("lstm", _n_step_lstm),
 }
 

@@ -26,11 +26,7 @@ LAYERS = {
         "native; in float64 the running statistics are moved by array operators, for the operator "
         "keeps its momentum in float32",
         lambda node, dtype: modules.batch_norm(node, dtype),
-        {
-            **_SCALE_AND_BIAS,
-            "mean": location("running_mean"),
-            "variance": location("running_var"),
-        },
+        {**_SCALE_AND_BIAS, "mean": location("running_mean"), "variance": location("running_var")},
     ),
     "layer_norm": Layer(
         "native in float32; composed in float64, for the operator keeps its epsilon in float32",

@@ -85,16 +85,12 @@ def _every_layer(block: Block, mappings: Callable[[str], Mappings]) -> Mappings:
 
 KINDS: Kinds = {
     nn.Dense: ("linear", LAYERS["linear"].parameters),
-    nn.Conv1D: ("conv", _conv),
-    nn.Conv2D: ("conv", _conv),
-    nn.Conv3D: ("conv", _conv),
+    (nn.Conv1D, nn.Conv2D, nn.Conv3D): ("conv", _conv),
     nn.BatchNorm: ("batch_norm", _batch_norm),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
-    rnn.LSTM: ("lstm", _lstm),
-    rnn.LSTMCell: ("lstm", _lstm),
-    rnn.GRU: ("gru", _gru),
-    rnn.GRUCell: ("gru", _gru),
+    (rnn.LSTM, rnn.LSTMCell): ("lstm", _lstm),
+    (rnn.GRU, rnn.GRUCell): ("gru", _gru),
 }
 
 

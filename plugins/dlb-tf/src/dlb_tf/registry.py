@@ -129,9 +129,7 @@ LAYERS = {
         },
     ),
     "layer_norm": Layer(
-        "native",
-        lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)],
-        _SCALE_AND_BIAS,
+        "native", lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)], _SCALE_AND_BIAS
     ),
     "lrn": Layer(
         "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
@@ -184,16 +182,15 @@ LAYERS = {
             K.GlobalAveragePooling1D({1: "channels_last", 2: "channels_first"}[node.axis])
         ],
     ),
-    "select": Layer(
-        "native: a slice",
-        lambda node, layouts: [layers.Select(**node.attributes)],
-    ),
+    "select": Layer("native: a slice", lambda node, layouts: [layers.Select(**node.attributes)]),
     "pad": Layer("native: tf.pad", lambda node, layouts: layers.pad(node, layouts)),
     "slice": Layer("native", lambda node, layouts: layers.slices(node, layouts)),
     "gather": Layer(
         "native: tf.gather",
         lambda node, layouts: [
-            layers.Gather(axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices)
+            layers.Operator(
+                "gather", axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices
+            )
         ],
     ),
     "embedding": Layer(

@@ -266,8 +266,7 @@ LAYERS = {
         ],
     ),
     "gather": Layer(
-        "native: take",
-        lambda node, held, run, x: T.take(x, list(node.indices), axis=node.axis),
+        "native: take", lambda node, held, run, x: T.take(x, list(node.indices), axis=node.axis)
     ),
     "embedding": Layer(
         "native",

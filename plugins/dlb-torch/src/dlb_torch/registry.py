@@ -21,16 +21,10 @@ LAYERS = {
     "batch_norm": Layer(
         "native; the running variance is changed to ONNX's biased one after each step",
         lambda node: modules.batch_norm(node),
-        {
-            **_SCALE_AND_BIAS,
-            "mean": location("running_mean"),
-            "variance": location("running_var"),
-        },
+        {**_SCALE_AND_BIAS, "mean": location("running_mean"), "variance": location("running_var")},
     ),
     "layer_norm": Layer(
-        "native",
-        lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon),
-        _SCALE_AND_BIAS,
+        "native", lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon), _SCALE_AND_BIAS
     ),
     "lrn": Layer(
         "native",

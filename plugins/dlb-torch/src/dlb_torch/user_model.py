@@ -73,18 +73,15 @@ def _every_layer(module: nn.Module, mappings: Callable[[str], Mappings]) -> Mapp
 
 KINDS: Kinds = {
     nn.Linear: ("linear", LAYERS["linear"].parameters),
-    nn.Conv1d: ("conv", LAYERS["conv"].parameters),
-    nn.Conv2d: ("conv", LAYERS["conv"].parameters),
-    nn.Conv3d: ("conv", LAYERS["conv"].parameters),
-    nn.BatchNorm1d: ("batch_norm", LAYERS["batch_norm"].parameters),
-    nn.BatchNorm2d: ("batch_norm", LAYERS["batch_norm"].parameters),
-    nn.BatchNorm3d: ("batch_norm", LAYERS["batch_norm"].parameters),
+    (nn.Conv1d, nn.Conv2d, nn.Conv3d): ("conv", LAYERS["conv"].parameters),
+    (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d): (
+        "batch_norm",
+        LAYERS["batch_norm"].parameters,
+    ),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
-    nn.LSTM: ("lstm", _lstm),
-    nn.LSTMCell: ("lstm", _lstm),
-    nn.GRU: ("gru", _gru),
-    nn.GRUCell: ("gru", _gru),
+    (nn.LSTM, nn.LSTMCell): ("lstm", _lstm),
+    (nn.GRU, nn.GRUCell): ("gru", _gru),
     nn.MultiheadAttention: ("attention", _attention),
 }
 
@@ -141,7 +138,7 @@ class UserModule(TorchTensors, LayeredUserModel):
         self.model.train(training)
         with self.unmoved_states(self.model), torch.no_grad(), _Watch(self.names, layers) as watch:
             outputs = list(tensors(self.model(self.native(inputs)), torch.is_tensor))
-        return ForwardPass(tuple(map(self.read, outputs)), watch.layer_calls())
+        return ForwardPass(tuple(map(self.read, outputs)), tuple(watch.calls))
 
     def vjp(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
@@ -177,7 +174,7 @@ class _Watch(TorchFunctionMode):
     def __init__(self, names: Mapping[nn.Module, str], requested: Sequence[str]) -> None:
         super().__init__()
         self.names, self.requested = names, set(requested)
-        self._calls: list[tuple[str, Any, Any, bool]] = []
+        self.calls: list[LayerCall] = []
         self._active: list[nn.Module] = []
         self._noting = False
 
@@ -216,25 +213,15 @@ class _Watch(TorchFunctionMode):
         self, name: str, layer: str, inputs: Any, output: Any, steps_first: bool = False
     ) -> None:
         """Note a call, with its values if the layer in whose code it was made is requested."""
-        values: tuple[Any, Any] = (inputs[0] if inputs else None, output)
+        values: list[Any] = [inputs[0] if inputs else None, output]
         self._noting = True  # what is called here is not the model's
-        first, last = [
-            value.detach().clone() if layer in self.requested and torch.is_tensor(value) else None
-            for value in values
-        ]
+        arrays = [_array(each, steps_first) if layer in self.requested else None for each in values]
         self._noting = False
-        self._calls.append((name, first, last, steps_first))
-
-    def layer_calls(self) -> tuple[LayerCall, ...]:
-        """The calls, in the order in which they ended."""
-        return tuple(
-            LayerCall(name, _array(first, steps_first), _array(last, steps_first))
-            for name, first, last, steps_first in self._calls
-        )
+        self.calls.append(LayerCall(name, *arrays))
 
 
-def _array(tensor: Tensor | None, steps_first: bool) -> np.ndarray | None:
-    if tensor is None:
+def _array(value: Any, steps_first: bool) -> np.ndarray | None:
+    if not torch.is_tensor(value):
         return None
-    array = tensor.cpu().numpy()
+    array: np.ndarray = value.detach().cpu().numpy().copy()
     return array.swapaxes(0, 1) if steps_first and array.ndim == 3 else array
