@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple, Union
 
+from dlb_worker.model import ATTENTION_MAPS
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -16,6 +18,7 @@ __all__ = [
     "Mappings",
     "NativeParameter",
     "ParameterMapping",
+    "attention_locations",
     "gru_mappings",
     "kind_among",
     "location",
@@ -147,6 +150,20 @@ def reordered(parts: int, order: Sequence[int]) -> Layout:
         return np.concatenate([pieces[part] for part in order])
 
     return change
+
+
+def attention_locations(weight: str, bias: str) -> Dict[str, ParameterMapping]:
+    """An attention that has a part for each linear map, called ``query``, ``key``, ``value``, ``output``.
+
+    Args:
+        weight, bias: the attributes of a part.
+    """
+    attributes = {"weight": weight, "bias": bias}
+    return {
+        f"{name}_{role}": location(f"{name}.{attribute}")
+        for name in ATTENTION_MAPS
+        for role, attribute in attributes.items()
+    }
 
 
 def lstm_gates(attribute: str) -> ParameterMapping:

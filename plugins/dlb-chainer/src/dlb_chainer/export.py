@@ -61,28 +61,23 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = _export(
-            network,
-            [sample],
-            export_params=False,
-            opset_version=OPSET,
-            input_names=["input"],
-            output_names=None if isinstance(model, UserLink) else ["logits"],
-            external_converters=CONVERTERS,
-            no_testcase=True,
-        )
+        try:
+            exported = onnx_chainer.export(
+                network,
+                [sample],
+                export_params=False,
+                opset_version=OPSET,
+                input_names=["input"],
+                output_names=None if isinstance(model, UserLink) else ["logits"],
+                external_converters=CONVERTERS,
+                no_testcase=True,
+            )
+        except ValueError as error:  # it names a function that the exporter cannot write
+            raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
     # It writes the IR version of whichever onnx is installed.
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
-
-
-def _export(network: chainer.Link, inputs: list[Any], **options: Any) -> onnx.ModelProto:
-    """The exporter's own, whose ValueError names a function that it cannot write."""
-    try:
-        return onnx_chainer.export(network, inputs, **options)
-    except ValueError as error:
-        raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import cntk as C
 import numpy as np
 
 from dlb_cntk.data import value
-from dlb_cntk.operators import Parameters, describe
+from dlb_cntk.modules import Parameters, describe
 from dlb_cntk.optimizers import make_learner
 from dlb_cntk.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients

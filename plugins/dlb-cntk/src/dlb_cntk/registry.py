@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 C = LazyModule("cntk")
-operators = LazyModule("dlb_cntk.operators")
+modules = LazyModule("dlb_cntk.modules")
 
 
 def _transposed(array: "np.ndarray") -> "np.ndarray":
@@ -28,23 +28,23 @@ _BIAS_OF_CONV = location("bias", lambda bias: bias.reshape(-1, 1, 1), lambda bia
 LAYERS = {
     "conv": Layer(
         "native; pads other than those that keep the size by a pad before it; no dilation",
-        lambda *given: operators.conv(*given),
+        lambda *arguments: modules.conv(*arguments),
         dict(_WEIGHT, bias=_BIAS_OF_CONV),
     ),
     "linear": Layer(
         "native; tied, with the embedding's parameter",
-        lambda *given: operators.linear(*given),
+        lambda *arguments: modules.linear(*arguments),
         dict(_BIAS, weight=location("weight", _transposed, _transposed)),
     ),
     "batch_norm": Layer(
         "native; after each step the running values are computed by NumPy, for CNTK's share follows "
         "the number of samples and its variance is unbiased",
-        lambda *given: operators.batch_norm(*given),
+        lambda *arguments: modules.batch_norm(*arguments),
         dict(_SCALE_AND_BIAS, **_STATES),
     ),
     "layer_norm": Layer(
         "composed of reduce_mean, square and sqrt",
-        lambda *given: operators.layer_norm(*given),
+        lambda *arguments: modules.layer_norm(*arguments),
         _SCALE_AND_BIAS,
     ),
     "lrn": Layer(
@@ -55,23 +55,23 @@ LAYERS = {
     ),
     "max_pool": Layer(
         "native; pads and windows left out by a pad before it",
-        lambda *given: operators.max_pool(*given),
+        lambda *arguments: modules.max_pool(*arguments),
     ),
     "average_pool": Layer(
         "native; pads and windows left out by a pad before it, and a factor",
-        lambda *given: operators.average_pool(*given),
+        lambda *arguments: modules.average_pool(*arguments),
     ),
     "global_average_pool": Layer("native", lambda node, own, x: C.layers.GlobalAveragePooling()(x)),
     "relu": Layer("native", lambda node, own, x: C.relu(x)),
     "relu6": Layer(
         "composed of relu and clip, whose gradient at 0 is 1",
-        lambda *given: operators.relu6(*given),
+        lambda *arguments: modules.relu6(*arguments),
     ),
     "tanh": Layer("native", lambda node, own, x: C.tanh(x)),
     "sigmoid": Layer("native", lambda node, own, x: C.sigmoid(x)),
     "hard_sigmoid": Layer(
         "composed of relu and clip, because the slope of the native one is float32",
-        lambda node, own, x: operators.relu6(node, own, x + own.constant(3)) / own.constant(6),
+        lambda node, own, x: modules.relu6(node, own, x + own.constant(3)) / own.constant(6),
     ),
     "dropout": Layer("native", lambda node, own, x: C.dropout(x, node.rate)),
     "add": Layer("native", lambda node, own, first, second: first + second),
@@ -85,9 +85,9 @@ LAYERS = {
     "reduce_mean": Layer(
         "native", lambda node, own, x: C.reduce_mean(x, axis=node.axis - 1, keepdims=False)
     ),
-    "select": Layer("native: a slice", lambda *given: operators.select(*given)),
-    "pad": Layer("native", lambda *given: operators.pad(*given)),
-    "slice": Layer("native; steps are not exported", lambda *given: operators.sliced(*given)),
+    "select": Layer("native: a slice", lambda *arguments: modules.select(*arguments)),
+    "pad": Layer("native", lambda *arguments: modules.pad(*arguments)),
+    "slice": Layer("native; steps are not exported", lambda *arguments: modules.sliced(*arguments)),
     "embedding": Layer(
         "native",
         lambda node, own, x: C.gather(own.trained("weight", node.entries, node.features), x),

@@ -1,8 +1,7 @@
 """The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import location, lstm_gates
+from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
@@ -124,10 +123,6 @@ LAYERS = {
     "attention": Layer(
         "composed of dense blocks, gemm2 and softmax",
         lambda node, dtype: modules.SelfAttention(node, dtype),
-        {
-            f"{name}_{kind}": location(f"{name}.{kind}")
-            for name in ATTENTION_MAPS
-            for kind in ("weight", "bias")
-        },
+        attention_locations("weight", "bias"),
     ),
 }

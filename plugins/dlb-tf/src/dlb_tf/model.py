@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from dlb_tf.framework import default_dtype
-from dlb_tf.layers import MaskedDropout, TiedDense, description
 from dlb_tf.layout import layouts
+from dlb_tf.modules import MaskedDropout, TiedDense, description
 from dlb_tf.optimizers import make_optimizer
 from dlb_tf.registry import LAYERS, mappings_of
 from dlb_worker.contract import BuildRequest, Gradients

@@ -13,7 +13,7 @@ import theano.tensor as T
 from theano.gof.graph import io_toposort
 from theano.sandbox.rng_mrg import MRG_RandomStreams
 
-from dlb_theano.layers import LAYERS, Pass
+from dlb_theano.registry import LAYERS, Pass
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters

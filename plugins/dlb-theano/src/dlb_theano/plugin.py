@@ -1,6 +1,6 @@
 """dlb-theano's adapter. Its methods import Theano; loading it does not."""
 
-from dlb_theano.layers import LAYERS
+from dlb_theano.registry import LAYERS
 from dlb_worker.adapter import Adapter, lazy_method
 from dlb_worker.batches import from_memory, prefetched
 from dlb_worker.contract import Batches, DataRequest

@@ -1,8 +1,7 @@
 """The registry: for each layer kind the sentence, the torch module, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import location, lstm_gates
+from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("torch.nn")
 modules = LazyModule("dlb_torch.modules")
@@ -86,10 +85,6 @@ LAYERS = {
     "attention": Layer(
         "native: Linear, and scaled_dot_product_attention between",
         lambda node: modules.SelfAttention(node),
-        {
-            f"{name}_{kind}": location(f"{name}.{kind}")
-            for name in ATTENTION_MAPS
-            for kind in ("weight", "bias")
-        },
+        attention_locations("weight", "bias"),
     ),
 }

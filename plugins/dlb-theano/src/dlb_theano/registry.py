@@ -14,7 +14,7 @@ from dlb_worker.poolings import average_factors, reaching_pads
 
 np, theano, T = LazyModule("numpy"), LazyModule("theano"), LazyModule("theano.tensor")
 bn, pool = LazyModule("theano.tensor.nnet.bn"), LazyModule("theano.tensor.signal.pool")
-operators = LazyModule("dlb_theano.operators")
+modules = LazyModule("dlb_theano.modules")
 
 
 class Pass(NamedTuple):
@@ -82,9 +82,9 @@ def lrn(node: Node, held: Any, run: Pass, x: Any) -> Any:
 def max_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
     ignores = _ignores_border(node)
     if ignores is not None:
-        return operators.FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
+        return modules.FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
     x = _reached(node, x, -math.inf)
-    return operators.FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
+    return modules.FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
 
 
 def average_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
