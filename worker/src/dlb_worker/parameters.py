@@ -24,7 +24,6 @@ __all__ = [
     "location",
     "lstm_gates",
     "recurrent_mappings",
-    "renamed",
     "reordered",
     "stacked",
     "summed",
@@ -133,11 +132,6 @@ def stacked(attributes: Sequence[str], like: ParameterMapping = AS_IS) -> Parame
         return [like.to_native(part)[0] for part in np.split(array, len(attributes))]
 
     return ParameterMapping(tuple(attributes), canonical, native, canonical, " | ")
-
-
-def renamed(attribute: str, like: ParameterMapping) -> ParameterMapping:
-    """The same mapping for another attribute."""
-    return ParameterMapping((attribute,), like.to_canonical, like.to_native, like.to_gradient)
 
 
 def reordered(parts: int, order: Sequence[int]) -> Layout:

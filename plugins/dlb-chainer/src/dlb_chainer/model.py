@@ -96,7 +96,7 @@ def _in_shape(value: Any, shape: Shape | None) -> Any:
     return value if shape is None else F.reshape(value, shape)
 
 
-class ChainerArrays(NativeModel):
+class ChainerParameters(NativeModel):
     """A model whose natives are Chainer's parameters, parts of them, and the arrays of states."""
 
     def __init__(self, dtype: str, device: str) -> None:
@@ -131,7 +131,7 @@ class ChainerArrays(NativeModel):
         )
 
 
-class ChainerModel(ChainerArrays, BuiltModel):
+class ChainerModel(ChainerParameters, BuiltModel):
     """A :class:`Network` with its optimizer, on its device."""
 
     def __init__(self, request: BuildRequest) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from chainer import Variable
 
 from dlb_chainer.framework import host_copy
-from dlb_chainer.model import ChainerArrays
+from dlb_chainer.model import ChainerParameters
 from dlb_chainer.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
 from dlb_worker.native import tensors, text_attributes
@@ -68,7 +68,7 @@ KINDS: Kinds = {
 }
 
 
-class UserLink(ChainerArrays, LayeredUserModel):
+class UserLink(ChainerParameters, LayeredUserModel):
     """A ``chainer.Link``, in float64."""
 
     kinds = KINDS

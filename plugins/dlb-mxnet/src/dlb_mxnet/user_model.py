@@ -12,7 +12,7 @@ from mxnet import autograd
 from mxnet.gluon import Block, Parameter, nn, rnn
 
 from dlb_mxnet.framework import context
-from dlb_mxnet.model import BlockParameters
+from dlb_mxnet.model import MXNetParameters
 from dlb_mxnet.modules import exact_statistics
 from dlb_mxnet.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
@@ -94,7 +94,7 @@ KINDS: Kinds = {
 }
 
 
-class UserBlock(BlockParameters, LayeredUserModel):
+class UserBlock(MXNetParameters, LayeredUserModel):
     """A gluon ``Block``, in float64, not hybridized."""
 
     kinds = KINDS

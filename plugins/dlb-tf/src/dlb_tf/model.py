@@ -82,7 +82,7 @@ class Network:
         return keras.Model(self.input, values if len(values) > 1 else values[0])
 
 
-class KerasVariables(NativeModel):
+class KerasParameters(NativeModel):
     """A model whose parameters and states are Keras variables."""
 
     def read(self, native: keras.Variable) -> np.ndarray:
@@ -105,7 +105,7 @@ class KerasVariables(NativeModel):
                 variable.assign(before)
 
 
-class TFModel(KerasVariables, BuiltModel):
+class TFModel(KerasParameters, BuiltModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
 
     def __init__(self, request: BuildRequest, *, compile: str) -> None:

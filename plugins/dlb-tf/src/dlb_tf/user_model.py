@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers as K
 
-from dlb_tf.model import KerasVariables
+from dlb_tf.model import KerasParameters
 from dlb_tf.registry import LAYERS, kernel, projection
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
@@ -83,7 +83,7 @@ def _computes_as(layer: K.Layer, known: Any) -> bool:
     return own is known or (issubclass(own, known) and own.call is known.call)
 
 
-class UserKerasModel(KerasVariables, LayeredUserModel):
+class UserKerasModel(KerasParameters, LayeredUserModel):
     """A Keras model, in float64."""
 
     kinds = KINDS

@@ -66,7 +66,7 @@ def key(name: str) -> str:
     return f"layer_{name}"
 
 
-class TorchTensors(NativeModel):
+class TorchParameters(NativeModel):
     """A model whose parameters and states are tensors of a module."""
 
     def __init__(self, dtype: str, device: str) -> None:
@@ -97,7 +97,7 @@ class TorchTensors(NativeModel):
                     tensor.copy_(before)
 
 
-class TorchModel(TorchTensors, BuiltModel):
+class TorchModel(TorchParameters, BuiltModel):
     """A :class:`Network` with its optimizer, on its device.
 
     ``run`` returns the logits, and ``values`` the values of layers: the network itself, or compiled,

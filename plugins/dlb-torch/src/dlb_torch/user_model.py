@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dlb_torch.model import TorchTensors
+from dlb_torch.model import TorchParameters
 from dlb_torch.registry import LAYERS
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
 from dlb_worker.native import tensors, text_attributes
@@ -86,7 +86,7 @@ KINDS: Kinds = {
 }
 
 
-class UserModule(TorchTensors, LayeredUserModel):
+class UserModule(TorchParameters, LayeredUserModel):
     """A ``torch.nn.Module``, in float64."""
 
     kinds = KINDS
