@@ -5,9 +5,10 @@ import pytest
 
 from dlb_worker.parameters import (
     AS_IS,
+    attention_locations,
     gru_mappings,
     location,
-    renamed,
+    lstm_gates,
     reordered,
     stacked,
     summed,
@@ -23,8 +24,8 @@ TRANSPOSED = location("kernel", lambda array: array.T, lambda array: array.T)
     [
         (AS_IS, (3, 4)),
         (TRANSPOSED, (3, 4)),
-        (renamed("weight", TRANSPOSED), (3, 4)),
-        (location("gates", reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2))), (8, 3)),
+        (lstm_gates("gates"), (8, 3)),
+        (attention_locations("w", "b")["key_weight"], (3, 3)),
         (summed("bias_ih", "bias_hh", AS_IS), (8,)),
         (stacked(("query", "key", "value")), (6, 2)),
         (stacked(("query", "key", "value"), TRANSPOSED), (6, 2)),

@@ -1,8 +1,9 @@
 """The base classes of adapters and strategies. Their methods answer the hooks."""
 
 import abc
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from dlb_worker import hookimpl
 from dlb_worker.contract import (
@@ -24,7 +25,19 @@ from dlb_worker.layers import Layer, sentences
 if TYPE_CHECKING:
     from dlb_worker.native import BuiltModel, StrategySession, UserModel
 
-__all__ = ["Adapter", "Strategy"]
+__all__ = ["Adapter", "Strategy", "lazy_method"]
+
+
+def lazy_method(module: str, name: str) -> Callable[..., Any]:
+    """A method that calls a function or a class of a module, which it imports only then.
+
+    With it an adapter or a strategy names what answers, and needs no framework to be loaded.
+    """
+
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments, **options)
+
+    return method
 
 
 class Strategy(abc.ABC):

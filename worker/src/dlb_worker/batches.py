@@ -1,8 +1,9 @@
 """Input pipelines for frameworks that have none of their own."""
 
+import operator
 import queue
 import threading
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Iterable, Iterator, Optional, Tuple
 
 from dlb_worker.contract import DataRequest
 
@@ -58,13 +59,18 @@ def prefetched(
 
 
 def from_memory(
-    request: DataRequest, to_native: Callable[[Any], Any] = lambda array: array
+    request: DataRequest,
+    to_native: Callable[[Any], Any] = lambda array: array,
+    take: Callable[[Any, Any], Any] = operator.getitem,
+    order: Optional[Iterable[Any]] = None,
 ) -> Iterator[Tuple[Any, Any]]:
-    """Batches indexed out of the whole set, which lies on the device.
+    """Batches indexed out of the whole set, which is made native at once.
 
     Args:
-        to_native: makes the whole set native; its result is indexed by rows of the order.
+        to_native: makes all inputs and all labels native.
+        take: returns the samples of a native array at a row of the order.
+        order: the rows as ``take`` needs them; by default those of the request.
     """
     inputs, labels = to_native(request.inputs), to_native(request.labels)
-    for row in request.order:
-        yield inputs[row], labels[row]
+    rows = request.order if order is None else order
+    return ((take(inputs, row), take(labels, row)) for row in rows)

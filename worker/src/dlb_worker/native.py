@@ -46,11 +46,15 @@ class NativeModel(abc.ABC):
 
     def weights(self) -> Dict[str, Array]:
         """Copies of every parameter and state by name, in canonical layout and the model's dtype."""
-        return {each.name: self._canonical(each) for each in self.parameters}
+        return {each.name: self.canonical(each) for each in self.parameters}
+
+    def trained_natives(self) -> List[Any]:
+        """The framework's objects of what is trained, in the order of the parameters."""
+        return [native for each in self.parameters if each.trained for native in each.natives]
 
     def states(self) -> Dict[str, Array]:
         """Copies of what is not trained, as :meth:`weights`."""
-        return {each.name: self._canonical(each) for each in self.parameters if not each.trained}
+        return {each.name: self.canonical(each) for each in self.parameters if not each.trained}
 
     def load_weights(self, weights: Mapping[str, Array]) -> None:
         """Set parameters and states, by name, from canonical layout; optimizer state is kept.
@@ -72,7 +76,8 @@ class NativeModel(abc.ABC):
             if each.trained
         }
 
-    def _canonical(self, parameter: NativeParameter) -> Array:
+    def canonical(self, parameter: NativeParameter) -> Array:
+        """A copy of one parameter or state in canonical layout."""
         return parameter.mapping.to_canonical([self.read(native) for native in parameter.natives])
 
 

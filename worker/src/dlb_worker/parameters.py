@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple, Union
 
+from dlb_worker.model import ATTENTION_MAPS
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -16,11 +18,12 @@ __all__ = [
     "Mappings",
     "NativeParameter",
     "ParameterMapping",
+    "attention_locations",
     "gru_mappings",
     "kind_among",
     "location",
+    "lstm_gates",
     "recurrent_mappings",
-    "renamed",
     "reordered",
     "stacked",
     "summed",
@@ -62,9 +65,9 @@ class ParameterMapping:
 
 #: The mappings of a layer's parameters, by role.
 Mappings = Mapping[str, ParameterMapping]
-#: By the type of a native layer: the layer kind that it is, and its mappings or a function of the layer
-#: that returns them.
-Kinds = Mapping[type, Tuple[str, Union[Mappings, Callable[[Any], Mappings]]]]
+#: By the type of a native layer, or by a tuple of types: the layer kind that it is, and its mappings or
+#: a function of the layer that returns them.
+Kinds = Mapping[Any, Tuple[str, Union[Mappings, Callable[[Any], Mappings]]]]
 
 
 def location(
@@ -131,11 +134,6 @@ def stacked(attributes: Sequence[str], like: ParameterMapping = AS_IS) -> Parame
     return ParameterMapping(tuple(attributes), canonical, native, canonical, " | ")
 
 
-def renamed(attribute: str, like: ParameterMapping) -> ParameterMapping:
-    """The same mapping for another attribute."""
-    return ParameterMapping((attribute,), like.to_canonical, like.to_native, like.to_gradient)
-
-
 def reordered(parts: int, order: Sequence[int]) -> Layout:
     """Parts of equal size on the first axis in another order, such as the gates of an LSTM."""
 
@@ -146,6 +144,28 @@ def reordered(parts: int, order: Sequence[int]) -> Layout:
         return np.concatenate([pieces[part] for part in order])
 
     return change
+
+
+def attention_locations(weight: str, bias: str) -> Dict[str, ParameterMapping]:
+    """An attention that has a part for each linear map, called ``query``, ``key``, ``value``, ``output``.
+
+    Args:
+        weight, bias: the attributes of a part.
+    """
+    attributes = {"weight": weight, "bias": bias}
+    return {
+        f"{name}_{role}": location(f"{name}.{attribute}")
+        for name in ATTENTION_MAPS
+        for role, attribute in attributes.items()
+    }
+
+
+def lstm_gates(attribute: str) -> ParameterMapping:
+    """The gates of an LSTM that keeps them as input, forget, cell, output.
+
+    ONNX's order is input, output, forget, cell.
+    """
+    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
 
 
 def gru_mappings(
@@ -195,7 +215,7 @@ def recurrent_mappings(
 
 
 def kind_among(
-    kinds: Kinds, layer: Any, is_kind: Callable[[Any, type], bool] = isinstance
+    kinds: Kinds, layer: Any, is_kind: Callable[[Any, Any], bool] = isinstance
 ) -> Tuple[str, Mappings]:
     """The layer kind that a native layer is, and its mappings; "" and none where it is not known.
 

@@ -6,7 +6,12 @@ import numpy as np
 
 from dlb_worker.model import Node
 
-__all__ = ["average_factors", "reaching_pads", "rounds_up"]
+__all__ = ["average_factors", "even_pads", "reaching_pads", "rounds_up"]
+
+
+def even_pads(node: Node) -> bool:
+    """Whether a layer pads as much after each axis as before it."""
+    return bool(node.pads[:2] == node.pads[2:])
 
 
 def rounds_up(node: Node) -> Optional[bool]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import chainer
 import numpy as np
@@ -53,53 +53,37 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
     with (
         warnings.catch_warnings(),
-        _replaced(modules, "lstm_sequence", sequence),
-        _replaced(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
-        _replaced(exporter, "convert_parameter", _put_aside(weights)),
+        patch.object(modules, "lstm_sequence", sequence),
+        patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
+        patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
     ):
         # It calls converters from outside experimental, and reads what onnx 1.17 takes away.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = _export(
-            network,
-            [sample],
-            export_params=False,
-            opset_version=OPSET,
-            input_names=["input"],
-            output_names=None if isinstance(model, UserLink) else ["logits"],
-            external_converters=CONVERTERS,
-            no_testcase=True,
-        )
+        try:
+            exported = onnx_chainer.export(
+                network,
+                [sample],
+                export_params=False,
+                opset_version=OPSET,
+                input_names=["input"],
+                output_names=None if isinstance(model, UserLink) else ["logits"],
+                external_converters=CONVERTERS,
+                no_testcase=True,
+            )
+        except ValueError as error:  # it names a function that the exporter cannot write
+            raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
     # It writes the IR version of whichever onnx is installed.
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
 
 
-def _export(network: chainer.Link, inputs: list[Any], **options: Any) -> onnx.ModelProto:
-    """The exporter's own, whose ValueError names a function that it cannot write."""
-    try:
-        return onnx_chainer.export(network, inputs, **options)
-    except ValueError as error:
-        raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """While it lasts, an attribute of a module or a class has another value."""
-    own = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
-
-
 class _Kept(chainer.LinkHook):
-    """What links return stays until the export has ended.
+    """Keeps what links return until the export has ended.
 
-    The exporter names a value after its Variable, or after its node once the Variable is gone: one
+    The exporter names a value after its Variable, or after its node once the Variable is gone. A value
     that Python's collector frees between writer and reader would have two names.
     """
 
@@ -115,7 +99,7 @@ class _Kept(chainer.LinkHook):
 def _valueless(apply: Callable[..., Any]) -> Callable[..., Any]:
     """A ``FunctionNode.apply`` whose results take the memory of one number.
 
-    The exporter follows a pass and keeps all of it, of which it reads shapes and types alone.
+    The exporter keeps all values of a pass, and reads only their shapes and types.
     """
 
     def apply_valueless(function: chainer.FunctionNode, inputs: Any) -> Any:
@@ -129,9 +113,9 @@ def _valueless(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _put_aside(weights: Weights) -> Callable[[Any, Any], onnx.TensorProto]:
-    """A ``convert_parameter`` that puts weights aside by name and shows only how large they are.
+    """A ``convert_parameter`` that keeps weights by name, and shows only shapes and types.
 
-    The exporter copies them several times, even those that it then leaves out.
+    The exporter copies weights several times, even those that it then leaves out.
     """
 
     def convert_parameter(weight: Any, context: Any) -> onnx.TensorProto:
@@ -145,7 +129,7 @@ def _put_aside(weights: Weights) -> Callable[[Any, Any], onnx.TensorProto]:
 
 
 def _linear(called: FunctionConverterParams) -> Nodes:
-    """The exporter's own makes up a bias of zeros where there is none, which opset 11 can leave out."""
+    """The exporter's own adds a bias of zeros where there is none; opset 11 needs none."""
     return (make_node("Gemm", called.input_names, called.output_names, transB=1),)
 
 

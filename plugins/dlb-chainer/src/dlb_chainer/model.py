@@ -96,7 +96,7 @@ def _in_shape(value: Any, shape: Shape | None) -> Any:
     return value if shape is None else F.reshape(value, shape)
 
 
-class ChainerArrays(NativeModel):
+class ChainerParameters(NativeModel):
     """A model whose natives are Chainer's parameters, parts of them, and the arrays of states."""
 
     def __init__(self, dtype: str, device: str) -> None:
@@ -110,13 +110,13 @@ class ChainerArrays(NativeModel):
     def write(self, native: Any, array: np.ndarray) -> None:
         getattr(native, "array", native)[...] = self.device.send(array)
 
-    def _native(self, inputs: np.ndarray) -> Any:
+    def native(self, inputs: np.ndarray) -> Any:
         dtype = self.type if inputs.dtype.kind == "f" else inputs.dtype
         return self.device.send(np.ascontiguousarray(inputs, dtype))
 
     def _source(self, inputs: np.ndarray) -> Any:
         """Inputs whose gradient is taken, where they are real."""
-        native = self._native(inputs)
+        native = self.native(inputs)
         return Variable(native) if native.dtype.kind == "f" else native
 
     def _gradients(
@@ -131,14 +131,14 @@ class ChainerArrays(NativeModel):
         )
 
 
-class ChainerModel(ChainerArrays, BuiltModel):
+class ChainerModel(ChainerParameters, BuiltModel):
     """A :class:`Network` with its optimizer, on its device."""
 
     def __init__(self, request: BuildRequest) -> None:
         super().__init__(request.dtype, request.device)
         self.workload = request.workload
         self.batch_size = request.batch_size
-        masks = {name: self._native(mask) for name, mask in request.masks.items()}
+        masks = {name: self.native(mask) for name, mask in request.masks.items()}
         with chainer.using_config("dtype", self.type):
             self.network = Network(request.workload.model, masks)
         self.network.to_device(self.device)
@@ -169,7 +169,7 @@ class ChainerModel(ChainerArrays, BuiltModel):
             chainer.using_config("train", training),
             chainer.using_config("in_recomputing", True),
         ):
-            values = self.network.values(self._native(inputs), names)
+            values = self.network.values(self.native(inputs), names)
         return {name: host_copy(values[name].array) for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:

@@ -17,7 +17,7 @@ import numpy as np
 from chainer import Variable
 
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
+from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
 
 Function = Callable[..., Variable]
 Pads = tuple[int, int, int, int]
@@ -164,14 +164,14 @@ class BatchNormalization(L.BatchNormalization):
 def conv(node: Node) -> chainer.Link:
     sizes = (node.input_shape[0], node.out_channels, node.kernel, node.stride)
     options = {"nobias": not node.bias, "dilate": node.dilation, "groups": node.groups}
-    if _even(node.pads):
+    if even_pads(node):
         return L.Convolution2D(*sizes, node.pads[:2], **options)
     return padded(node.pads, 0, L.Convolution2D(*sizes, **options))
 
 
 def max_pool(node: Node) -> Function:
     pool = partial(F.max_pooling_2d, ksize=node.kernel, stride=node.stride)
-    up = rounds_up(node) if _even(node.pads) else None
+    up = rounds_up(node) if even_pads(node) else None
     if up is not None:
         return partial(pool, pad=node.pads[:2], cover_all=up)
     return padded(reaching_pads(node), -np.inf, partial(pool, cover_all=False))
@@ -181,7 +181,7 @@ def average_pool(node: Node) -> Function:
     sizes = {"ksize": node.kernel, "stride": node.stride}
     pool = partial(F.average_pooling_2d, **sizes)
     # Chainer's average poolings do not round up.
-    if _even(node.pads) and rounds_up(node) is False:
+    if even_pads(node) and rounds_up(node) is False:
         if node.count_include_pad or not any(node.pads):
             return partial(pool, pad=node.pads[:2])
         return partial(F.average_pooling_nd, **sizes, pad=node.pads[:2], pad_value=None)
@@ -200,10 +200,6 @@ def padded(pads: Pads, value: float, *layers: Function) -> chainer.Link:
 def parameters_of(layer: Any) -> Any:
     """The link that holds the parameters of a layer."""
     return layer[-1] if isinstance(layer, chainer.Sequential) else layer
-
-
-def _even(pads: Pads) -> bool:
-    return pads[:2] == pads[2:]
 
 
 def pad(node: Node) -> Function:

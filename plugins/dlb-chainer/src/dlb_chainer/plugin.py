@@ -1,31 +1,14 @@
-"""dlb-chainer's adapter. Chainer is imported inside its methods, never when this is loaded."""
+"""dlb-chainer's adapter. Its methods import Chainer; loading it does not."""
 
 from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlb_chainer.registry import LAYERS
-from dlb_worker import Adapter, Strategy
-from dlb_worker.contract import (
-    Batches,
-    BuildRequest,
-    Clock,
-    DataRequest,
-    FrameworkFacts,
-    LaunchPlan,
-    PlanRequest,
-    Process,
-    StartRequest,
-    UserModelRequest,
-)
+from dlb_worker.adapter import Adapter, Strategy, lazy_method
+from dlb_worker.contract import LaunchPlan, PlanRequest, Process
 from dlb_worker.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from dlb_chainer.model import ChainerModel
-    from dlb_chainer.strategy import ChainerMNSession
-    from dlb_chainer.user_model import UserLink
 
 
 class ChainerMN(Strategy):
@@ -36,6 +19,7 @@ class ChainerMN(Strategy):
     frameworks = ("chainer",)
     synchronous = True
     backends = ("mpi",)
+    join = lazy_method("dlb_chainer.strategy", "ChainerMNSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         """One process for each worker, started by this environment's own mpiexec, on this machine.
@@ -54,11 +38,6 @@ class ChainerMN(Strategy):
             launcher=(str(mpiexec), *options, request.host, "-n", str(request.workers)),
             rank_variables=("PMI_RANK",),
         )
-
-    def join(self, rank: int, workers: int) -> ChainerMNSession:
-        from dlb_chainer.strategy import ChainerMNSession
-
-        return ChainerMNSession(rank, workers)
 
 
 class ChainerAdapter(Adapter):
@@ -91,35 +70,12 @@ class ChainerAdapter(Adapter):
     exporter = "onnx_chainer.export"
     strategies = (ChainerMN(),)
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_chainer.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> ChainerModel:
-        from dlb_chainer.model import ChainerModel
-
-        return ChainerModel(request, **variant)
-
-    def load_data(self, request: DataRequest) -> Batches:
-        from dlb_chainer.data import load
-
-        return load(request)
-
-    def clock(self, device: str) -> Clock:
-        from dlb_chainer.framework import clock
-
-        return clock(device)
-
-    def export_onnx(self, model: ChainerModel | UserLink, path: Path) -> str:
-        from dlb_chainer.export import export
-
-        return export(model, path)
-
-    def load_user_model(self, request: UserModelRequest) -> UserLink:
-        from dlb_chainer.user_model import UserLink
-
-        return UserLink(request)
+    start = lazy_method("dlb_chainer.framework", "start")
+    clock = lazy_method("dlb_chainer.framework", "clock")
+    build_model = lazy_method("dlb_chainer.model", "ChainerModel")
+    load_data = lazy_method("dlb_chainer.data", "load")
+    export_onnx = lazy_method("dlb_chainer.export", "export")
+    load_user_model = lazy_method("dlb_chainer.user_model", "UserLink")
 
 
 adapter = ChainerAdapter()

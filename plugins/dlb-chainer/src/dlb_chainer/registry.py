@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import ParameterMapping, location
+from dlb_worker.parameters import ParameterMapping, attention_locations, location
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,11 +143,7 @@ LAYERS = {
         "composed of two linear links, one of them for queries, keys and values, matmul and "
         "softmax",
         lambda node: modules.SelfAttention(node),
-        {
-            f"{name}_{role}": location(f"{name}.{mapping.attribute}")
-            for name in ATTENTION_MAPS
-            for role, mapping in _WEIGHT_AND_BIAS.items()
-        },
+        attention_locations("W", "b"),
     ),
 }
 

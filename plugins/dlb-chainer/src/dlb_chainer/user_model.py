@@ -15,21 +15,19 @@ import numpy as np
 from chainer import Variable
 
 from dlb_chainer.framework import host_copy
-from dlb_chainer.model import ChainerArrays
+from dlb_chainer.model import ChainerParameters
 from dlb_chainer.registry import LAYERS
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
-from dlb_worker.errors import UnsupportedError
-from dlb_worker.native import UserModel, tensors, text_attributes
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
+from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
     Kinds,
     Mappings,
-    NativeParameter,
     ParameterMapping,
     kind_among,
     recurrent_mappings,
     stacked,
-    user_parameter,
 )
+from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
 
 
 def _n_step_lstm(link: chainer.Link) -> Mappings:
@@ -61,91 +59,69 @@ def _added(attributes: Sequence[str]) -> ParameterMapping:
 
 KINDS: Kinds = {
     L.Linear: ("linear", LAYERS["linear"].parameters),
-    L.Convolution2D: ("conv", LAYERS["conv"].parameters),
-    L.ConvolutionND: ("conv", LAYERS["conv"].parameters),
+    (L.Convolution2D, L.ConvolutionND): ("conv", LAYERS["conv"].parameters),
     L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
     L.EmbedID: ("embedding", LAYERS["embedding"].parameters),
-    L.LSTM: ("lstm", LAYERS["lstm"].parameters),
-    L.StatelessLSTM: ("lstm", LAYERS["lstm"].parameters),
+    (L.LSTM, L.StatelessLSTM): ("lstm", LAYERS["lstm"].parameters),
     L.NStepLSTM: ("lstm", _n_step_lstm),
 }
 
 
-def kind_of(link: chainer.Link) -> tuple[str, Mappings]:
-    """The layer kind that a link is, and where its parameters are; "" and none if not known."""
-    return kind_among(KINDS, link)
-
-
-class UserLink(ChainerArrays, UserModel):
+class UserLink(ChainerParameters, LayeredUserModel):
     """A ``chainer.Link``, in float64."""
+
+    kinds = KINDS
 
     def __init__(self, request: UserModelRequest) -> None:
         super().__init__(request.dtype, request.device)
         # For good, since a forward pass may make arrays of its own.
         chainer.global_config.dtype = self.type
-        model = request.make()
-        if not isinstance(model, chainer.Link):
-            raise UnsupportedError(
-                f"the factory returned a {type(model).__name__}; it must return a chainer.Link"
-            )
-        self.model = model
-        model.to_device(self.device)
+        self.model = make_model(request, chainer.Link, "a chainer.Link")
+        self.model.to_device(self.device)
         self._shape(request.inputs)
-        self.names = {link: path.strip("/").replace("/", ".") for path, link in _named(model)}
-        self.parameters = list(self._parameters())
+        self.names = {link: path.strip("/").replace("/", ".") for path, link in _named(self.model)}
+        self.parameters = self.find_parameters()
 
     def _shape(self, inputs: np.ndarray | None) -> None:
         """Let links without a shape see an input."""
         empty = [path for path, param in self.model.namedparams() if param.array is None]
-        if not empty:
-            return
-        if inputs is None:
-            raise UnsupportedError(
-                f"'{empty[0]}' has no shape before the model has seen an input; give --input or "
-                "--input-shape"
-            )
-        with self._pass(training=False), chainer.no_backprop_mode():
-            self.model(self._native(inputs))
+        if empty:
+            batch = needed_inputs(inputs, f"'{empty[0]}' has no shape")
+            with self._pass(training=False), chainer.no_backprop_mode():
+                self.model(self.native(batch))
 
-    def _parameters(self) -> Iterator[NativeParameter]:
-        seen: set[int] = set()
-        for link, name in self.names.items():
-            for role, mapping in kind_of(link)[1].items():
-                natives = {attribute: _get(link, attribute) for attribute in mapping.attributes}
-                if any(native is None or id(native) in seen for native in natives.values()):
-                    continue  # a link without a bias, or a parameter of another as well
-                seen |= {id(native) for native in natives.values()}
-                trained = isinstance(natives[mapping.attribute], chainer.Parameter)
-                yield user_parameter(name, role, trained, natives, mapping)
-            for attribute in sorted({*link._params, *link._persistent}):
-                native = getattr(link, attribute)
-                # Other states are counts.
-                if _is_array(native) and native.dtype.kind == "f" and id(native) not in seen:
-                    seen.add(id(native))
-                    trained = isinstance(native, chainer.Parameter)
-                    yield user_parameter(name, "", trained, {attribute: native})
+    def own_parameters(self, layer: chainer.Link) -> dict[str, Any]:
+        mappings = self.kind_of(layer)[1].values()
+        natives = {name: _get(layer, name) for mapping in mappings for name in mapping.attributes}
+        for attribute in sorted({*layer._params, *layer._persistent}):
+            natives[attribute] = getattr(layer, attribute)
+        # A link may have no bias, and states that are counts.
+        return {
+            attribute: native
+            for attribute, native in natives.items()
+            if _is_array(native) and native.dtype.kind == "f"
+        }
 
-    def layers(self) -> list[UserLayer]:
-        return [
-            UserLayer(
-                name,
-                type(link).__name__,
-                _attributes(link),
-                kind_of(link)[0],
-                link.decay if isinstance(link, L.BatchNormalization) else None,
-            )
-            for link, name in self.names.items()
-        ]
+    def is_trained(self, native: Any) -> bool:
+        return isinstance(native, chainer.Parameter)
+
+    def attributes(self, layer: chainer.Link) -> dict[str, str]:
+        """As it shows it or keeps it."""
+        kept = {name: value for name, value in vars(layer).items() if name[0] != "_"}
+        kept.pop("name", None)
+        return text_attributes(dict(layer.printable_specs)) or text_attributes(kept)
+
+    def momentum(self, layer: chainer.Link) -> float | None:
+        return layer.decay if isinstance(layer, L.BatchNormalization) else None
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        watch = _Watch(self.names, set(layers))
-        functions = _Functions(watch)
-        with self._pass(training), chainer.no_backprop_mode(), watch, functions:
-            outputs = list(tensors(self.model(self._native(inputs)), _is_array))
-        return ForwardPass(tuple(self.read(output) for output in outputs), tuple(watch.calls))
+        watch = _Watch(self.names, layers)
+        with self._pass(training), chainer.no_backprop_mode(), watch, _Functions(watch):
+            outputs = tensors(self.model(self.native(inputs)), _is_array)
+            return ForwardPass(tuple(map(self.read, outputs)), tuple(watch.calls))
 
     def vjp(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
@@ -189,8 +165,8 @@ class _Watch(chainer.LinkHook):
 
     name = "dlb"
 
-    def __init__(self, names: Mapping[chainer.Link, str], requested: set[str]) -> None:
-        self.names, self.requested = names, requested
+    def __init__(self, names: Mapping[chainer.Link, str], requested: Sequence[str]) -> None:
+        self.names, self.requested = names, set(requested)
         self.calls: list[LayerCall] = []
         self.active: list[chainer.Link] = []
         self._kept: dict[int, tuple[Any, np.ndarray]] = {}
@@ -231,9 +207,13 @@ class _Functions(chainer.FunctionHook):
         self.watch = watch
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        inner = self.watch.active[-1] if self.watch.active else None
+        inner: Any = self.watch.active[-1] if self.watch.active else None
         name = self.watch.names.get(inner)
-        if name is not None and next(inner.children(), None) is not None and not kind_of(inner)[0]:
+        if (
+            name is not None
+            and next(inner.children(), None) is not None
+            and not kind_among(KINDS, inner)[0]
+        ):
             called = f"{name}.{function.label}()".lstrip(".")
             self.watch.calls.append(LayerCall(called, None, None))
 
@@ -244,9 +224,7 @@ def _values(link: chainer.Link, inputs: Sequence[Any], output: Any) -> tuple[Any
         return inputs[2], output[2]
     if isinstance(link, L.StatelessLSTM):
         return inputs[2], output[1]
-    while isinstance(output, (list, tuple)) and output:
-        output = output[0]
-    return inputs[0] if inputs else None, output
+    return inputs[0] if inputs else None, first_tensor(output)
 
 
 def _named(model: chainer.Link) -> Iterator[tuple[str, chainer.Link]]:
@@ -255,7 +233,7 @@ def _named(model: chainer.Link) -> Iterator[tuple[str, chainer.Link]]:
     for path, link in model.namedlinks():
         if not any(path.startswith(start) for start in whole):
             yield path, link
-            if kind_of(link)[0] == "lstm":
+            if kind_among(KINDS, link)[0] == "lstm":
                 whole.append(f"{path.rstrip('/')}/")
 
 
@@ -269,11 +247,3 @@ def _get(link: chainer.Link, attribute: str) -> Any:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, (Variable, *chainer.get_array_types()))
-
-
-def _attributes(link: chainer.Link) -> dict[str, str]:
-    """What a link was made with, as it shows it or keeps it."""
-    own = vars(link).items()
-    return text_attributes(dict(link.printable_specs)) or text_attributes(
-        {name: value for name, value in own if name[0] != "_" and name != "name"}
-    )

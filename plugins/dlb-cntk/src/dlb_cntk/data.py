@@ -1,11 +1,12 @@
 """Batches as CNTK values. CNTK holds no integers: labels and indices are real numbers."""
 
+from functools import partial
 from typing import Any
 
 import cntk
 import numpy as np
 
-from dlb_worker.batches import prefetched
+from dlb_worker.batches import from_memory, prefetched
 from dlb_worker.contract import Batches, DataRequest
 
 
@@ -16,8 +17,8 @@ def load(request: DataRequest) -> Batches:
     are gathered by NumPy: ahead of the step in a thread, or with ``memory`` as they are asked for.
     """
     if request.input_mode == "memory":
-        inputs, labels = (array.astype(request.dtype) for array in (request.inputs, request.labels))
-        return ((value(inputs[row]), value(labels[row])) for row in request.order)
+        convert = partial(np.asarray, dtype=request.dtype)
+        return from_memory(request, convert, lambda array, row: value(array[row]))
     return prefetched(request, lambda array: value(np.asarray(array, request.dtype)))
 
 

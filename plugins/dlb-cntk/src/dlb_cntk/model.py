@@ -1,14 +1,14 @@
 """A workload's model as CNTK functions, with its loss, its learner and its trainer."""
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import cntk as C
 import numpy as np
 
 from dlb_cntk.data import value
-from dlb_cntk.operators import Parameters, describe
 from dlb_cntk.optimizers import make_learner
-from dlb_cntk.registry import LAYERS
+from dlb_cntk.registry import LAYERS, Parameters, describe
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Node
@@ -45,7 +45,7 @@ class CntkModel(BuiltModel):
         self.logits = self.values[model.last]
         self.labels = C.input_variable(self.logits.shape[:-1], dtype=self.type, name="labels")
         self.loss = sample_losses(self.logits, self.labels, request.workload.loss).output
-        self.trained = [each.natives[0] for each in self.parameters if each.trained]
+        self.trained = self.trained_natives()
         self.learner = make_learner(request.workload.optimizer, self.trained, self.type)
         self.trainer = C.Trainer(
             C.combine([self.logits]), (C.combine([self.loss]), None), [self.learner.native]
@@ -75,24 +75,22 @@ class CntkModel(BuiltModel):
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> Dict[str, Array]:
         names = tuple(dict.fromkeys(list(layers) + [self.workload.model.last]))
-        states = self._states()
-        arguments = {self.source: self._value(inputs)}
-        arguments.update(self._factors(len(inputs), training))
         outputs = [self.values[name] for name in names]
         # Kept, since each is compiled, and draws for dropout from the start of its own sequence.
         function = self._functions.setdefault(names, C.combine(outputs))
-        _, found = function.forward(arguments, outputs, [self.logits] if training else None)
-        self._restore(states)
-        return {name: np.array(found[self.values[name]]) for name in names}
+        arguments = self._factors(len(inputs), training)
+        arguments[self.source] = self._value(inputs)
+        with self.unmoved_states():
+            _, values = function.forward(arguments, outputs, [self.logits] if training else None)
+        return {name: np.array(values[self.values[name]]) for name in names}
 
     def gradients(self, inputs: Array, labels: Array) -> Gradients:
         function, source = self._with_input_gradient()
-        states = self._states()
-        arguments = {source: self._value(inputs), self.labels: self._value(labels)}
-        arguments.update(self._factors(len(inputs), training=True))
+        arguments = self._factors(len(inputs), training=True)
+        arguments.update({source: self._value(inputs), self.labels: self._value(labels)})
         wrt = self.trained + ([source] if source.needs_gradient else [])
-        sums, losses = function.grad(arguments, wrt=wrt, outputs=[function.output])
-        self._restore(states)
+        with self.unmoved_states():
+            sums, losses = function.grad(arguments, wrt=wrt, outputs=[function.output])
         if len(wrt) == 1:  # CNTK then returns no dictionary
             sums = {wrt[0]: sums}
         # Those of a sum over the batch.
@@ -109,11 +107,11 @@ class CntkModel(BuiltModel):
     def train_step(self, inputs: Any, labels: Any) -> float:
         samples = inputs.shape[0]
         self.learner.set_samples(samples)
-        states = self._states()
-        arguments = {self.source: inputs, self.labels: labels}
-        arguments.update(self._factors(samples, training=True))
+        before = self._states()
+        arguments = self._factors(samples, training=True)
+        arguments.update({self.source: inputs, self.labels: labels})
         self.trainer.train_minibatch(arguments)
-        self._average(states, samples)
+        self._average(before, samples)
         return self.trainer.previous_minibatch_loss_average
 
     def describe_layers(self) -> Dict[str, str]:
@@ -127,12 +125,13 @@ class CntkModel(BuiltModel):
 
     def _factors(self, samples: int, training: bool) -> Dict[Any, Any]:
         """What dropout layers with masks multiply by."""
-        found = {}
-        for name, variable in self.factors.items():
-            mask = self.masks[name][:samples].astype(self.type)
-            rate = next(node.rate for node in self.workload.model.nodes if node.name == name)
-            found[variable] = value(mask / (1 - rate) if training else np.ones_like(mask))
-        return found
+        arguments = {}
+        for node in self.workload.model.nodes:
+            if node.name in self.factors:
+                mask = self.masks[node.name][:samples].astype(self.type)
+                factor = mask / (1 - node.rate) if training else np.ones_like(mask)
+                arguments[self.factors[node.name]] = value(factor)
+        return arguments
 
     def _with_input_gradient(self) -> Tuple[Any, Any]:
         """The loss as a function of an input that has a gradient, which costs time, and that input."""
@@ -144,31 +143,32 @@ class CntkModel(BuiltModel):
             kept[self.source] = source
             loss = C.combine([self.loss]).clone(C.CloneMethod.share, kept)
             self._differentiable = (loss, source)
-        return self._differentiable  # type: ignore[no-any-return]
+        return self._differentiable
 
-    def _states(self) -> List[Tuple[Any, Array]]:
+    def _states(self) -> Dict[Any, Array]:
         """What a pass in training mode moves, with its values."""
-        return [
-            (native, np.array(native.value))
-            for node in self.norms
-            for own in [self.own[node.name]]
-            for native in (own.mean, own.variance, own.count)  # type: ignore[attr-defined]
-        ]
+        owners: List[Any] = [self.own[node.name] for node in self.norms]
+        natives = [native for own in owners for native in (own.mean, own.variance, own.count)]
+        return {native: self.read(native) for native in natives}
 
-    @staticmethod
-    def _restore(states: List[Tuple[Any, Array]]) -> None:
-        for native, kept in states:
-            native.value = kept
+    @contextmanager
+    def unmoved_states(self) -> Iterator[None]:
+        """Give states their values back, which a pass in training mode moves."""
+        states = self._states()
+        try:
+            yield
+        finally:
+            for native, before in states.items():
+                native.value = before
 
-    def _average(self, states: List[Tuple[Any, Array]], samples: int) -> None:
-        """Running values from those that they had and those of the last batch: see the registry."""
-        before = {native.uid: kept for native, kept in states}
+    def _average(self, before: Mapping[Any, Array], samples: int) -> None:
+        """Running values from those before and those of the last batch: see the registry."""
         for node in self.norms:
             own = self.own[node.name]
             count = samples * int(np.prod(node.input_shape[1:]))
             for native, factor in ((own.mean, 1.0), (own.variance, (count - 1) / count)):  # type: ignore[attr-defined]
                 batch = native.value * factor
-                moved = node.momentum * before[native.uid] + (1 - node.momentum) * batch
+                moved = node.momentum * before[native] + (1 - node.momentum) * batch
                 native.value = moved.astype(self.type)
 
 

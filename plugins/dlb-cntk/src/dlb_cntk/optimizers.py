@@ -80,7 +80,9 @@ class UniversalLearner:
         step = C.assign(self.step, self.step + 1)
         gradients = [each * self.share for each in sums]
         if optimizer.clip_norm:
-            gradients = _clipped(gradients, self._constant(optimizer.clip_norm))
+            limit = self._constant(optimizer.clip_norm)
+            norm = C.sqrt(sum(C.reduce_sum(C.square(each)) for each in gradients))
+            gradients = [each * (limit / C.element_max(norm, limit)) for each in gradients]
         assignments: List[Any] = [step]
         for parameter, gradient in zip(parameters, gradients):
             state = {slot: self._constant(0.0, *parameter.shape) for slot in slots(optimizer)}
@@ -112,12 +114,6 @@ class _Exponent:
 
     def __rpow__(self, base: float) -> Any:
         return C.pow(base, self.step)
-
-
-def _clipped(gradients: Sequence[Any], limit: Any) -> List[Any]:
-    """Gradients brought down to a norm of all of them together."""
-    norm = C.sqrt(sum(C.reduce_sum(C.square(each)) for each in gradients))
-    return [each * (limit / C.element_max(norm, limit)) for each in gradients]
 
 
 def make_learner(

@@ -1,14 +1,7 @@
-"""dlb-cntk's adapter. CNTK is imported inside its methods, never when this is loaded."""
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+"""dlb-cntk's adapter. Its methods import CNTK; loading it does not."""
 
 from dlb_cntk.registry import LAYERS
-from dlb_worker import Adapter
-from dlb_worker.contract import Batches, BuildRequest, DataRequest, FrameworkFacts, StartRequest
-
-if TYPE_CHECKING:
-    from dlb_cntk.model import CntkModel
+from dlb_worker.adapter import Adapter, lazy_method
 
 
 class CntkAdapter(Adapter):
@@ -28,25 +21,10 @@ class CntkAdapter(Adapter):
     features = ("augmentation", "clip_norm", "export", "label_smoothing", "masks", "tied_weights")
     exporter = "Function.save(format=ModelFormat.ONNX)"
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_cntk.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> "CntkModel":
-        from dlb_cntk.model import CntkModel
-
-        return CntkModel(request)
-
-    def load_data(self, request: DataRequest) -> Batches:
-        from dlb_cntk.data import load
-
-        return load(request)
-
-    def export_onnx(self, model: Any, path: Path) -> str:
-        from dlb_cntk.export import export
-
-        return export(model, path)
+    start = lazy_method("dlb_cntk.framework", "start")
+    build_model = lazy_method("dlb_cntk.model", "CntkModel")
+    load_data = lazy_method("dlb_cntk.data", "load")
+    export_onnx = lazy_method("dlb_cntk.export", "export")
 
 
 adapter = CntkAdapter()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import DataLoader, SimpleDataset
 
 from dlb_mxnet.framework import context
+from dlb_worker.batches import from_memory
 from dlb_worker.contract import Batches, DataRequest
 
 Batch = tuple[mx.nd.NDArray, mx.nd.NDArray]
@@ -18,14 +17,13 @@ def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = context(request.device)
     if request.input_mode == "memory":
-        inputs = mx.nd.array(request.inputs, ctx=device, dtype=request.inputs.dtype)
-        labels = mx.nd.array(request.labels, ctx=device, dtype="int64")
-        return _from_memory(inputs, labels, mx.nd.array(request.order, ctx=device, dtype="int64"))
+        order = _native(request.order, device)
+        return from_memory(request, lambda array: _native(array, device), mx.nd.take, order)
 
     def gather(steps: list[int]) -> Batch:
         """A batch at once, not sample by sample."""
         inputs, labels = request.batch(*steps)
-        return mx.nd.array(inputs, dtype=inputs.dtype), mx.nd.array(labels, dtype=labels.dtype)
+        return _native(inputs), _native(labels)
 
     loader = DataLoader(
         SimpleDataset(np.arange(len(request.order))),
@@ -38,8 +36,5 @@ def load(request: DataRequest) -> Batches:
     return ((x.as_in_context(device), y.as_in_context(device)) for x, y in loader)
 
 
-def _from_memory(
-    inputs: mx.nd.NDArray, labels: mx.nd.NDArray, order: mx.nd.NDArray
-) -> Iterator[Batch]:
-    for row in order:
-        yield mx.nd.take(inputs, row), mx.nd.take(labels, row)
+def _native(array: np.ndarray, device: mx.Context | None = None) -> mx.nd.NDArray:
+    return mx.nd.array(array, ctx=device, dtype=array.dtype)

@@ -65,8 +65,8 @@ def context(device: str) -> Any:
     return mx.gpu(int(os.environ.get("DLB_MXNET_GPU", "0")) % mx.context.num_gpus())
 
 
-def clock() -> Clock:
-    """Operators run behind the caller's back on every device; a step ends at a wait for all."""
+def clock(device: str) -> Clock:
+    """Operators are asynchronous on every device; a step ends at a wait for all."""
     import mxnet as mx
 
     return Clock(lambda result: mx.nd.waitall())

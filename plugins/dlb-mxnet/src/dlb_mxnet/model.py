@@ -39,7 +39,7 @@ class Network(HybridBlock):
         super().__init__(prefix="")
         self.source = model.input.name
         self.wiring = [(node.name, node.inputs) for node in model.nodes]
-        self.layers = {}
+        self.layers: dict[str, HybridBlock] = {}
         with self.name_scope():
             for node in model.nodes:
                 if node.name in masks:
@@ -86,7 +86,7 @@ class MeanLoss:
         return float(self.array.asscalar())
 
 
-class BlockParameters(NativeModel):
+class MXNetParameters(NativeModel):
     """A model that is a gluon block: its parameters are read and written, its states can be kept."""
 
     context: mx.Context
@@ -125,7 +125,7 @@ class BlockParameters(NativeModel):
                 copy.copyto(array)
 
 
-class MXNetModel(BlockParameters, BuiltModel):
+class MXNetModel(MXNetParameters, BuiltModel):
     """A :class:`Network`, compiled unless asked not to, with its trainer, on its device."""
 
     def __init__(self, request: BuildRequest, *, compile: str) -> None:

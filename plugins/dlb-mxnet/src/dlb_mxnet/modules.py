@@ -13,7 +13,7 @@ import numpy as np
 from mxnet.gluon import HybridBlock, Parameter, nn, rnn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
+from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
 
 Shape = tuple[int, ...]
 
@@ -366,7 +366,7 @@ class PaddedAverage(Padded):
             weight = mx.nd.array(factor[None, None], dtype=dtype)
             self.weight = self.params.get_constant("weight", weight)
 
-    def hybrid_forward(self, F: Any, inputs: Any, weight: Any) -> Any:
+    def hybrid_forward(self, F: Any, inputs: Any, weight: Any = None) -> Any:
         return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
 
 
@@ -391,7 +391,7 @@ def tied_linear(node: Node, table: HybridBlock, dtype: str) -> HybridBlock:
 
 
 def conv(node: Node) -> HybridBlock:
-    even = _even(node.pads)
+    even = even_pads(node)
     layer = nn.Conv2D(
         node.out_channels,
         node.kernel,
@@ -427,13 +427,9 @@ def average_pool(node: Node, dtype: str) -> HybridBlock:
     return PaddedAverage(pool, pads, factor, dtype)
 
 
-def _even(pads: Shape) -> bool:
-    return pads[:2] == pads[2:]
-
-
 def _rounds_up(node: Node) -> bool | None:
     """How MXNet's own pooling rounds; None where MXNet has no such pooling. Its pads are even."""
-    return rounds_up(node) if _even(node.pads) else None
+    return rounds_up(node) if even_pads(node) else None
 
 
 def batch_norm(node: Node, dtype: str) -> HybridBlock:

@@ -12,11 +12,11 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.ndarray import NDArray
 
+from dlb_worker import updates
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
-
-NDArray = mx.nd.NDArray
 
 
 class KeptStates:
@@ -78,14 +78,7 @@ class Nesterov(ScaledVelocity, mx.optimizer.NAG):
         )
 
 
-class Moments(KeptStates):
-    """The state is the two moments of Adam."""
-
-    def slots(self, index: int) -> dict[str, NDArray]:
-        return dict(zip(("m", "v"), self.states.get(index, ())))
-
-
-class Adam(Moments, mx.optimizer.Adam):
+class Adam(KeptStates, mx.optimizer.Adam):
     """MXNet's operator, with the bias correction folded into the rate and into epsilon.
 
     MXNet folds it into the rate only. The operator has its betas in float32, where 1 - 0.999 is
@@ -94,11 +87,8 @@ class Adam(Moments, mx.optimizer.Adam):
     """
 
     def slots(self, index: int) -> dict[str, NDArray]:
-        betas = {"m": self.beta1, "v": self.beta2}
-        return {
-            slot: moment * ((1 - betas[slot]) / (1 - _rounded(betas[slot])))
-            for slot, moment in super().slots(index).items()
-        }
+        moments = zip(("m", "v"), (self.beta1, self.beta2), self.states.get(index, ()))
+        return {slot: array * ((1 - beta) / (1 - _rounded(beta))) for slot, beta, array in moments}
 
     def update(
         self, index: int, weight: NDArray, grad: NDArray, state: tuple[NDArray, NDArray]
@@ -125,51 +115,40 @@ def _rounded(number: float) -> float:
     return float(np.float32(number))
 
 
-class SGDInDouble(KeptStates, mx.optimizer.Optimizer):
-    def __init__(self, momentum: float, nesterov: bool, **hyperparameters: Any) -> None:
-        super().__init__(**hyperparameters)
-        self.momentum, self.nesterov = momentum, nesterov
+class Composed(mx.optimizer.Optimizer):
+    """The workload's formulas, of array operators."""
 
-    def create_state(self, index: int, weight: NDArray) -> NDArray:
-        self.states[index] = mx.nd.zeros_like(weight)
+    def __init__(self, optimizer: Optimizer) -> None:
+        super().__init__(learning_rate=optimizer.learning_rate)
+        self.described = optimizer
+        self.states: dict[int, dict[str, NDArray]] = {}
+
+    def create_state(self, index: int, weight: NDArray) -> dict[str, NDArray]:
+        names = updates.slots(self.described)
+        self.states[index] = {slot: mx.nd.zeros_like(weight) for slot in names}
         return self.states[index]
 
-    def update(self, index: int, weight: NDArray, grad: NDArray, state: NDArray) -> None:
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: dict[str, NDArray]) -> None:
         self._update_count(index)
-        # In place where possible: every temporary takes as much memory as the weight.
-        grad = grad * self.rescale_grad
-        grad += self._get_wd(index) * weight
-        state *= self.momentum
-        state += grad
-        weight -= self._get_lr(index) * (grad + self.momentum * state if self.nesterov else state)
+        step, rate = self._index_update_count[index], self._get_lr(index)
+        gradient = grad * self.rescale_grad
+        weight[:], moved = updates.updated(
+            self.described, weight, gradient, state, rate, step, mx.nd.sqrt
+        )
+        for slot, array in moved.items():
+            state[slot][:] = array
 
     def slots(self, index: int) -> dict[str, NDArray]:
-        return {"velocity": self.states[index]} if self.momentum and index in self.states else {}
-
-
-class AdamInDouble(Moments, mx.optimizer.Adam):
-    def update(
-        self, index: int, weight: NDArray, grad: NDArray, state: tuple[NDArray, NDArray]
-    ) -> None:
-        self._update_count(index)
-        step = self._index_update_count[index]
-        m, v = state
-        grad = grad * self.rescale_grad + self._get_wd(index) * weight
-        m[:] = self.beta1 * m + (1 - self.beta1) * grad
-        v[:] = self.beta2 * v + (1 - self.beta2) * grad * grad
-        deviation = mx.nd.sqrt(v / (1 - self.beta2**step)) + self.epsilon
-        weight -= self._get_lr(index) * (m / (1 - self.beta1**step)) / deviation
+        return self.states.get(index, {})
 
 
 def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:
     """The optimizer for gluon's Trainer, of fused operators in float32, composed in float64."""
+    if dtype == "float64":
+        return Composed(optimizer)
     shared = {"learning_rate": optimizer.learning_rate, "wd": optimizer.weight_decay}
     if optimizer.kind == "adam":
-        kind = AdamInDouble if dtype == "float64" else Adam
-        return kind(
-            beta1=optimizer.beta1, beta2=optimizer.beta2, epsilon=optimizer.epsilon, **shared
-        )
-    if dtype == "float64":
-        return SGDInDouble(momentum=optimizer.momentum, nesterov=optimizer.nesterov, **shared)
+        betas = {"beta1": optimizer.beta1, "beta2": optimizer.beta2}
+        return Adam(epsilon=optimizer.epsilon, **betas, **shared)
     kind = Nesterov if optimizer.nesterov else SGD
     return kind(momentum=optimizer.momentum, **shared)

@@ -1,30 +1,12 @@
-"""dlb-mxnet's adapter. mxnet is imported inside its methods, never when this is loaded."""
+"""dlb-mxnet's adapter. Its methods import mxnet; loading it does not."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlb_mxnet.registry import LAYERS
-from dlb_worker import Adapter, Strategy
-from dlb_worker.contract import (
-    Batches,
-    BuildRequest,
-    Clock,
-    DataRequest,
-    FrameworkFacts,
-    LaunchPlan,
-    PlanRequest,
-    Process,
-    StartRequest,
-    UserModelRequest,
-)
-
-if TYPE_CHECKING:
-    from dlb_mxnet.model import MXNetModel
-    from dlb_mxnet.strategy import KVStoreSession
-    from dlb_mxnet.user_model import UserBlock
+from dlb_worker.adapter import Adapter, Strategy, lazy_method
+from dlb_worker.contract import LaunchPlan, PlanRequest, Process
 
 #: MXNet 1.9's server never initialises its ``multi_precision_``. Where its memory held anything but
 #: zero, it sums float64 gradients in float32, or looks for them in a wrong place. glibc can fill new
@@ -41,6 +23,7 @@ class DistSync(Strategy):
     synchronous = True
     backends = ("ps-lite",)
     devices = ("cpu", "cuda")
+    join = lazy_method("dlb_mxnet.strategy", "KVStoreSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         """A scheduler that all meet at, a server that sums the gradients, and the workers."""
@@ -59,11 +42,6 @@ class DistSync(Strategy):
                 for (role, rank, own), port in zip(roles, request.ports[1:])
             )
         )
-
-    def join(self, rank: int, workers: int) -> KVStoreSession:
-        from dlb_mxnet.strategy import KVStoreSession
-
-        return KVStoreSession(rank, workers)
 
     def serve(self, role: str, rank: int) -> None:
         """MXNet serves as it is imported in a process of such a role, and exits when it is over."""
@@ -106,35 +84,12 @@ class MXNetAdapter(Adapter):
     variants = {"compile": ("hybrid", "no")}
     strategies = (DistSync(),)
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_mxnet.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> MXNetModel:
-        from dlb_mxnet.model import MXNetModel
-
-        return MXNetModel(request, **variant)
-
-    def load_data(self, request: DataRequest) -> Batches:
-        from dlb_mxnet.data import load
-
-        return load(request)
-
-    def clock(self, device: str) -> Clock:
-        from dlb_mxnet.framework import clock
-
-        return clock()
-
-    def export_onnx(self, model: MXNetModel | UserBlock, path: Path) -> str:
-        from dlb_mxnet.export import export
-
-        return export(model, path)
-
-    def load_user_model(self, request: UserModelRequest) -> UserBlock:
-        from dlb_mxnet.user_model import UserBlock
-
-        return UserBlock(request)
+    start = lazy_method("dlb_mxnet.framework", "start")
+    clock = lazy_method("dlb_mxnet.framework", "clock")
+    build_model = lazy_method("dlb_mxnet.model", "MXNetModel")
+    load_data = lazy_method("dlb_mxnet.data", "load")
+    export_onnx = lazy_method("dlb_mxnet.export", "export")
+    load_user_model = lazy_method("dlb_mxnet.user_model", "UserBlock")
 
 
 adapter = MXNetAdapter()

@@ -1,20 +1,13 @@
 """The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import location, reordered
+from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
-
-
-def _gates(attribute: str):
-    """ONNX keeps gates as input, output, forget, cell; MXNet as input, forget, cell, output."""
-    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
-
 
 #: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
 LAYERS = {
@@ -32,11 +25,7 @@ LAYERS = {
         "native; in float64 the running statistics are moved by array operators, for the operator "
         "keeps its momentum in float32",
         lambda node, dtype: modules.batch_norm(node, dtype),
-        {
-            **_SCALE_AND_BIAS,
-            "mean": location("running_mean"),
-            "variance": location("running_var"),
-        },
+        {**_SCALE_AND_BIAS, "mean": location("running_mean"), "variance": location("running_var")},
     ),
     "layer_norm": Layer(
         "native in float32; composed in float64, for the operator keeps its epsilon in float32",
@@ -126,18 +115,14 @@ LAYERS = {
         "native; the second of its two biases stays zero",
         lambda node, dtype: modules.lstm(node),
         {
-            "input_weight": _gates("l0_i2h_weight"),
-            "recurrent_weight": _gates("l0_h2h_weight"),
-            "bias": _gates("l0_i2h_bias"),
+            "input_weight": lstm_gates("l0_i2h_weight"),
+            "recurrent_weight": lstm_gates("l0_h2h_weight"),
+            "bias": lstm_gates("l0_i2h_bias"),
         },
     ),
     "attention": Layer(
         "composed of dense blocks, gemm2 and softmax",
         lambda node, dtype: modules.SelfAttention(node, dtype),
-        {
-            f"{name}_{kind}": location(f"{name}.{kind}")
-            for name in ATTENTION_MAPS
-            for kind in ("weight", "bias")
-        },
+        attention_locations("weight", "bias"),
     ),
 }

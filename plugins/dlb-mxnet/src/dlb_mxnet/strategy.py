@@ -17,7 +17,7 @@ class ModelStore(mx.kvstore.KVStoreBase):
     """
 
     def __init__(self, store: mx.kvstore.KVStore, first: int) -> None:
-        self.store: mx.kvstore.KVStore | None = store
+        self.store: Any = store
         self.first = first
 
     def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:

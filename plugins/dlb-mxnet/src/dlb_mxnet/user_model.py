@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet import autograd
-from mxnet.gluon import Block, nn, rnn
+from mxnet.gluon import Block, Parameter, nn, rnn
 
 from dlb_mxnet.framework import context
-from dlb_mxnet.model import BlockParameters
+from dlb_mxnet.model import MXNetParameters
 from dlb_mxnet.modules import exact_statistics
 from dlb_mxnet.registry import LAYERS
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
-from dlb_worker.errors import UnsupportedError
-from dlb_worker.native import UserModel, tensors, text_attributes
+from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
+from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
     Kinds,
     Mappings,
-    NativeParameter,
     gru_mappings,
-    kind_among,
     location,
+    lstm_gates,
     recurrent_mappings,
-    renamed,
     summed,
-    user_parameter,
 )
+from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
 
 
 def _conv(block: Block) -> Mappings:
@@ -56,13 +52,12 @@ def _scales(block: Block) -> bool:
 
 def _lstm(block: Block) -> Mappings:
     """The two biases, which are added, as one."""
-    like = LAYERS["lstm"].parameters
     return _every_layer(
         block,
         lambda start: {
-            "input_weight": renamed(f"{start}i2h_weight", like["input_weight"]),
-            "recurrent_weight": renamed(f"{start}h2h_weight", like["recurrent_weight"]),
-            "bias": summed(f"{start}i2h_bias", f"{start}h2h_bias", like["bias"]),
+            "input_weight": lstm_gates(f"{start}i2h_weight"),
+            "recurrent_weight": lstm_gates(f"{start}h2h_weight"),
+            "bias": summed(f"{start}i2h_bias", f"{start}h2h_bias", lstm_gates("")),
         },
     )
 
@@ -90,44 +85,32 @@ def _every_layer(block: Block, mappings: Callable[[str], Mappings]) -> Mappings:
 
 KINDS: Kinds = {
     nn.Dense: ("linear", LAYERS["linear"].parameters),
-    nn.Conv1D: ("conv", _conv),
-    nn.Conv2D: ("conv", _conv),
-    nn.Conv3D: ("conv", _conv),
+    (nn.Conv1D, nn.Conv2D, nn.Conv3D): ("conv", _conv),
     nn.BatchNorm: ("batch_norm", _batch_norm),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
-    rnn.LSTM: ("lstm", _lstm),
-    rnn.LSTMCell: ("lstm", _lstm),
-    rnn.GRU: ("gru", _gru),
-    rnn.GRUCell: ("gru", _gru),
+    (rnn.LSTM, rnn.LSTMCell): ("lstm", _lstm),
+    (rnn.GRU, rnn.GRUCell): ("gru", _gru),
 }
 
 
-def kind_of(block: Block) -> tuple[str, Mappings]:
-    """The layer kind that a block is, and where its parameters are; "" and none if not known."""
-    return kind_among(KINDS, block)
-
-
-class UserBlock(BlockParameters, UserModel):
+class UserBlock(MXNetParameters, LayeredUserModel):
     """A gluon ``Block``, in float64, not hybridized."""
+
+    kinds = KINDS
 
     def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
         self.context = context(request.device)
-        model = request.make()
-        if not isinstance(model, Block):
-            raise UnsupportedError(
-                f"the factory returned a {type(model).__name__}; it must return a gluon Block"
-            )
-        self.model = model
-        model.hybridize(False)
-        model.cast(request.dtype)
-        self.names = _names(model)
+        self.model = make_model(request, Block, "a gluon Block")
+        self.model.hybridize(False)
+        self.model.cast(request.dtype)
+        self.names = _names(self.model)
         for block in self.names:
             if isinstance(block, nn.Embedding):  # which keeps the type for its operator
                 block._kwargs["dtype"] = request.dtype
         self._shape(request.inputs)
-        self.parameters = list(self._parameters())
+        self.parameters = self.find_parameters()
 
     def _shape(self, inputs: np.ndarray | None) -> None:
         """Initialize what is not, and let what has no shape see an input."""
@@ -137,54 +120,37 @@ class UserBlock(BlockParameters, UserModel):
                 parameter.initialize(ctx=self.context)
         parameters.reset_ctx(self.context)
         deferred = [name for name, parameter in parameters.items() if parameter._data is None]
-        if not deferred:
-            return
-        if inputs is None:
-            raise UnsupportedError(
-                f"'{deferred[0]}' has no shape before the model has seen an input; give --input or "
-                "--input-shape"
-            )
-        self.model(self.native(inputs))
-        mx.nd.waitall()
+        if deferred:
+            self.model(self.native(needed_inputs(inputs, f"'{deferred[0]}' has no shape")))
+            mx.nd.waitall()
 
-    def _parameters(self) -> Iterator[NativeParameter]:
-        seen: set[int] = set()
-        for block, name in self.names.items():
-            own = {
-                attribute: parameter
-                for attribute, parameter in block._reg_params.items()
-                if id(parameter) not in seen
-            }
-            seen |= {id(parameter) for parameter in own.values()}
-            for role, mapping in kind_of(block)[1].items():
-                if all(attribute in own for attribute in mapping.attributes):
-                    natives = {each: own.pop(each) for each in mapping.attributes}
-                    trained = natives[mapping.attribute].grad_req != "null"
-                    yield user_parameter(name, role, trained, natives, mapping)
-            if isinstance(block, nn.BatchNorm) and not _scales(block):
-                own.pop("gamma", None)
-            for attribute, parameter in own.items():
-                trained = parameter.grad_req != "null"
-                yield user_parameter(name, "", trained, {attribute: parameter})
+    def own_parameters(self, layer: Block) -> dict[str, Parameter]:
+        own = dict(layer._reg_params)
+        if isinstance(layer, nn.BatchNorm) and not _scales(layer):
+            own.pop("gamma", None)
+        return own
 
-    def layers(self) -> list[UserLayer]:
-        return [
-            UserLayer(
-                name,
-                type(block).__name__,
-                _attributes(block),
-                kind_of(block)[0],
-                block._kwargs["momentum"] if isinstance(block, nn.BatchNorm) else None,
-            )
-            for block, name in self.names.items()
-        ]
+    def is_trained(self, native: Parameter) -> bool:
+        return native.grad_req != "null"
+
+    def attributes(self, layer: Block) -> dict[str, str]:
+        """Its operator's arguments, else what it keeps itself."""
+        hidden = {"_prefix", "_name", "_empty_prefix", "_active", "_monitor_all", "_flags"}
+        kept = getattr(layer, "_kwargs", None) or {
+            name: value for name, value in vars(layer).items() if name not in hidden
+        }
+        return text_attributes(
+            {name.lstrip("_"): value for name, value in kept.items() if value not in ([], (), {})}
+        )
+
+    def momentum(self, layer: Block) -> float | None:
+        return layer._kwargs["momentum"] if isinstance(layer, nn.BatchNorm) else None
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        watch = _Watch(self.names, layers)
         mode = autograd.train_mode() if training else autograd.predict_mode()
-        with self.unmoved_states(), watch.hooked(), mode:
+        with self.unmoved_states(), _Watch(self.names, layers) as watch, mode:
             outputs = tensors(self.model(self.native(inputs)), _is_array)
             return ForwardPass(tuple(output.asnumpy() for output in outputs), tuple(watch.calls))
 
@@ -195,14 +161,12 @@ class UserBlock(BlockParameters, UserModel):
         real = inputs.dtype.kind == "f"
         if real:
             native.attach_grad()
-        for each in self.parameters:
-            for parameter in each.natives if each.trained else ():
-                parameter.zero_grad()
-        watch = _Watch(self.names, ())
+        for parameter in self.trained_natives():
+            parameter.zero_grad()
         norms = [block for block in self.names if isinstance(block, nn.BatchNorm)]
         with self.unmoved_states():
             momentums = {block: block._kwargs["momentum"] for block in norms}
-            with watch.hooked(), exact_statistics(momentums):
+            with _Watch(self.names, ()) as watch, exact_statistics(momentums):
                 with autograd.record(train_mode=training):
                     outputs = tensors(self.model(native), _is_array)
                     total = mx.nd.zeros(1, ctx=self.context, dtype=self.dtype)
@@ -223,43 +187,41 @@ class UserBlock(BlockParameters, UserModel):
 
 
 class _Watch:
-    """While it is hooked, notes every call of the blocks, in the order in which they end."""
+    """While it lasts, notes every call of the blocks, in the order in which they end."""
 
-    def __init__(self, names: Mapping[Block, str], layers: Sequence[str]) -> None:
+    def __init__(self, names: Mapping[Block, str], requested: Sequence[str]) -> None:
         self.names = names
-        self.wanted = {*layers, *(f"{name}.act".lstrip(".") for name in layers)}
+        self.requested = {*requested, *(f"{name}.act".lstrip(".") for name in requested)}
         self.calls: list[LayerCall] = []
         self._arrays: dict[int, tuple[Any, np.ndarray]] = {}
 
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        hooks = [block.register_forward_hook(self._note) for block in self.names]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.detach()
+    def __enter__(self) -> _Watch:
+        self._hooks = [block.register_forward_hook(self._note) for block in self.names]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for hook in self._hooks:
+            hook.detach()
 
     def _note(self, block: Block, inputs: Sequence[Any], output: Any) -> None:
-        name, values = self.names[block], (None, None)
+        call = LayerCall(self.names[block], None, None)
         # A block that applies an activation has just called it, with what the block itself computes.
         applied = [self.calls.pop()] if getattr(block, "act", None) is not None else []
-        if name in self.wanted:
-            values = self._copy(inputs), applied[0].inputs if applied else self._copy(output)
+        if call.layer in self.requested:
+            output = applied[0].inputs if applied else self._copy(output)
+            call = LayerCall(call.layer, self._copy(inputs), output)
         self.calls += [
             LayerCall(call.layer, _canonical(block, call.inputs), _canonical(block, call.output))
-            for call in [LayerCall(name, *values), *applied]
+            for call in [call, *applied]
         ]
 
     def _copy(self, value: Any) -> np.ndarray | None:
-        """The array that a block reads or returns first: an LSTM's sequence, not its states."""
-        while isinstance(value, (list, tuple)) and value:
-            value = value[0]
-        if not _is_array(value):
+        array = first_tensor(value)
+        if not _is_array(array):
             return None
-        if id(value) not in self._arrays:  # the array is kept, so that its id stays its own
-            self._arrays[id(value)] = value, value.asnumpy()
-        return self._arrays[id(value)][1]
+        if id(array) not in self._arrays:  # the array is kept, so that its id stays its own
+            self._arrays[id(array)] = array, array.asnumpy()
+        return self._arrays[id(array)][1]
 
 
 def _is_array(value: Any) -> bool:
@@ -296,14 +258,3 @@ def _canonical(block: Block, array: np.ndarray | None) -> np.ndarray | None:
     if getattr(block, "_layout", "") == "TNC":
         return array.swapaxes(0, 1)
     return array
-
-
-def _attributes(block: Block) -> dict[str, str]:
-    """What a block was made with: its operator's arguments, else what it keeps itself."""
-    hidden = {"_prefix", "_name", "_empty_prefix", "_active", "_monitor_all", "_flags"}
-    kept = getattr(block, "_kwargs", None) or {
-        name: value for name, value in vars(block).items() if name not in hidden
-    }
-    return text_attributes(
-        {name.lstrip("_"): value for name, value in kept.items() if value not in ([], (), {})}
-    )

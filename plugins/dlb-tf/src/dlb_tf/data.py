@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
 
 from dlb_tf.layout import Layout
+from dlb_worker.batches import from_memory
 from dlb_worker.contract import Batches, DataRequest
 
 
@@ -18,15 +20,12 @@ def load(request: DataRequest) -> Batches:
     large = isinstance(request.inputs.base, np.memmap)
     if request.input_mode == "pipeline" and (large or request.crops is not None):
         return _ahead(_gathered(request, layout), device)
-    samples = layout.to_native(request.inputs)
+    request = replace(request, inputs=layout.to_native(request.inputs))
     if request.input_mode == "memory":
         with tf.device(device):
-            inputs, labels, order = (
-                tf.constant(array) for array in (samples, request.labels, request.order)
-            )
-        return _from_memory(inputs, labels, order)
+            return from_memory(request, tf.constant, tf.gather, tf.constant(request.order))
     with tf.device("/CPU:0"):
-        inputs, labels = tf.constant(samples), tf.constant(request.labels)
+        inputs, labels = tf.constant(request.inputs), tf.constant(request.labels)
     batches = tf.data.Dataset.from_tensor_slices(request.order).map(
         lambda row: (tf.gather(inputs, row), tf.gather(labels, row))
     )
@@ -50,10 +49,3 @@ def _gathered(request: DataRequest, layout: Layout) -> tf.data.Dataset:
 
     signature = tuple(map(tf.type_spec_from_value, next(batches())))
     return tf.data.Dataset.from_generator(batches, output_signature=signature)
-
-
-def _from_memory(
-    inputs: tf.Tensor, labels: tf.Tensor, order: tf.Tensor
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    for row in order:
-        yield tf.gather(inputs, row), tf.gather(labels, row)

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 import tf2onnx
 
-from dlb_tf.layers import EXPORTING
 from dlb_tf.model import TFModel
+from dlb_tf.modules import EXPORTING
 from dlb_tf.user_model import UserKerasModel
 from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -13,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from dlb_tf.framework import default_dtype
-from dlb_tf.layers import MaskedDropout, TiedDense, description
 from dlb_tf.layout import layouts
+from dlb_tf.modules import MaskedDropout, TiedDense, description
 from dlb_tf.optimizers import make_optimizer
 from dlb_tf.registry import LAYERS, mappings_of
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Loss, Model, Node
-from dlb_worker.native import BuiltModel
+from dlb_worker.native import BuiltModel, NativeModel
 from dlb_worker.parameters import NativeParameter
 
 #: By value of the variant ``compile``: what a function is made of that runs the network. XLA
@@ -81,7 +82,30 @@ class Network:
         return keras.Model(self.input, values if len(values) > 1 else values[0])
 
 
-class TFModel(BuiltModel):
+class KerasParameters(NativeModel):
+    """A model whose parameters and states are Keras variables."""
+
+    def read(self, native: keras.Variable) -> np.ndarray:
+        return native.numpy()
+
+    def write(self, native: keras.Variable, array: np.ndarray) -> None:
+        native.assign(array)
+
+    def native(self, inputs: np.ndarray) -> tf.Tensor:
+        return tf.constant(inputs, self.dtype if inputs.dtype.kind == "f" else None)
+
+    @contextmanager
+    def unmoved_states(self, model: keras.Layer) -> Iterator[None]:
+        """Give a model's states their values back, which a pass in training mode moves."""
+        states = [(variable, variable.numpy()) for variable in model.non_trainable_weights]
+        try:
+            yield
+        finally:
+            for variable, before in states:
+                variable.assign(before)
+
+
+class TFModel(KerasParameters, BuiltModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
 
     def __init__(self, request: BuildRequest, *, compile: str) -> None:
@@ -117,15 +141,12 @@ class TFModel(BuiltModel):
         self.network = Network(request.workload.model, self.dtype, request.masks)
         self.parameters = list(self.network.parameters(request.workload.model))
         self.load_weights(request.weights)
-        self.trained = [each.natives[0] for each in self.parameters if each.trained]
+        self.trained = self.trained_natives()
         self.optimizer = make_optimizer(request.workload.optimizer, self.dtype)
         self.optimizer.build(self.trained)
 
-    def read(self, native: keras.Variable) -> np.ndarray:
-        return native.numpy()
-
-    def write(self, native: keras.Variable, array: np.ndarray) -> None:
-        native.assign(array)
+    def native(self, inputs: np.ndarray) -> tf.Tensor:
+        return super().native(self.network.layouts[self.network.source].to_native(inputs))
 
     def slots(self, native: keras.Variable) -> dict[str, np.ndarray]:
         optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)
@@ -142,9 +163,8 @@ class TFModel(BuiltModel):
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
         names = tuple(dict.fromkeys([*layers, self.workload.model.last]))
-        states = self.states()
-        values = self._forward(names, training)(self._native(inputs))
-        self.load_weights(states)
+        with self.unmoved_states(self.network.model):
+            values = self._forward(names, training)(self.native(inputs))
         return {
             name: self.network.layouts[name].to_canonical(value.numpy())
             for name, value in zip(names, values if len(names) > 1 else [values])
@@ -160,9 +180,9 @@ class TFModel(BuiltModel):
         return self._forwards[names, training]
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
-        states = self.states()
-        loss, gradients, of_inputs = self._differentiate(self._native(inputs), tf.constant(labels))
-        self.load_weights(states)
+        with self.unmoved_states(self.network.model):
+            results = self._differentiate(self.native(inputs), tf.constant(labels))
+        loss, gradients, of_inputs = results
         native = dict(zip(map(id, self.trained), gradients))
         layout = self.network.layouts[self.network.source]
         return Gradients(
@@ -229,10 +249,6 @@ class TFModel(BuiltModel):
             name: ", ".join(map(description, layers))
             for name, layers in self.network.layers.items()
         }
-
-    def _native(self, inputs: np.ndarray) -> tf.Tensor:
-        native = self.network.layouts[self.network.source].to_native(inputs)
-        return tf.constant(native, self.dtype if native.dtype.kind == "f" else None)
 
 
 def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:

@@ -1,30 +1,12 @@
-"""dlb-tf's adapter. TensorFlow is imported inside its methods, never when this is loaded."""
+"""dlb-tf's adapter. Its methods import TensorFlow; loading it does not."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlb_tf.registry import LAYERS
-from dlb_worker import Adapter, Strategy
-from dlb_worker.contract import (
-    Batches,
-    BuildRequest,
-    Clock,
-    DataRequest,
-    FrameworkFacts,
-    LaunchPlan,
-    PlanRequest,
-    Process,
-    StartRequest,
-    UserModelRequest,
-)
-
-if TYPE_CHECKING:
-    from dlb_tf.model import TFModel
-    from dlb_tf.strategy import MultiWorkerSession
-    from dlb_tf.user_model import UserKerasModel
+from dlb_worker.adapter import Adapter, Strategy, lazy_method
+from dlb_worker.contract import LaunchPlan, PlanRequest, Process
 
 
 class MultiWorkerMirrored(Strategy):
@@ -36,6 +18,7 @@ class MultiWorkerMirrored(Strategy):
     synchronous = True
     backends = ("ring", "nccl")
     devices = ("cpu", "cuda")
+    join = lazy_method("dlb_tf.strategy", "MultiWorkerSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         """One process for each worker, with a port of its own that all the others know."""
@@ -48,11 +31,6 @@ class MultiWorkerMirrored(Strategy):
 
         ranks = range(request.workers)
         return LaunchPlan(tuple(Process("worker", rank, environment(rank)) for rank in ranks))
-
-    def join(self, rank: int, workers: int) -> MultiWorkerSession:
-        from dlb_tf.strategy import MultiWorkerSession
-
-        return MultiWorkerSession(rank, workers)
 
 
 class TFAdapter(Adapter):
@@ -86,35 +64,12 @@ class TFAdapter(Adapter):
     variants = {"compile": ("graph", "xla", "no")}
     strategies = (MultiWorkerMirrored(),)
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_tf.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> TFModel:
-        from dlb_tf.model import TFModel
-
-        return TFModel(request, **variant)
-
-    def load_data(self, request: DataRequest) -> Batches:
-        from dlb_tf.data import load
-
-        return load(request)
-
-    def clock(self, device: str) -> Clock:
-        from dlb_tf.framework import clock
-
-        return clock(device)
-
-    def export_onnx(self, model: TFModel | UserKerasModel, path: Path) -> str:
-        from dlb_tf.export import export
-
-        return export(model, path)
-
-    def load_user_model(self, request: UserModelRequest) -> UserKerasModel:
-        from dlb_tf.user_model import UserKerasModel
-
-        return UserKerasModel(request)
+    start = lazy_method("dlb_tf.framework", "start")
+    clock = lazy_method("dlb_tf.framework", "clock")
+    build_model = lazy_method("dlb_tf.model", "TFModel")
+    load_data = lazy_method("dlb_tf.data", "load")
+    export_onnx = lazy_method("dlb_tf.export", "export")
+    load_user_model = lazy_method("dlb_tf.user_model", "UserKerasModel")
 
 
 adapter = TFAdapter()

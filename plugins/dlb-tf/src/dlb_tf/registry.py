@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlb_worker.layers import Layer, LazyModule
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.parameters import ParameterMapping, location, reordered
+from dlb_worker.parameters import Mappings, ParameterMapping, location, lstm_gates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from dlb_tf.layout import Layout
 
     Layouts = Mapping[str, Layout]
-    Mappings = Mapping[str, ParameterMapping]
 
 K = LazyModule("keras.layers")
-layers = LazyModule("dlb_tf.layers")
+modules = LazyModule("dlb_tf.modules")
 
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
 
 
 def mappings_of(node: Node, layouts: Layouts) -> Mappings:
     """Where a layer holds its parameters, by role."""
-    parameters = LAYERS[node.kind].parameters
-    return parameters(node, layouts) if callable(parameters) else parameters
+    if node.kind in MAPPINGS:
+        return MAPPINGS[node.kind](node, layouts)
+    return LAYERS[node.kind].parameters
 
 
 def kernel(groups: int = 0) -> ParameterMapping:
@@ -64,7 +64,7 @@ def projection(
 
 
 def _conv(node: Node, layouts: Layouts) -> Mappings:
-    groups = node.groups if layers.is_depthwise(node) else 0
+    groups = node.groups if modules.is_depthwise(node) else 0
     return {"weight": kernel(groups), "bias": location("bias")}
 
 
@@ -80,10 +80,12 @@ def _linear(node: Node, layouts: Layouts) -> Mappings:
 
 
 def _gates(attribute: str) -> ParameterMapping:
-    """ONNX keeps gates as input, output, forget, cell; Keras as input, forget, cell, output."""
-    to_native, to_canonical = reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2))
+    """Keras keeps the gates of all units on the last axis."""
+    gates = lstm_gates(attribute)
     return location(
-        attribute, lambda array: to_native(array).T, lambda native: to_canonical(native.T)
+        attribute,
+        lambda array: gates.to_native(array)[0].T,
+        lambda native: gates.to_canonical([native.T]),
     )
 
 
@@ -100,7 +102,7 @@ def _attention(node: Node, layouts: Layouts) -> Mappings:
 
 
 #: By layer kind. Each builds Keras layers, one after another, from a node and the layouts of values by
-#: name. The last one holds the parameters; where they are is a function of the same if it depends on it.
+#: name. The last layer holds the parameters.
 LAYERS = {
     "conv": Layer(
         "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it; as many "
@@ -108,16 +110,14 @@ LAYERS = {
         "concat; stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a "
         "slice; stride of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D "
         "of stride 1",
-        lambda node, layouts: layers.conv(node),
-        _conv,
+        lambda node, layouts: modules.conv(node),
     ),
     "linear": Layer(
         "native; after a flatten its weights lie in NHWC order; tied, a layer that multiplies by "
         "the embedding's weight",
         lambda node, layouts: [
-            K.Dense(node.out_features, use_bias=node.bias, kernel_initializer=layers.unset)
+            K.Dense(node.out_features, use_bias=node.bias, kernel_initializer=modules.unset)
         ],
-        _linear,
     ),
     "batch_norm": Layer(
         "native",
@@ -129,22 +129,20 @@ LAYERS = {
         },
     ),
     "layer_norm": Layer(
-        "native",
-        lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)],
-        _SCALE_AND_BIAS,
+        "native", lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)], _SCALE_AND_BIAS
     ),
     "lrn": Layer(
         "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
-        lambda node, layouts: [layers.LocalResponseNormalization(**node.attributes)],
+        lambda node, layouts: [modules.LocalResponseNormalization(**node.attributes)],
     ),
     "max_pool": Layer(
         "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it",
-        lambda node, layouts: layers.max_pool(node),
+        lambda node, layouts: modules.max_pool(node),
     ),
     "average_pool": Layer(
         "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it, and a "
         "factor after it where a window's count is not the whole kernel",
-        lambda node, layouts: layers.average_pool(node),
+        lambda node, layouts: modules.average_pool(node),
     ),
     "global_average_pool": Layer(
         "native",
@@ -156,54 +154,53 @@ LAYERS = {
     "relu6": Layer("native", lambda node, layouts: [K.Activation("relu6")]),
     "tanh": Layer("native", lambda node, layouts: [K.Activation("tanh")]),
     "sigmoid": Layer("native", lambda node, layouts: [K.Activation("sigmoid")]),
-    "hard_sigmoid": Layer("native", lambda node, layouts: [layers.HardSigmoid()]),
+    "hard_sigmoid": Layer("native", lambda node, layouts: [modules.HardSigmoid()]),
     "gelu": Layer(
         "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
-        lambda node, layouts: [layers.GELU(**node.attributes)],
+        lambda node, layouts: [modules.GELU(**node.attributes)],
     ),
     "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
     "add": Layer("native", lambda node, layouts: [K.Add()]),
-    "mul": Layer("native", lambda node, layouts: [layers.Multiply()]),
+    "mul": Layer("native", lambda node, layouts: [modules.Multiply()]),
     "concat": Layer(
         "native",
         lambda node, layouts: [K.Concatenate(layouts[node.inputs[0]].native_axis(node.axis))],
     ),
     "flatten": Layer(
         "native, in NHWC order where linear layers follow; else after a permute to NCHW",
-        lambda node, layouts: layers.flatten(node, layouts),
+        lambda node, layouts: modules.flatten(node, layouts),
     ),
     "reshape": Layer(
         "native; of feature maps after a permute to NCHW, but where channels stay and a transpose "
         "follows",
-        lambda node, layouts: layers.reshape(node, layouts),
+        lambda node, layouts: modules.reshape(node, layouts),
     ),
-    "transpose": Layer("native", lambda node, layouts: layers.transpose(node, layouts)),
+    "transpose": Layer("native", lambda node, layouts: modules.transpose(node, layouts)),
     "reduce_mean": Layer(
         "native",
         lambda node, layouts: [
             K.GlobalAveragePooling1D({1: "channels_last", 2: "channels_first"}[node.axis])
         ],
     ),
-    "select": Layer(
-        "native: a slice",
-        lambda node, layouts: [layers.Select(**node.attributes)],
-    ),
-    "pad": Layer("native: tf.pad", lambda node, layouts: layers.pad(node, layouts)),
-    "slice": Layer("native", lambda node, layouts: layers.slices(node, layouts)),
+    "select": Layer("native: a slice", lambda node, layouts: [modules.Select(**node.attributes)]),
+    "pad": Layer("native: tf.pad", lambda node, layouts: modules.pad(node, layouts)),
+    "slice": Layer("native", lambda node, layouts: modules.slices(node, layouts)),
     "gather": Layer(
         "native: tf.gather",
         lambda node, layouts: [
-            layers.Gather(axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices)
+            modules.Operator(
+                "gather", axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices
+            )
         ],
     ),
     "embedding": Layer(
         "native",
-        lambda node, layouts: [K.Embedding(node.entries, node.features, layers.unset)],
+        lambda node, layouts: [K.Embedding(node.entries, node.features, modules.unset)],
         {"weight": location("embeddings")},
     ),
     "position_embedding": Layer(
         "native: a weight that is added",
-        lambda node, layouts: [layers.PositionEmbedding(shape=node.input_shape)],
+        lambda node, layouts: [modules.PositionEmbedding(shape=node.input_shape)],
         {"weight": location("table")},
     ),
     "lstm": Layer(
@@ -217,7 +214,9 @@ LAYERS = {
     ),
     "attention": Layer(
         "native, with its scale in the dtype of the model, which Keras keeps in float32",
-        lambda node, layouts: [layers.SelfAttention(node)],
-        _attention,
+        lambda node, layouts: [modules.SelfAttention(node)],
     ),
 }
+
+#: Where a layer holds its parameters, for the kinds where that depends on the node and the layouts.
+MAPPINGS = {"conv": _conv, "linear": _linear, "attention": _attention}

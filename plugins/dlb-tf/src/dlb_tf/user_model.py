@@ -12,19 +12,13 @@ import numpy as np
 import tensorflow as tf
 from keras import layers as K
 
+from dlb_tf.model import KerasParameters
 from dlb_tf.registry import LAYERS, kernel, projection
 from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
-from dlb_worker.native import UserModel, tensors, text_attributes
-from dlb_worker.parameters import (
-    Kinds,
-    Mappings,
-    NativeParameter,
-    kind_among,
-    location,
-    stacked,
-    user_parameter,
-)
+from dlb_worker.native import tensors, text_attributes
+from dlb_worker.parameters import Kinds, Mappings, kind_among, location, stacked
+from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
 
 _BIAS = location("bias")
 _CONV = {"weight": kernel(), "bias": _BIAS}
@@ -83,19 +77,16 @@ _ACTIVATIONS = (K.Activation, K.ReLU, K.LeakyReLU, K.ELU)
 ELEMENTWISE = (*_ACTIVATIONS, K.Dropout, K.Add, K.Subtract, K.Multiply, K.Rescaling)
 
 
-def kind_of(layer: K.Layer) -> tuple[str, Mappings]:
-    """The layer kind that a layer is, and where its parameters are; "" and none if not known."""
-    return kind_among(KINDS, layer, _computes_as)
-
-
-def _computes_as(layer: K.Layer, known: type) -> bool:
+def _computes_as(layer: K.Layer, known: Any) -> bool:
     """Whether a layer is of a type, or of a class derived from it that leaves ``call`` alone."""
-    own = type(layer)
+    own: Any = type(layer)
     return own is known or (issubclass(own, known) and own.call is known.call)
 
 
-class UserKerasModel(UserModel):
+class UserKerasModel(KerasParameters, LayeredUserModel):
     """A Keras model, in float64."""
+
+    kinds = KINDS
 
     def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
@@ -103,65 +94,71 @@ class UserKerasModel(UserModel):
         keras.config.set_floatx(request.dtype)
         # Keras numbers the names that it makes; they are to be the same whenever it is asked.
         keras.utils.clear_session()
-        model = request.make()
-        if not isinstance(model, K.Layer):
-            raise UnsupportedError(
-                f"the factory returned a {type(model).__name__}; it must return a Keras model"
-            )
-        self.model = model
+        self.model = make_model(request, K.Layer, "a Keras model")
         self.names: dict[K.Layer, str] = {}
         self._shape(request.inputs)
-        self.names = dict(_named(model))
+        self.names = dict(_named(self.model))
         for layer, name in self.names.items():
             if layer.compute_dtype != self.dtype:
                 raise UnsupportedError(
                     f"layer '{name}' computes in {layer.compute_dtype}, which its code fixes; "
                     f"without a type of its own it would be {self.dtype}, as is needed here"
                 )
-        self.parameters = list(self._parameters())
+        self.parameters = self.find_parameters()
 
     def _shape(self, inputs: np.ndarray | None) -> None:
         """Let layers that are not built see an input."""
-        if all(layer.built for layer in self.model._flatten_layers()):
-            return
-        if inputs is None:
-            raise UnsupportedError(
-                "the layers have no shapes before the model has seen an input; give --input or "
-                "--input-shape"
-            )
-        self.model(self.native(inputs), training=False)
+        if not all(layer.built for layer in self.model._flatten_layers()):
+            batch = needed_inputs(inputs, "the layers have no shapes")
+            self.model(self.native(batch), training=False)
 
-    def _parameters(self) -> Iterator[NativeParameter]:
-        seen: set[int] = set()
-        for layer, name in self.names.items():
-            inner = {id(variable) for child in _children(layer) for variable in child.weights}
-            own = {id(each): each for each in layer.weights if id(each) not in inner | seen}
-            seen |= own.keys()
-            names = _variable_names(own)
-            for role, mapping in kind_of(layer)[1].items():
-                natives = [attrgetter(attribute)(layer) for attribute in mapping.attributes]
-                if all(id(native) in own for native in natives):
-                    named = {names[id(native)]: own.pop(id(native)) for native in natives}
-                    yield user_parameter(name, role, natives[0].trainable, named, mapping)
-            for key, variable in own.items():
-                if variable.dtype.startswith("float"):
-                    yield user_parameter(name, "", variable.trainable, {names[key]: variable})
+    def own_parameters(self, layer: K.Layer) -> dict[str, keras.Variable]:
+        inner = {id(variable) for child in _children(layer) for variable in child.weights}
+        own = {id(variable): variable for variable in layer.weights if id(variable) not in inner}
+        parameters = {}
+        for mapping in self.kind_of(layer)[1].values():
+            for attribute in mapping.attributes:
+                variable = own.pop(id(attrgetter(attribute)(layer)), None)
+                if variable is not None:
+                    parameters[attribute] = variable
+        others = [variable for variable in own.values() if variable.dtype.startswith("float")]
+        return {**parameters, **{variable.path: variable for variable in others}}
 
-    def read(self, native: keras.Variable) -> np.ndarray:
-        return native.numpy()
+    def labels(self, parameters: Mapping[str, keras.Variable]) -> dict[str, str]:
+        """A layer's own names for its variables; longer where several have the same."""
+        counts = Counter(variable.name for variable in parameters.values())
+        return {
+            key: each.name if counts[each.name] == 1 else ".".join(each.path.split("/")[-2:])
+            for key, each in parameters.items()
+        }
 
-    def write(self, native: keras.Variable, array: np.ndarray) -> None:
-        native.assign(array)
+    def is_trained(self, native: keras.Variable) -> bool:
+        return native.trainable
+
+    def attributes(self, layer: K.Layer) -> dict[str, str]:
+        """What its configuration says."""
+        try:
+            config = dict(layer.get_config())
+        except NotImplementedError:  # a class that a user wrote need not have one
+            return {}
+        for name in ("name", "trainable", "layers", "seed"):
+            config.pop(name, None)
+        return text_attributes(config)
+
+    def momentum(self, layer: K.Layer) -> float | None:
+        return layer.momentum if self.kind_of(layer)[0] == "batch_norm" else None
+
+    def kind_of(self, layer: K.Layer) -> tuple[str, Mappings]:
+        return kind_among(KINDS, layer, _computes_as)
 
     def layers(self) -> list[UserLayer]:
         layers = []
-        for layer, name in self.names.items():
-            kind, activation = kind_of(layer)[0], _activation(layer)
-            momentum = layer.momentum if kind == "batch_norm" else None
-            attributes = _attributes(layer)
-            layers.append(UserLayer(name, type(layer).__name__, attributes, kind, momentum))
+        for described, layer in zip(super().layers(), self.names):
+            layers.append(described)
+            activation = _activation(layer)
             if activation is not None:
-                layers.append(UserLayer(f"{name}.activation", activation.__name__, {}))
+                name = f"{described.name}.activation"
+                layers.append(UserLayer(name, activation.__name__, {}))
         return layers
 
     def input_shape(self) -> tuple[int, ...] | None:
@@ -170,36 +167,38 @@ class UserKerasModel(UserModel):
             return None
         return tuple(-1 if size is None else size for size in inputs[0].shape[1:])
 
+    def native(self, inputs: np.ndarray) -> tf.Tensor:
+        for layer in self.names:
+            if getattr(layer, "stateful", False):
+                layer.reset_state()
+        return super().native(inputs)
+
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        states, native = self._states(), self.native(inputs)
-        with _Watch(self.names, set(layers)) as watch:
-            outputs = list(tensors(self.model(native, training=training), tf.is_tensor))
-        _restore(states)
-        return ForwardPass(tuple(output.numpy() for output in outputs), tuple(watch.calls))
+        with self.unmoved_states(self.model), _Watch(self.names, layers) as watch:
+            outputs = self.model(self.native(inputs), training=training)
+        arrays = tuple(output.numpy() for output in tensors(outputs, tf.is_tensor))
+        return ForwardPass(arrays, tuple(watch.calls))
 
     def vjp(
         self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
-        states, native = self._states(), self.native(inputs)
-        trained = [
-            each for parameter in self.parameters if parameter.trained for each in parameter.natives
-        ]
-        with tf.GradientTape() as tape:
-            tape.watch(native)
-            outputs = tensors(self.model(native, training=training), tf.is_tensor)
-            pairs = zip(outputs, cotangents, strict=True)
-            total = tf.add_n([tf.reduce_sum(output * cotangent) for output, cotangent in pairs])
-        sources = [native] if native.dtype.is_floating else []
-        variables = [variable.value for variable in trained]
-        zero = tf.UnconnectedGradients.ZERO
-        gradients, of_inputs = tape.gradient(
-            total, (variables, sources), unconnected_gradients=zero
-        )
+        trained = self.trained_natives()
+        with self.unmoved_states(self.model):
+            native = self.native(inputs)
+            with tf.GradientTape() as tape:
+                tape.watch(native)
+                outputs = tensors(self.model(native, training=training), tf.is_tensor)
+                pairs = zip(outputs, cotangents, strict=True)
+                total = tf.add_n([tf.reduce_sum(output * cotangent) for output, cotangent in pairs])
+            variables = [variable.value for variable in trained]
+            sources = [native] if native.dtype.is_floating else []
+            gradients, of_inputs = tape.gradient(
+                total, (variables, sources), unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            moved = self.states()
         dense = dict(zip(map(id, trained), map(tf.convert_to_tensor, gradients)))
-        moved = self.states()
-        _restore(states)
         return Gradients(
             loss=total.numpy(),
             parameters=self.gather(lambda variable: dense[id(variable)].numpy()),
@@ -207,57 +206,37 @@ class UserKerasModel(UserModel):
             states=moved,
         )
 
-    def native(self, inputs: np.ndarray) -> tf.Tensor:
-        for layer in self.names:
-            if getattr(layer, "stateful", False):
-                layer.reset_state()
-        return tf.constant(inputs, self.dtype if inputs.dtype.kind == "f" else None)
-
-    def _states(self) -> list[tuple[keras.Variable, np.ndarray]]:
-        """Variables that a pass in training mode moves, with their values."""
-        return [(variable, variable.numpy()) for variable in self.model.non_trainable_weights]
-
-
-def _restore(states: list[tuple[keras.Variable, np.ndarray]]) -> None:
-    for variable, kept in states:
-        variable.assign(kept)
-
 
 class _Watch:
     """While it lasts, notes every call of the layers: Keras calls ``layer.call`` for each."""
 
-    def __init__(self, names: Mapping[K.Layer, str], requested: set[str]) -> None:
-        self.names, self.requested = names, requested
+    def __init__(self, names: Mapping[K.Layer, str], requested: Sequence[str]) -> None:
+        self.names, self.requested = names, set(requested)
         self.calls: list[LayerCall] = []
         self._arrays: dict[int, tuple[Any, np.ndarray]] = {}
         self._channels_last: dict[int, bool] = {}
         self._before_activation: list[Any] = []
-        self._replaced: list[tuple[K.Layer, str, Any]] = []
 
     def __enter__(self) -> _Watch:
+        self._activations = {layer: layer.activation for layer in self.names if _activation(layer)}
+        for layer, activation in self._activations.items():
+            layer.activation = self._watched_activation(activation)
         for layer in self.names:
-            if _activation(layer) is not None:
-                self._replace(layer, "activation", self._watched_activation(layer.activation))
-            self._replace(layer, "call", self._watched_call(layer, layer.call))
+            layer.call = self._watched_call(layer, layer.call)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        for layer, attribute, value in reversed(self._replaced):
-            if attribute == "call":
-                del layer.call  # the class's own shows again
-            else:
-                setattr(layer, attribute, value)
-
-    def _replace(self, layer: K.Layer, attribute: str, value: Any) -> None:
-        self._replaced.append((layer, attribute, getattr(layer, attribute)))
-        setattr(layer, attribute, value)
+    def __exit__(self, *error: Any) -> None:
+        for layer in self.names:
+            del layer.call  # the class's own shows again
+        for layer, activation in self._activations.items():
+            layer.activation = activation
 
     def _watched_call(self, layer: K.Layer, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **named: Any) -> Any:
             self._before_activation.append(None)
             output = call(*arguments, **named)
             before = self._before_activation.pop()
-            self._note(layer, _first(arguments), _first(output), before)
+            self._note(layer, first_tensor(arguments), first_tensor(output), before)
             return output
 
         return watched
@@ -295,13 +274,6 @@ class _Watch:
             self._arrays[id(tensor)] = tensor, tensor.numpy()
         array = self._arrays[id(tensor)][1]
         return np.moveaxis(array, -1, 1) if channels_last and array.ndim > 2 else array
-
-
-def _first(value: Any) -> Any:
-    """The one tensor that is taken for a layer's output or input."""
-    while isinstance(value, (list, tuple)) and value:
-        value = value[0]
-    return value
 
 
 def _channels_last(layer: K.Layer, output: Any) -> bool:
@@ -356,27 +328,3 @@ def _child_name(parent: K.Layer, child: K.Layer) -> str:
                 if element is child:
                     return f"{attribute}.{number}"
     return str(child.name)
-
-
-def _variable_names(variables: Mapping[int, keras.Variable]) -> dict[int, str]:
-    """A layer's own names for its variables, by key; longer where several have the same."""
-    counts = Counter(variable.name for variable in variables.values())
-    return {
-        key: each.name if counts[each.name] == 1 else ".".join(each.path.split("/")[-2:])
-        for key, each in variables.items()
-    }
-
-
-def _attributes(layer: K.Layer) -> dict[str, str]:
-    """What a layer was made with, as its configuration has it."""
-    try:
-        config = layer.get_config()
-    except NotImplementedError:  # a class that a user wrote need not have one
-        return {}
-    return text_attributes(
-        {
-            name: value
-            for name, value in config.items()
-            if name not in ("name", "trainable", "layers", "seed")
-        }
-    )

@@ -13,13 +13,12 @@ import theano.tensor as T
 from theano.gof.graph import io_toposort
 from theano.sandbox.rng_mrg import MRG_RandomStreams
 
-from dlb_theano.layers import LAYERS, Pass
+from dlb_theano.registry import LAYERS, Pass
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel
-from dlb_worker.parameters import NativeParameter
 from dlb_worker.updates import slots, updated
 
 Array = np.ndarray
@@ -164,7 +163,7 @@ class TheanoModel(BuiltModel):
         self.program = program(document, self.dtype, tuple(sorted(request.masks)), request.seed)
         self.parameters = self.program.parameters
         self.arrays: Dict[Any, Array] = {}
-        self.steps, self.rate = 0, 0.0
+        self.steps, self.rate = 0, np.zeros((), self.dtype)
         self.load_weights(request.weights)
         for native, states in self.program.slots.items():
             for state in states.values():
@@ -180,10 +179,6 @@ class TheanoModel(BuiltModel):
         self.program.attach(self)
         native.set_value(array)
 
-    def canonical(self, parameter: NativeParameter) -> Array:
-        """A copy of one parameter in canonical layout."""
-        return parameter.mapping.to_canonical([self.read(each) for each in parameter.natives])
-
     def slots(self, native: Any) -> Mapping[str, Array]:
         states = self.program.slots[native] if self.steps else {}
         return {name: self.read(state) for name, state in states.items()}
@@ -195,9 +190,9 @@ class TheanoModel(BuiltModel):
         return dict(zip(names, self._call("values", (training, names), inputs)))
 
     def gradients(self, inputs: Array, labels: Array) -> Gradients:
-        loss, *found = self._call("gradients", (), inputs, labels)
-        trained = dict(zip(self.program.slots, found))
-        of_inputs = found[-1] if len(found) > len(trained) else None
+        loss, *gradients = self._call("gradients", (), inputs, labels)
+        trained = dict(zip(self.program.slots, gradients))
+        of_inputs = gradients[-1] if len(gradients) > len(trained) else None
         return Gradients(loss, self.gather(trained.__getitem__), of_inputs)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -1,23 +1,9 @@
-"""dlb-theano's adapter. Theano is imported inside its methods, never when this is loaded."""
+"""dlb-theano's adapter. Its methods import Theano; loading it does not."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from dlb_theano.layers import LAYERS
-from dlb_worker import Adapter
+from dlb_theano.registry import LAYERS
+from dlb_worker.adapter import Adapter, lazy_method
 from dlb_worker.batches import from_memory, prefetched
-from dlb_worker.contract import (
-    Batches,
-    BuildRequest,
-    DataRequest,
-    FrameworkFacts,
-    StartRequest,
-    UserModelRequest,
-)
-
-if TYPE_CHECKING:
-    from dlb_theano.model import TheanoModel
-    from dlb_theano.user_model import UserGraph
+from dlb_worker.contract import Batches, DataRequest
 
 
 class TheanoAdapter(Adapter):
@@ -44,29 +30,14 @@ class TheanoAdapter(Adapter):
     )
     exporter = "onnx.helper, by the adapter: Theano has no exporter"
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_theano.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> "TheanoModel":
-        from dlb_theano.model import TheanoModel
-
-        return TheanoModel(request)
+    start = lazy_method("dlb_theano.framework", "start")
+    build_model = lazy_method("dlb_theano.model", "TheanoModel")
+    export_onnx = lazy_method("dlb_theano.export", "export")
+    load_user_model = lazy_method("dlb_theano.user_model", "UserGraph")
 
     def load_data(self, request: DataRequest) -> Batches:
         """NumPy arrays, which functions on a CPU read in place; Theano has no input pipeline."""
         return from_memory(request) if request.input_mode == "memory" else prefetched(request)
-
-    def export_onnx(self, model: "TheanoModel", path: Path) -> str:
-        from dlb_theano.export import export
-
-        return export(model, path)
-
-    def load_user_model(self, request: UserModelRequest) -> "UserGraph":
-        from dlb_theano.user_model import UserGraph
-
-        return UserGraph(request)
 
 
 adapter = TheanoAdapter()

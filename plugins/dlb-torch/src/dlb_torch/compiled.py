@@ -15,9 +15,9 @@ LIMIT = 64
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A module or a function compiled by inductor, whole, anew for each size of a batch.
+    """A module or a function compiled by inductor, whole, again for each size of a batch.
 
-    Whatever cannot be compiled raises, for torch would run it uncompiled without a word: a graph
+    What cannot be compiled raises an error, since torch would silently run it uncompiled: a graph
     that breaks within the loop over layers, and the 9th compilation. Models of one workload share
     what was compiled.
     """
@@ -34,8 +34,8 @@ def check_inductor(device: torch.device) -> None:
         UnsupportedError: it cannot be compiled, as where a compiler is missing.
     """
     try:
-        compiled(_doubled)(torch.ones(2, device=device))
-    # Of inductor, its compilers and the machine: all of them say why.
+        compiled(lambda values: values * 2)(torch.ones(2, device=device))
+    # From inductor, its compilers and the machine: each message says why.
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         raise UnsupportedError(
@@ -43,7 +43,3 @@ def check_inductor(device: torch.device) -> None:
             "takes a C++ compiler (Debian: g++) and Python's headers, on a GPU Triton; or leave "
             "out --variant compile=inductor"
         ) from error
-
-
-def _doubled(values: torch.Tensor) -> torch.Tensor:
-    return values * 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dlb_torch.framework import MEMORY_FORMATS
+from dlb_worker.batches import from_memory
 from dlb_worker.contract import Batches, DataRequest
 
 
@@ -36,17 +35,19 @@ class Augmented(Dataset):
         return len(self.request.order)
 
     def __getitems__(self, steps: list[int]) -> tuple[Tensor, Tensor]:
-        return _native(self.request, *self.request.batch(*steps))
+        inputs, labels = self.request.batch(*steps)
+        return _native(self.request, inputs), _native(self.request, labels)
 
 
 def load(request: DataRequest) -> Batches:
     """(inputs, labels) on the device, for each row of the order."""
     device = torch.device(request.device)
+    if request.input_mode == "memory":
+        order = torch.from_numpy(request.order).to(device)
+        return from_memory(request, lambda array: _native(request, array).to(device), order=order)
+    samples: Samples | Augmented
     if request.crops is None:
-        inputs, labels = _native(request, request.inputs, request.labels)
-        if request.input_mode == "memory":
-            order = torch.from_numpy(request.order)
-            return _from_memory(inputs.to(device), labels.to(device), order)
+        inputs, labels = _native(request, request.inputs), _native(request, request.labels)
         samples, rows = Samples(inputs, labels), request.order.tolist()
     else:
         samples, rows = Augmented(request), [[step] for step in range(len(request.order))]
@@ -59,14 +60,9 @@ def load(request: DataRequest) -> Batches:
     return ((x.to(device, non_blocking=True), y.to(device, non_blocking=True)) for x, y in loader)
 
 
-def _native(request: DataRequest, inputs: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    """As the model takes them, without a copy where the layout is the canonical one."""
-    native = torch.from_numpy(inputs)
+def _native(request: DataRequest, array: np.ndarray) -> Tensor:
+    """As the model reads it, without a copy where the layout is the canonical one."""
+    native = torch.from_numpy(array)
     if native.ndim == 4 and "layout" in request.variant:
         native = native.to(memory_format=MEMORY_FORMATS[request.variant["layout"]])
-    return native, torch.from_numpy(labels)
-
-
-def _from_memory(inputs: Tensor, labels: Tensor, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    for row in order.to(inputs.device):
-        yield inputs[row], labels[row]
+    return native

@@ -7,10 +7,7 @@ import torch
 from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
 from dlb_worker.errors import UnsupportedError
 
-MEMORY_FORMATS = {
-    "contiguous": torch.contiguous_format,
-    "channels_last": torch.channels_last,
-}
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def start(request: StartRequest) -> FrameworkFacts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from dlb_torch.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Model, Optimizer
-from dlb_worker.native import BuiltModel
+from dlb_worker.native import BuiltModel, NativeModel
 
 #: torch's names for what an optimizer keeps.
 SLOTS = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
@@ -65,22 +66,51 @@ def key(name: str) -> str:
     return f"layer_{name}"
 
 
-class TorchModel(BuiltModel):
+class TorchParameters(NativeModel):
+    """A model whose parameters and states are tensors of a module."""
+
+    def __init__(self, dtype: str, device: str) -> None:
+        self.dtype = dtype
+        self.type = getattr(torch, dtype)
+        self.device = torch.device(device)
+
+    def read(self, native: Tensor) -> np.ndarray:
+        return native.detach().cpu().numpy().copy()
+
+    def write(self, native: Tensor, array: np.ndarray) -> None:
+        with torch.no_grad():
+            native.copy_(torch.from_numpy(array))
+
+    def native(self, array: np.ndarray) -> Tensor:
+        native = torch.from_numpy(np.array(array)).to(self.device)
+        return native.to(self.type) if native.is_floating_point() else native
+
+    @contextmanager
+    def unmoved_states(self, module: nn.Module) -> Iterator[None]:
+        """Give a module's states their values back, which a pass in training mode moves."""
+        states = [(tensor, tensor.clone()) for tensor in module.buffers()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, before in states:
+                    tensor.copy_(before)
+
+
+class TorchModel(TorchParameters, BuiltModel):
     """A :class:`Network` with its optimizer, on its device.
 
-    ``run`` gives the logits, ``values`` the values of layers: the network itself, or compiled,
+    ``run`` returns the logits, and ``values`` the values of layers: the network itself, or compiled,
     with the network's parameters. ``module`` is what steps run: ``run``, or what the strategy has
     made of it.
     """
 
     def __init__(self, request: BuildRequest, *, compile: str, layout: str) -> None:
+        super().__init__(request.dtype, request.device)
         self.workload = request.workload
         self.batch_size = request.batch_size
-        self.dtype = request.dtype
-        self.type = getattr(torch, request.dtype)
-        self.device = torch.device(request.device)
         self.memory_format = MEMORY_FORMATS[layout]
-        masks = {name: self._native(mask) for name, mask in request.masks.items()}
+        masks = {name: self.native(mask) for name, mask in request.masks.items()}
         self.network = Network(request.workload.model, masks).to(self.device, self.type)
         self.network.to(memory_format=self.memory_format)
         self.parameters = native_parameters(
@@ -101,51 +131,39 @@ class TorchModel(BuiltModel):
         if request.session is not None:
             self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
 
-    def read(self, native: Tensor) -> np.ndarray:
-        return native.detach().cpu().numpy().copy()
-
-    def write(self, native: Tensor, array: np.ndarray) -> None:
-        with torch.no_grad():
-            native.copy_(torch.from_numpy(array))
+    def native(self, array: np.ndarray) -> Tensor:
+        native = super().native(array)
+        return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
 
     def slots(self, native: Tensor) -> dict[str, np.ndarray]:
         state = self.optimizer.state.get(native, {})
         return {
-            SLOTS[each]: self.read(state[each]) for each in SLOTS if state.get(each) is not None
+            slot: self.read(state[key]) for key, slot in SLOTS.items() if state.get(key) is not None
         }
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
         names = (*layers, self.workload.model.last)
-        states = self._states()
         self.network.train(training)
-        with torch.no_grad():
-            native = self._native(inputs)
+        with self.unmoved_states(self.network), torch.no_grad():
+            native = self.native(inputs)
             values = self.values(native, names) if layers else {names[0]: self.run(native)}
-            for tensor, kept in states:
-                tensor.copy_(kept)
         self.network.train()
         return {name: values[name].cpu().numpy() for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
-        states = self._states()
-        native = self._native(inputs)
+        native = self.native(inputs)
         native.requires_grad_(native.is_floating_point())
+        sources = self.trained_natives() + [native] * native.requires_grad
         self.network.train()
-        loss = mean_loss(
-            self.run(native), torch.from_numpy(labels).to(self.device), self.workload.loss
-        )
-        sources = [each.natives[0] for each in self.parameters if each.trained]
-        sources += [native] if native.requires_grad else []
-        found = dict(zip(map(id, sources), torch.autograd.grad(loss, sources)))
-        with torch.no_grad():
-            for tensor, kept in states:
-                tensor.copy_(kept)
+        with self.unmoved_states(self.network):
+            loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
+            gradients = dict(zip(map(id, sources), torch.autograd.grad(loss, sources)))
         return Gradients(
-            loss=loss.detach().cpu().numpy(),
-            parameters=self.gather(lambda tensor: found[id(tensor)].cpu().numpy()),
-            inputs=found[id(native)].cpu().numpy() if native.requires_grad else None,
+            loss=self.read(loss),
+            parameters=self.gather(lambda tensor: gradients[id(tensor)].cpu().numpy()),
+            inputs=self.read(gradients[id(native)]) if native.requires_grad else None,
         )
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -163,15 +181,6 @@ class TorchModel(BuiltModel):
 
     def describe_layers(self) -> dict[str, str]:
         return {name: repr(self.network.layers[key(name)]) for name, *_ in self.network.wiring}
-
-    def _native(self, inputs: np.ndarray) -> Tensor:
-        native = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
-        native = native.to(self.type) if native.is_floating_point() else native
-        return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
-
-    def _states(self) -> list[tuple[Tensor, Tensor]]:
-        """Tensors that a pass in training mode moves, with their values."""
-        return [(tensor, tensor.clone()) for tensor in self.network.buffers()]
 
 
 def mean_loss(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:

@@ -10,19 +10,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
+from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
 
 Pads = tuple[int, int, int, int]
 
 
-class Sum(nn.Module):
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return first + second
+class Operator(nn.Module):
+    """A function of torch, or what a subclass composes. It shows its arguments.
+
+    Args:
+        name: the function's in ``torch``.
+    """
+
+    def __init__(self, name: str = "", **arguments: Any) -> None:
+        super().__init__()
+        self.name, self.arguments = name, arguments
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return getattr(torch, self.name)(*inputs, **self.arguments)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.name or type(self).__name__}({shown})"
 
 
-class Product(nn.Module):
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return first * second
+class Concat(Operator):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return torch.cat(inputs, **self.arguments)
+
+
+class Slice(Operator):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[(slice(None),) + tuple(slice(*part) for part in self.arguments["ranges"])]
 
 
 class HardSigmoid(nn.Hardsigmoid):
@@ -34,101 +53,22 @@ class HardSigmoid(nn.Hardsigmoid):
         return super().forward(inputs)
 
 
-class Concat(nn.Module):
-    def __init__(self, axis: int) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return torch.cat(inputs, self.axis)
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}"
-
-
-class Reshape(nn.Module):
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.reshape(-1, *self.shape)
-
-    def extra_repr(self) -> str:
-        return f"shape={self.shape}"
-
-
-class Transpose(nn.Module):
-    def __init__(self, axes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.axes = axes
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.permute(0, *self.axes)
-
-    def extra_repr(self) -> str:
-        return f"axes={self.axes}"
-
-
-class ReduceMean(nn.Module):
-    def __init__(self, axis: int) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.mean(self.axis)
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}"
-
-
-class Select(nn.Module):
-    def __init__(self, axis: int, index: int) -> None:
-        super().__init__()
-        self.axis, self.index = axis, index
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.select(self.axis, self.index)
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}, index={self.index}"
-
-
-class Slice(nn.Module):
-    def __init__(self, ranges: tuple[tuple[int, int, int], ...]) -> None:
-        super().__init__()
-        self.parts = tuple(slice(*each) for each in ranges)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs[(slice(None), *self.parts)]
-
-    def extra_repr(self) -> str:
-        return f"parts={self.parts}"
-
-
-class Gather(nn.Module):
+class Gather(Operator):
     def __init__(self, axis: int, indices: tuple[int, ...]) -> None:
-        super().__init__()
-        self.axis = axis
-        self.register_buffer("indices", torch.tensor(indices), persistent=False)
+        super().__init__(axis=axis, indices=indices)
+        self.register_buffer("places", torch.tensor(indices), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.index_select(self.axis, self.indices)
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}, indices={tuple(self.indices.tolist())}"
+        return inputs.index_select(self.arguments["axis"], self.places)
 
 
-class PositionEmbedding(nn.Module):
+class PositionEmbedding(Operator):
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
+        super().__init__(shape=shape)
         self.weight = nn.Parameter(torch.zeros(shape))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs + self.weight
-
-    def extra_repr(self) -> str:
-        return f"shape={tuple(self.weight.shape)}"
 
 
 class MaskedDropout(nn.Dropout):
@@ -179,7 +119,7 @@ class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
 
 
 class LastAxisLSTM(nn.LSTM):
-    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs)[0]
 
 
@@ -195,8 +135,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         heads = [
-            each(inputs).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
+            linear(inputs).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
         ]
         mixed = F.scaled_dot_product_attention(*heads, is_causal=self.causal)
         return self.output(mixed.transpose(1, 2).flatten(2))
@@ -244,7 +184,7 @@ def parameters_of(module: nn.Module) -> nn.Module:
 
 
 def conv(node: Node) -> nn.Module:
-    even = _even(node.pads)
+    even = even_pads(node)
     layer = nn.Conv2d(
         node.input_shape[0],
         node.out_channels,
@@ -276,17 +216,13 @@ def average_pool(node: Node) -> nn.Module:
     return PaddedAverage(pool, pads, factor)
 
 
-def _even(pads: Pads) -> bool:
-    return pads[:2] == pads[2:]
-
-
 def _rounds_up(node: Node) -> bool | None:
     """How torch's own pooling rounds; None where torch has no such pooling, or exports another.
 
     Its pads are even and at most half the kernel.
     """
     top, left = node.pads[:2]
-    takes = _even(node.pads) and 2 * top <= node.kernel[0] and 2 * left <= node.kernel[1]
+    takes = even_pads(node) and 2 * top <= node.kernel[0] and 2 * left <= node.kernel[1]
     return rounds_up(node) if takes else None
 
 

@@ -1,29 +1,10 @@
-"""dlb-torch's adapter. torch is imported inside its methods, never when this is loaded."""
+"""dlb-torch's adapter. Its methods import torch; loading it does not."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from dlb_torch.registry import LAYERS
-from dlb_worker import Adapter, Strategy
-from dlb_worker.contract import (
-    Batches,
-    BuildRequest,
-    Clock,
-    DataRequest,
-    FrameworkFacts,
-    LaunchPlan,
-    PlanRequest,
-    Process,
-    StartRequest,
-    UserModelRequest,
-)
-
-if TYPE_CHECKING:
-    from dlb_torch.model import TorchModel
-    from dlb_torch.strategy import DDPSession
-    from dlb_torch.user_model import UserModule
+from dlb_worker.adapter import Adapter, Strategy, lazy_method
+from dlb_worker.contract import LaunchPlan, PlanRequest, Process
 
 
 class DDP(Strategy):
@@ -35,6 +16,7 @@ class DDP(Strategy):
     synchronous = True
     backends = ("gloo", "nccl")
     devices = ("cpu", "cuda")
+    join = lazy_method("dlb_torch.strategy", "DDPSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         """One process for each worker; they meet at a port of rank 0."""
@@ -47,11 +29,6 @@ class DDP(Strategy):
         return LaunchPlan(
             tuple(Process("worker", rank, {**meeting, "LOCAL_RANK": str(rank)}) for rank in ranks)
         )
-
-    def join(self, rank: int, workers: int) -> DDPSession:
-        from dlb_torch.strategy import DDPSession
-
-        return DDPSession(rank, workers)
 
 
 class TorchAdapter(Adapter):
@@ -79,35 +56,12 @@ class TorchAdapter(Adapter):
     variants = {"compile": ("no", "inductor"), "layout": ("contiguous", "channels_last")}
     strategies = (DDP(),)
 
-    def start(self, request: StartRequest) -> FrameworkFacts:
-        from dlb_torch.framework import start
-
-        return start(request)
-
-    def build_model(self, request: BuildRequest, **variant: str) -> TorchModel:
-        from dlb_torch.model import TorchModel
-
-        return TorchModel(request, **variant)
-
-    def load_data(self, request: DataRequest) -> Batches:
-        from dlb_torch.data import load
-
-        return load(request)
-
-    def clock(self, device: str) -> Clock:
-        from dlb_torch.framework import clock
-
-        return clock(device)
-
-    def export_onnx(self, model: TorchModel | UserModule, path: Path) -> str:
-        from dlb_torch.export import export
-
-        return export(model, path)
-
-    def load_user_model(self, request: UserModelRequest) -> UserModule:
-        from dlb_torch.user_model import UserModule
-
-        return UserModule(request)
+    start = lazy_method("dlb_torch.framework", "start")
+    clock = lazy_method("dlb_torch.framework", "clock")
+    build_model = lazy_method("dlb_torch.model", "TorchModel")
+    load_data = lazy_method("dlb_torch.data", "load")
+    export_onnx = lazy_method("dlb_torch.export", "export")
+    load_user_model = lazy_method("dlb_torch.user_model", "UserModule")
 
 
 adapter = TorchAdapter()

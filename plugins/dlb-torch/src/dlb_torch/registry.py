@@ -1,20 +1,13 @@
 """The registry: for each layer kind the sentence, the torch module, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.model import ATTENTION_MAPS
-from dlb_worker.parameters import location, reordered
+from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("torch.nn")
 modules = LazyModule("dlb_torch.modules")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
-
-
-def _gates(attribute: str):
-    """ONNX keeps gates as input, output, forget, cell; torch as input, forget, cell, output."""
-    return location(attribute, reordered(4, (0, 2, 3, 1)), reordered(4, (0, 3, 1, 2)))
-
 
 #: By layer kind; each builds a ``torch.nn.Module`` from a node.
 LAYERS = {
@@ -27,16 +20,10 @@ LAYERS = {
     "batch_norm": Layer(
         "native; the running variance is changed to ONNX's biased one after each step",
         lambda node: modules.batch_norm(node),
-        {
-            **_SCALE_AND_BIAS,
-            "mean": location("running_mean"),
-            "variance": location("running_var"),
-        },
+        {**_SCALE_AND_BIAS, "mean": location("running_mean"), "variance": location("running_var")},
     ),
     "layer_norm": Layer(
-        "native",
-        lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon),
-        _SCALE_AND_BIAS,
+        "native", lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon), _SCALE_AND_BIAS
     ),
     "lrn": Layer(
         "native",
@@ -63,16 +50,18 @@ LAYERS = {
     ),
     "gelu": Layer("native", lambda node: nn.GELU(node.approximate)),
     "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
-    "add": Layer("native", lambda node: modules.Sum()),
-    "mul": Layer("native", lambda node: modules.Product()),
-    "concat": Layer("native", lambda node: modules.Concat(node.axis)),
+    "add": Layer("native", lambda node: modules.Operator("add")),
+    "mul": Layer("native", lambda node: modules.Operator("mul")),
+    "concat": Layer("native", lambda node: modules.Concat(dim=node.axis)),
     "flatten": Layer("native", lambda node: nn.Flatten()),
-    "reshape": Layer("native", lambda node: modules.Reshape(node.attributes["shape"])),
-    "transpose": Layer("native", lambda node: modules.Transpose(node.axes)),
-    "reduce_mean": Layer("native", lambda node: modules.ReduceMean(node.axis)),
-    "select": Layer("native", lambda node: modules.Select(node.axis, node.index)),
+    "reshape": Layer("native", lambda node: modules.Operator("reshape", shape=(-1, *node.shape))),
+    "transpose": Layer("native", lambda node: modules.Operator("permute", dims=(0, *node.axes))),
+    "reduce_mean": Layer("native", lambda node: modules.Operator("mean", dim=node.axis)),
+    "select": Layer(
+        "native", lambda node: modules.Operator("select", dim=node.axis, index=node.index)
+    ),
     "pad": Layer("native", lambda node: modules.pad(node)),
-    "slice": Layer("native", lambda node: modules.Slice(node.ranges)),
+    "slice": Layer("native", lambda node: modules.Slice(ranges=node.ranges)),
     "gather": Layer("native", lambda node: modules.Gather(node.axis, node.indices)),
     "embedding": Layer(
         "native",
@@ -88,18 +77,14 @@ LAYERS = {
         "native; the second of its two biases stays zero",
         lambda node: modules.lstm(node),
         {
-            "input_weight": _gates("weight_ih_l0"),
-            "recurrent_weight": _gates("weight_hh_l0"),
-            "bias": _gates("bias_ih_l0"),
+            "input_weight": lstm_gates("weight_ih_l0"),
+            "recurrent_weight": lstm_gates("weight_hh_l0"),
+            "bias": lstm_gates("bias_ih_l0"),
         },
     ),
     "attention": Layer(
         "native: Linear, and scaled_dot_product_attention between",
         lambda node: modules.SelfAttention(node),
-        {
-            f"{name}_{kind}": location(f"{name}.{kind}")
-            for name in ATTENTION_MAPS
-            for kind in ("weight", "bias")
-        },
+        attention_locations("weight", "bias"),
     ),
 }

@@ -14,7 +14,7 @@ from dlb_worker.poolings import average_factors, reaching_pads
 
 np, theano, T = LazyModule("numpy"), LazyModule("theano"), LazyModule("theano.tensor")
 bn, pool = LazyModule("theano.tensor.nnet.bn"), LazyModule("theano.tensor.signal.pool")
-operators = LazyModule("dlb_theano.operators")
+modules = LazyModule("dlb_theano.modules")
 
 
 class Pass(NamedTuple):
@@ -82,9 +82,9 @@ def lrn(node: Node, held: Any, run: Pass, x: Any) -> Any:
 def max_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
     ignores = _ignores_border(node)
     if ignores is not None:
-        return operators.FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
+        return modules.FirstMaxPool(ignores)(x, node.kernel, node.stride, node.pads[:2])
     x = _reached(node, x, -math.inf)
-    return operators.FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
+    return modules.FirstMaxPool(True)(x, node.kernel, node.stride, (0, 0))
 
 
 def average_pool(node: Node, held: Any, run: Pass, x: Any) -> Any:
@@ -261,11 +261,12 @@ LAYERS = {
     ),
     "slice": Layer(
         "native",
-        lambda node, held, run, x: x[(slice(None), *(slice(*each) for each in node.ranges))],
+        lambda node, held, run, x: x[
+            (slice(None),) + tuple(slice(*bounds) for bounds in node.ranges)
+        ],
     ),
     "gather": Layer(
-        "native: take",
-        lambda node, held, run, x: T.take(x, list(node.indices), axis=node.axis),
+        "native: take", lambda node, held, run, x: T.take(x, list(node.indices), axis=node.axis)
     ),
     "embedding": Layer(
         "native",

@@ -34,14 +34,21 @@ def unset(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
     return tf.raw_ops.Empty(shape=shape, dtype=dtype)
 
 
-class OwnLayer(K.Layer):
-    """A layer whose arguments are its attributes, and its configuration."""
+class Operator(K.Layer):
+    """A function of TensorFlow, or what a subclass composes. It shows its arguments.
 
-    def __init__(self, **arguments: Any) -> None:
+    Args:
+        operator: the function's name in ``tf``.
+    """
+
+    def __init__(self, operator: str = "", **arguments: Any) -> None:
         super().__init__()
-        self.arguments = arguments
+        self.operator, self.arguments = operator, arguments
         for name, value in arguments.items():
             setattr(self, name, value)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return getattr(tf, self.operator)(inputs, **self.arguments)
 
     def get_config(self) -> dict[str, Any]:
         return dict(self.arguments)
@@ -102,7 +109,7 @@ class MaskedDropout(K.Dropout):
         return inputs * tf.constant(self.mask)[: tf.shape(inputs)[0]] / (1 - self.rate)
 
 
-class Factor(OwnLayer):
+class Factor(Operator):
     """Multiplies every sample's feature maps by constants [H, W, 1]."""
 
     def __init__(self, factor: np.ndarray) -> None:
@@ -113,7 +120,7 @@ class Factor(OwnLayer):
         return inputs * tf.constant(self.factor, inputs.dtype)
 
 
-class LocalResponseNormalization(OwnLayer):
+class LocalResponseNormalization(Operator):
     """tf.nn.local_response_normalization, and its own composition where it has no kernel.
 
     TensorFlow's alpha is a factor of the sum, not of the mean.
@@ -130,7 +137,7 @@ class LocalResponseNormalization(OwnLayer):
         return inputs * (self.bias + scale * sums) ** -self.beta
 
 
-class GELU(OwnLayer):
+class GELU(Operator):
     """tf.nn.gelu, and its own composition where that will not do.
 
     In float64, for it keeps its constants in float32, and in an export, for tf2onnx does not know
@@ -146,7 +153,7 @@ class GELU(OwnLayer):
         return 0.5 * inputs * (1.0 + tf.math.erf(inputs / math.sqrt(2)))
 
 
-class HardSigmoid(OwnLayer):
+class HardSigmoid(Operator):
     """Keras's own, apart from its neighbours for an exporter.
 
     TensorFlow optimises a function before tf2onnx has it: it adds up what a layer adds with the bias
@@ -168,21 +175,14 @@ class Multiply(K.Multiply):
         return tf.stop_gradient(product) if EXPORTING.get() else product
 
 
-class Reshape(OwnLayer):
-    """Leaves the batch to the reshape; Keras's own asks for its size, which an export would show."""
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(inputs, [-1, *self.shape])
-
-
-class Select(OwnLayer):
+class Select(Operator):
     """One place of a sequence along an axis."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs[:, self.index] if self.axis == 1 else inputs[:, :, self.index]
 
 
-class Pad(OwnLayer):
+class Pad(Operator):
     """Pads with a constant; ``padding`` is for every axis but the batch, in the native order.
 
     The constant is a tensor even where it is zero: TensorFlow 2.21 takes a pad without one into the
@@ -194,21 +194,14 @@ class Pad(OwnLayer):
         return tf.pad(inputs, [(0, 0), *self.padding], constant_values=value)
 
 
-class Slice(OwnLayer):
+class Slice(Operator):
     """A part (start, stop, step) of every axis but the batch, in the native order."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs[(slice(None), *(slice(*part) for part in self.parts))]
+        return inputs[(slice(None),) + tuple(slice(*part) for part in self.parts)]
 
 
-class Gather(OwnLayer):
-    """Places along an axis."""
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.gather(inputs, self.indices, axis=self.axis)
-
-
-class TiedDense(OwnLayer):
+class TiedDense(Operator):
     """A dense layer over the last axis whose kernel is an embedding's table, transposed."""
 
     def __init__(self, table: K.Embedding, use_bias: bool) -> None:
@@ -225,7 +218,7 @@ class TiedDense(OwnLayer):
         return outputs if self.bias is None else outputs + self.bias
 
 
-class PositionEmbedding(OwnLayer):
+class PositionEmbedding(Operator):
     """A weight that is added to every sequence."""
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -246,7 +239,7 @@ class MultiHeadAttention(K.MultiHeadAttention):
         return keras.ops.dot_product_attention(query, key, value, mask=mask, scale=scale), None
 
 
-class SelfAttention(OwnLayer):
+class SelfAttention(Operator):
     """Keras's multi-head attention of a sequence with itself."""
 
     def __init__(self, node: Node) -> None:
@@ -329,22 +322,27 @@ def _zeros(padding: Padding) -> list[K.Layer]:
     return [K.ZeroPadding2D(padding, data_format="channels_last")]
 
 
+def _reshape(shape: tuple[int, ...]) -> K.Layer:
+    """Leaves the batch to the reshape; Keras's own asks for its size, which an export would show."""
+    return Operator("reshape", shape=(-1, *shape))
+
+
 def flatten(node: Node, layouts: Layouts) -> list[K.Layer]:
     channels, *sizes = node.input_shape
     same_order = channels == 1 or set(sizes) == {1}
     plain = layouts[node.inputs[0]].kind == "plain"
     kept = plain or layouts[node.name].kind == "flat" or same_order
-    flat = Reshape(shape=node.shape)
+    flat = _reshape(node.shape)
     return [flat] if kept else [K.Permute(TO_CANONICAL), flat]
 
 
 def reshape(node: Node, layouts: Layouts) -> list[K.Layer]:
     shape = node.attributes["shape"]
     if layouts[node.name].kind == "maps" and len(shape) == 2:
-        return [Reshape(shape=shape[::-1])]
+        return [_reshape(shape[::-1])]
     first = [K.Permute(TO_CANONICAL)] if layouts[node.inputs[0]].kind == "maps" else []
     last = [K.Permute(TO_MAPS)] if len(shape) == 3 else []
-    return [*first, Reshape(shape=shape), *last]
+    return [*first, _reshape(shape), *last]
 
 
 def transpose(node: Node, layouts: Layouts) -> list[K.Layer]:
@@ -376,4 +374,5 @@ def description(layer: K.Layer) -> str:
         for key, value in layer.get_config().items()
         if isinstance(value, (bool, int, float, str, tuple, list)) and key not in _NOT_DESCRIBED
     }
-    return f"{type(layer).__name__}({', '.join(f'{key}={value}' for key, value in config.items())})"
+    name = getattr(layer, "operator", "") or type(layer).__name__
+    return f"{name}({', '.join(f'{key}={value}' for key, value in config.items())})"
