@@ -34,7 +34,7 @@ from step_overhead import SEED, hooks, ratio_of_medians
 
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
-from dlb.data.batches import draw_visits
+from dlb.data.batches import draw_sample_schedule
 from dlb.provenance import machine_facts
 from dlb.samples import open_split, write_samples
 from dlb.workload import Workload
@@ -123,11 +123,22 @@ def _one(asked: argparse.Namespace) -> int:
 def _load_request(workload: Workload, size: int, steps: int, folder: Path) -> DataRequest:
     """The first steps of a run, their samples in a file where a run would map them."""
     source, path = open_split(workload, "train"), folder / "train.npz"
-    visits = draw_visits(workload.data.augmentation, source.count, size, steps, SEED)
-    write_samples(workload, source, visits.samples, "float32", path, visits.parts)
+    sample_schedule = draw_sample_schedule(
+        workload.data.augmentation, source.count, size, steps, SEED
+    )
+    write_samples(
+        workload, source, sample_schedule.samples, "float32", path, sample_schedule.resized_crops
+    )
     arrays = read_or_map(path)
-    given = (arrays["inputs"], arrays["labels"], visits.order, "pipeline", "cpu", "float32")
-    return DataRequest(*given, crops=visits.crops)  # type: ignore[arg-type]
+    given = (
+        arrays["inputs"],
+        arrays["labels"],
+        sample_schedule.order,
+        "pipeline",
+        "cpu",
+        "float32",
+    )
+    return DataRequest(*given, crops=sample_schedule.crops)  # type: ignore[arg-type]
 
 
 def _part(request: DataRequest, first: int, count: int) -> DataRequest:

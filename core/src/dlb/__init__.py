@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
-#: The public surface. Documents and errors are in dlb.record, dlb.proof.certificate and dlb.errors.
+#: The public API. Documents and errors are in dlb.record, dlb.proof.certificate and dlb.errors.
 __all__ = [
     "__version__",
     "assert_proven",

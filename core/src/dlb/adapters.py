@@ -1,4 +1,4 @@
-"""Which adapters there are, and the interpreter that each one runs in."""
+"""The adapters that exist, and the interpreter that each one runs in."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ HERE = "this environment"
 
 @dataclass(frozen=True)
 class AdapterEnvironment:
-    """Where an adapter lives.
+    """The environment that an adapter is installed in.
 
     Attributes:
-        adapter: its name.
-        python: the interpreter that its workers run in.
+        adapter: the adapter's name.
+        python: the interpreter that runs the adapter's workers.
         where: ``this environment``, or the environment's folder.
     """
 
@@ -40,25 +40,25 @@ class AdapterEnvironment:
 
 
 def adapter_environments() -> dict[str, AdapterEnvironment]:
-    """Every adapter that can run now: of this environment first, then of the others."""
+    """Every adapter that can run now, by name; one in this environment takes precedence."""
     from dlb import environments
 
-    found = {
+    by_name = {
         name: AdapterEnvironment(name, Path(sys.executable), HERE)
         for name in sorted(load_plugins().adapters)
     }
     for environment in environments.list_all():
         if environment.managed and environment.worker_version is None:
             continue  # made by an earlier dlb, without dlb-worker
-        found.setdefault(
+        by_name.setdefault(
             environment.name,
             AdapterEnvironment(environment.name, Path(environment.python), str(environment.folder)),
         )
-    return found
+    return by_name
 
 
 def known_adapters() -> list[str]:
-    """Names of adapters that can be had, installed or not."""
+    """Names of the adapters that are installed or that dlb can install."""
     from dlb import environments
 
     return sorted({*environments.KNOWN, *adapter_environments()})
@@ -71,42 +71,43 @@ def find_adapters(
     source: Path | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[AdapterEnvironment]:
-    """The environments of adapters, in the order given; all there are when ``names`` is empty.
+    """The environments of adapters, in the order of ``names``.
 
     Args:
-        provision: make (or make anew, when its source has changed) what is missing.
-        source: a checkout or a folder of wheels to make it from.
-        report: hears what is being made, a line at a time.
+        names: adapters; empty for every adapter that can run.
+        provision: make missing environments, and make those again whose source has changed.
+        source: a checkout or a folder of wheels to install from.
+        report: receives a line of text for each step.
 
     Raises:
-        UnknownNameError: nobody knows an adapter of that name.
-        PluginError: its plugin is here, and was left out as broken.
-        EnvironmentMissing: it is known and has no environment; the message says how to make it.
-        ProvisionError: it could not be made.
+        UnknownNameError: there is no adapter of that name.
+        PluginError: the adapter's plugin is in this environment, but failed to load.
+        EnvironmentMissing: the adapter has no environment; the message says how to make one.
+        ProvisionError: the environment could not be made.
     """
     from dlb import environments
 
-    there = adapter_environments()
-    wanted = list(dict.fromkeys(names)) or list(there)
-    if not wanted:
+    available = adapter_environments()
+    requested = list(dict.fromkeys(names)) or list(available)
+    if not requested:
         known = " ".join(sorted(environments.KNOWN))
         raise EnvironmentMissing(
             f"no adapter is installed; make environments with: dlb env create {known}"
         )
-    for name in wanted:
-        broken = next((one for one in load_plugins().broken if one.name == name), None)
-        if name not in there and broken is not None:
+    for name in requested:
+        broken = next((plugin for plugin in load_plugins().broken if plugin.name == name), None)
+        if name not in available and broken is not None:
             raise PluginError(f"adapter '{name}' cannot be used; {broken}")
-        if name not in there and name not in environments.KNOWN:
+        if name not in available and name not in environments.KNOWN:
             raise UnknownNameError(
                 "adapter",
                 name,
-                {*environments.KNOWN, *there},
+                {*environments.KNOWN, *available},
                 f"an adapter by others is installed with: dlb env create {name} --from DIR",
             )
-    found = []
-    for name in wanted:
-        environment = there.get(name)
+    result = []
+    for name in requested:
+        environment = available.get(name)
         if provision and (environment is None or environment.where != HERE):
             made = environments.ensure(name, source=source, report=report)
             environment = AdapterEnvironment(name, Path(made.python), str(made.folder))
@@ -115,15 +116,15 @@ def find_adapters(
                 f"adapter '{name}' has no environment; make it with: dlb env create {name} "
                 "(or add --provision)"
             )
-        found.append(environment)
-    return found
+        result.append(environment)
+    return result
 
 
 def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:
-    """What the environment of an adapter says of itself: see :func:`dlb_worker.description.describe`.
+    """The environment's description of itself: see :func:`dlb_worker.description.describe`.
 
     Raises:
-        WorkerError: it cannot answer.
+        WorkerError: the environment's worker failed.
     """
     from dlb.supervision import Launch, worker_group
     from dlb_worker.description import describe
@@ -136,18 +137,20 @@ def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:
 
 
 def check_strategy(strategy: str, required: Sequence[AdapterEnvironment]) -> None:
-    """See, before any work, that every adapter has the strategy.
+    """Check, before any work, that every adapter has the strategy.
 
     Raises:
-        UnknownNameError: one has not; the message names those that it has.
+        UnknownNameError: an adapter does not have it; the message lists those that it has.
     """
     for environment in required:
         try:
-            known = describe_environment(environment)["strategies"]
+            strategies = describe_environment(environment)["strategies"]
         except WorkerError:
-            # An environment that cannot answer costs its own run, which says why.
+            # An environment that cannot answer fails in its own run, which says why.
             continue
-        names = [one["name"] for one in known if environment.adapter in one["frameworks"]]
+        names = [
+            entry["name"] for entry in strategies if environment.adapter in entry["frameworks"]
+        ]
         if strategy not in names:
             raise UnknownNameError(
                 f"strategy of adapter '{environment.adapter}':",

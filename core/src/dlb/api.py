@@ -1,4 +1,4 @@
-"""What dlb does as functions: :data:`dlb.__all__` names those of the package."""
+"""The commands of dlb as functions. :data:`dlb.__all__` lists the public ones."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def verify(
     """Prove that adapters build the same workload, as ``dlb verify`` does.
 
     Args:
-        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file. Where its data set is not on
-            this machine, the proof is on made-up samples, and a warning says so.
-        on: adapters; every one found when empty.
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file. If its data set is not on
+            this machine, the proof uses synthetic samples, and a warning says so.
+        on: adapters; all that are available if empty.
         groups: the groups of checks to run.
-        steps: training steps that the trajectory is followed over; 20 when left out.
-        seed: of the weights and inputs.
-        threads: of each worker; when left out, the cores there are, shared out among adapters,
-            which then run at the same time.
+        steps: training steps of the trajectory; 20 by default.
+        seed: seeds the weights and inputs.
+        threads: threads of each worker. By default, the adapters run at the same time and share
+            the available cores.
         device: ``cpu`` or ``cuda``.
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each, as ``--variant`` takes them.
 
     Returns:
-        the certificate; :meth:`~dlb.proof.certificate.Certificate.status` says ``proven``,
-        ``deviates`` or ``unproven`` of an adapter, and ``failures`` what ended a run early.
+        the certificate. :meth:`~dlb.proof.certificate.Certificate.status` returns ``proven``,
+        ``deviates`` or ``unproven`` for an adapter; ``failures`` says what ended a run early.
 
     Raises:
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
-        KeyboardInterrupt: it was interrupted; every worker has been ended.
+        KeyboardInterrupt: the run was interrupted; every worker has ended.
     """
     from dlb.adapters import find_adapters
     from dlb.catalogue import load_with_file
@@ -63,18 +63,20 @@ def verify(
     unknown = set(groups) - set(CHECK_GROUPS)
     if unknown or not groups:
         raise RequestError(f"groups {sorted(unknown)}: choose from {', '.join(CHECK_GROUPS)}")
-    read, imported = load_with_file(str(workload))
-    read = with_data_here(read, warnings.warn)
+    resolved, imported = load_with_file(str(workload))
+    resolved = with_data_here(resolved, warnings.warn)
     environments = find_adapters(on)
-    at_once, each = share_cores(available_cores(), len(environments), threads, device=device)
+    at_once, threads_per_worker = share_cores(
+        available_cores(), len(environments), threads, device=device
+    )
     request = Request(
-        workload=read,
+        workload=resolved,
         environments=environments,
         out=None,
-        batch_size=read.batch_size,
+        batch_size=resolved.batch_size,
         steps=VERIFY_STEPS,
         warmup=0,
-        threads=each,
+        threads=threads_per_worker,
         at_once=at_once,
         device=device,
         seed=seed,
@@ -99,18 +101,20 @@ def assert_proven(
     seed: int = 0,
     variants: Sequence[str] = (),
 ) -> Certificate:
-    """Assert, in a test, that adapters pass every check asked for; arguments as :func:`verify`.
+    """Assert, in a test, that adapters pass every requested check; arguments as :func:`verify`.
 
     Raises:
-        AssertionError: one differs, or could not be checked; its text says where, by how much and
-            what it probably is.
+        AssertionError: an adapter differs, or could not be checked. The text says where, by how
+            much, and the likely cause.
     """
     from dlb.proof.explain import explain
     from dlb.report.explanations import explanation_line, reason_text
     from dlb.report.sentences import describe
 
     certificate = verify(workload, on, groups=groups, steps=steps, seed=seed, variants=variants)
-    wrong = [adapter for adapter in certificate.judged_adapters if not certificate.passed(adapter)]
+    not_proven = [
+        adapter for adapter in certificate.judged_adapters if not certificate.passed(adapter)
+    ]
     lines = [
         f"{explanation_line(explanation, certificate)}; likely: {reason_text(explanation)}"
         for explanation in explain(certificate)
@@ -121,9 +125,9 @@ def assert_proven(
         if result.verdict == "not run"
     ]
     lines += [f"{name} failed: {failure.line}" for name, failure in certificate.failures.items()]
-    if wrong:
+    if not_proven:
         raise AssertionError(
-            f"{certificate.workload} is not proven the same on {', '.join(wrong)}:\n"
+            f"{certificate.workload} is not proven the same on {', '.join(not_proven)}:\n"
             + "\n".join(lines)
         )
     return certificate
@@ -152,20 +156,20 @@ def run(
 
     Args:
         workload: a name, or the path of a ``.toml`` or an ``.onnx`` file.
-        on: adapters; every one found when empty.
-        steps: training steps; the workload's epochs when left out.
-        batch_size: samples in a step, all workers together; the workload's when left out.
-        warmup: first steps left out of the summary; 10, or a tenth of few steps, when left out.
+        on: adapters; all that are available if empty.
+        steps: training steps; by default, as many as the workload's epochs have.
+        batch_size: samples in a step of all workers together; by default, the workload's.
+        warmup: first steps that the summary leaves out; by default 10, and at most a tenth.
         dtype: ``float32`` or ``float64``.
-        seed: of the weights and the order of samples.
-        threads: of each worker; the cores there are, shared out, when left out.
+        seed: seeds the weights and the order of samples.
+        threads: threads of each worker; by default, the workers share the available cores.
         device: ``cpu`` or ``cuda``.
         input_mode: ``pipeline`` or ``memory``.
         strategy: a distributed strategy; "" for none.
-        workers: its worker processes.
+        workers: worker processes of the strategy.
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each.
-        changes: fields of the workload, ``FIELD=VALUE`` each.
-        data: other data than the workload's, ``NAME[:PATH]``.
+        changes: changed fields of the workload, ``FIELD=VALUE`` each.
+        data: data to use instead of the workload's, ``NAME[:PATH]``.
         out: folder for records.
 
     Returns:
@@ -173,8 +177,9 @@ def run(
 
     Raises:
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
-        dlb.errors.RecordError: a record cannot be written; those before it are kept.
-        KeyboardInterrupt: it was interrupted; finished records are kept, every worker has ended.
+        dlb.errors.RecordError: a record cannot be written; earlier records are kept.
+        KeyboardInterrupt: the run was interrupted; finished records are kept, every worker has
+            ended.
     """
     from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import load_with_file
@@ -186,22 +191,24 @@ def run(
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 
-    read, imported = load_with_file(str(workload))
-    read = with_changes(read, tuple(changes), keep_model=imported is not None)
+    resolved, imported = load_with_file(str(workload))
+    resolved = with_changes(resolved, tuple(changes), keep_model=imported is not None)
     if data is not None:
-        read = with_data(read, data)
-    size = read.batch_size if batch_size is None else batch_size
-    count = steps if steps is not None else read.epochs * (count_samples(read) // max(1, size))
+        resolved = with_data(resolved, data)
+    if batch_size is None:
+        batch_size = resolved.batch_size
+    if steps is None:
+        steps = resolved.epochs * (count_samples(resolved) // max(1, batch_size))
     environments = find_adapters(on)
     if strategy:
         check_strategy(strategy, environments)
     request = Request(
-        workload=read,
+        workload=resolved,
         environments=environments,
         out=Path(out),
-        batch_size=size,
-        steps=count,
-        warmup=min(10, count // 10) if warmup is None else warmup,
+        batch_size=batch_size,
+        steps=steps,
+        warmup=min(10, steps // 10) if warmup is None else warmup,
         threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
         device=device,
         dtype=dtype,
@@ -232,23 +239,23 @@ def verify_port(
     threads: int = 1,
     device: str = "cpu",
 ) -> Port:
-    """Prove that models written by hand in several frameworks are the same, as ``dlb port`` does.
+    """Prove that user models in several frameworks compute the same, as ``dlb port`` does.
 
     Args:
         models: ``package.module:factory`` by adapter; the first is the reference.
-        inputs: an ``.npz`` file to run on; seeded noise when left out.
-        input_shape: of one sample of noise, where no model says it.
-        tokens: integers below it instead of noise.
-        seed: of the noise.
+        inputs: an ``.npz`` file with the inputs; by default, seeded noise.
+        input_shape: shape of one sample of noise, where no model states it.
+        tokens: use random integers below this number instead of noise.
+        seed: seeds the noise.
         layouts: by adapter, the order of the axes that a model reads, such as ``NHWC``.
-        map_file: which parameter is which; proposed when left out.
-        folder: where the modules are looked for; the current one when left out.
-        export: folder for an ONNX file of each model, which is verified; none when left out.
-        threads: of each worker.
+        map_file: the parameter mapping; by default, dlb proposes one.
+        folder: where modules are searched; by default, the current folder.
+        export: folder for an ONNX export of each model, which is verified; None for no export.
+        threads: threads of each worker.
         device: ``cpu`` or ``cuda``.
 
     Returns:
-        how parameters were matched, and the certificate.
+        the parameter mapping and the certificate.
 
     Raises:
         dlb.errors.RequestError: a factory, a map or an input cannot be used, or parameters cannot be
@@ -279,34 +286,34 @@ def compare_files(
     """Compare two ONNX files, as ``dlb diff`` does.
 
     Args:
-        inputs: an ``.npz`` file with the inputs; seeded noise that fits when left out.
-        seed: of the noise.
+        inputs: an ``.npz`` file with the inputs; by default, seeded noise of the right shapes.
+        seed: seeds the noise.
 
     Returns:
-        a certificate about the second file, compared with the first.
+        a certificate of the second file, compared with the first.
 
     Raises:
         dlb.errors.DataError, dlb.errors.UnsupportedError, dlb.errors.RequestError: a file cannot be
-            read, the two read different things, or the inputs do not fit.
+            read, the two files have different inputs, or the given inputs do not fit.
     """
     from dlb.proof.file_proof import verify_files
 
-    given = None if inputs is None else Path(inputs)
-    return verify_files(Path(first), Path(second), given, seed)
+    inputs_path = None if inputs is None else Path(inputs)
+    return verify_files(Path(first), Path(second), inputs_path, seed)
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """The records of a folder by name, or the one in a file.
+    """The records in a folder, ordered by name, or the one in a file.
 
     Raises:
-        dlb.errors.RecordError: the file is no record, or a file of the folder is none.
+        dlb.errors.RecordError: the file, or a file in the folder, is not a record.
     """
     from dlb.record import read, read_folder
 
-    place = Path(path)
-    if not place.is_dir():
-        return [read(place)]
-    records, errors = read_folder(place)
+    path = Path(path)
+    if not path.is_dir():
+        return [read(path)]
+    records, errors = read_folder(path)
     if errors:
         raise errors[0]
     return records

@@ -1,7 +1,7 @@
-"""An adapter as ONNX's own backend interface has it: a model in, its outputs out.
+"""An adapter behind ONNX's own backend interface: a model in, its outputs out.
 
-A model is read into layers as ``dlb run model.onnx`` reads it, built by the adapter in its worker
-process, and asked for its values. One process serves every model of a backend.
+The model is imported into layers as ``dlb run model.onnx`` does it. The adapter builds and runs it in
+its worker process. One process serves every model of a backend.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ _MAIN = ("", "ai.onnx")
 
 
 class NotOffered(UnsupportedError, unittest.SkipTest):
-    """What of a model no layer means, or an adapter cannot build.
+    """A part of a model that no layer represents, or that the adapter cannot build.
 
-    A ``SkipTest`` as well, so that ONNX's test runner counts it as skipped. (Its own
-    ``BackendIsNotSupposedToImplementIt`` it would count as passed.)
+    It is a ``SkipTest`` too, so that ONNX's test runner counts the test as skipped. The runner counts
+    its own ``BackendIsNotSupposedToImplementIt`` as passed.
     """
 
 
 def onnx_backend(
     adapter: str, *, device: str = "cpu", threads: int | None = None, dtype: str | None = None
 ) -> type[Backend]:
-    """An adapter as an ``onnx.backend.base.Backend``, for ``onnx.backend.test.BackendTest`` say.
+    """An adapter as an ``onnx.backend.base.Backend``, such as ``onnx.backend.test.BackendTest`` takes.
 
-    Its process starts with the first model and ends with this one, or with
+    The worker process starts with the first model. It ends with this process, or with
     ``backend.worker.close()``.
 
     Args:
-        adapter: its name.
-        device: ``cpu`` or ``cuda``, which is then the only one that is supported.
-        threads: of the worker; the cores there are when left out.
-        dtype: ``float32`` or ``float64``, what models compute in; each in the type of its output
-            when left out. Outputs are of their own type either way.
+        adapter: the adapter's name.
+        device: ``cpu`` or ``cuda``; the backend supports this one alone.
+        threads: threads of the worker; by default, all available cores.
+        dtype: ``float32`` or ``float64``, in which models compute. By default, a model computes in
+            the dtype of its first output. Outputs keep the dtype that the model declares.
 
     Raises:
-        dlb.errors.RequestError: there is no such adapter, or dtype is another.
+        dlb.errors.RequestError: there is no such adapter, or ``dtype`` is another one.
     """
     if dtype not in (None, *_PRECISIONS.values()):
         raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
@@ -75,7 +75,7 @@ def onnx_backend(
 
 
 class _Worker:
-    """The process of a backend, started when it is needed, and again when it has failed."""
+    """The process of a backend, started on first use, and again after it failed."""
 
     def __init__(
         self, environment: AdapterEnvironment, device: str, threads: int, dtype: str | None
@@ -90,32 +90,34 @@ class _Worker:
         weakref.finalize(self, self._open.close)
 
     def build(self, owner: object, imported: ImportedModel, dtype: str, batch: int) -> RemoteModel:
-        """Build a model, which is dropped when its owner has gone.
+        """Build a model, which is dropped after its owner was collected.
 
         Raises:
-            UnsupportedError: the adapter cannot.
-            WorkerError: the process failed; the next model has another.
+            UnsupportedError: the adapter cannot build it.
+            WorkerError: the process failed; the next model starts another.
         """
         if self._group is None:
-            self._group, self._known = self._started()
+            self._group, self._capabilities = self._start()
         try:
             while self._unused:
                 model = self._unused.pop()
                 if self.holds(model):
                     model.drop()
-            check_capabilities(self._known, imported.workload, dtype=dtype, device=self.device)
+            check_capabilities(
+                self._capabilities, imported.workload, dtype=dtype, device=self.device
+            )
             model = RemoteModel(
                 self._group, imported.workload, imported.weights, dtype=dtype, batch_size=batch
             )
         except WorkerError:
             self.close()
             raise
-        # A finaliser runs at any time, in the middle of a call too: it only leaves a note.
+        # A finaliser can run in the middle of a call: it only queues the model.
         weakref.finalize(owner, self._unused.append, model).atexit = False
         return model
 
     def forward(self, model: RemoteModel, inputs: Array) -> Array:
-        """The logits; errors as :meth:`build`."""
+        """The value of the last layer; errors as :meth:`build`."""
         try:
             return model.forward(inputs)[model.last]
         except WorkerError:
@@ -127,12 +129,12 @@ class _Worker:
         return model.group is self._group
 
     def close(self) -> None:
-        """End the process; another starts when a model is built again."""
+        """End the process; the next :meth:`build` starts another."""
         self._group = None
         self._unused.clear()
         self._open.close()
 
-    def _started(self) -> tuple[Group, Capabilities]:
+    def _start(self) -> tuple[Group, Capabilities]:
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dlb-"))
         launch = Launch(
             self.environment.adapter,
@@ -147,13 +149,13 @@ class _Worker:
 
 
 class _AdapterBackend(Backend):
-    """Base of the backends; ``worker`` is each one's own."""
+    """Base of the backends; each has its own ``worker``."""
 
     worker: _Worker
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether the model's layers can be read. Of several inputs only running it tells."""
+        """Whether the model can be imported. With several inputs, only :meth:`run` can decide."""
         try:
             cls.prepare(model, device, **kwargs)
         except NotOffered:
@@ -162,13 +164,13 @@ class _AdapterBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
-        """The model, ready to be run.
+        """The model, ready to run.
 
         Raises:
-            NotOffered: it is not covered; the message says what of it.
+            NotOffered: the model is not supported; the message names the part.
         """
         if not cls.supports_device(device):
-            raise NotOffered(f"this backend is of {cls.worker.device}, not of {device}")
+            raise NotOffered(f"this backend runs on {cls.worker.device}, not on {device}")
         return _Prepared(cls.worker, model)
 
     @classmethod
@@ -180,10 +182,10 @@ class _AdapterBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """A model of this node alone, run.
+        """The outputs of a model of this node alone.
 
         Args:
-            outputs_info: type and shape of each output; float32 and open when left out.
+            outputs_info: dtype and shape of each output; by default, float32 and any shape.
         """
         open_shapes = [(np.dtype(np.float32), None) for _ in node.output]
         graph = helper.make_graph(
@@ -191,13 +193,13 @@ class _AdapterBackend(Backend):
             "node",
             [
                 helper.make_tensor_value_info(
-                    name, helper.np_dtype_to_tensor_dtype(np.asarray(each).dtype), np.shape(each)
+                    name, helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype), np.shape(array)
                 )
-                for name, each in zip([name for name in node.input if name], inputs)
+                for name, array in zip([name for name in node.input if name], inputs)
             ],
             [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape)
-                for name, (kind, shape) in zip(node.output, outputs_info or open_shapes)
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+                for name, (dtype, shape) in zip(node.output, outputs_info or open_shapes)
             ],
         )
         opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
@@ -210,84 +212,85 @@ class _AdapterBackend(Backend):
 
 
 class _Prepared(BackendRep):
-    """A model that is run.
+    """A model that runs.
 
-    The first input is what the layers read. What else is fed is what they hold as weights: it is
-    bound as initialisers are, and the model is read and built anew when it changes, or a size does.
+    The layers read the first input. Every other input becomes a weight, as an initializer does. The
+    model is imported and built again when one of those inputs, or a size, changes.
     """
 
     def __init__(self, worker: _Worker, model: onnx.ModelProto) -> None:
         self.worker = worker
-        self.model = _of_known_operators(model)
-        held = {tensor.name for tensor in model.graph.initializer}
-        self.inputs = [value for value in self.model.graph.input if value.name not in held]
+        self.model = _convert_to_oldest_opset(model)
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        self.inputs = [value for value in self.model.graph.input if value.name not in initializers]
         if not self.inputs:
             raise NotOffered("it has 0 inputs (none); a workload has one")
-        for each in (*self.inputs, *self.model.graph.output):
-            if not each.type.HasField("tensor_type"):
-                raise NotOffered(f"'{each.name}' is no tensor")
+        for value in (*self.inputs, *self.model.graph.output):
+            if not value.type.HasField("tensor_type"):
+                raise NotOffered(f"'{value.name}' is not a tensor")
         for output in self.model.graph.output:
-            kind = output.type.tensor_type.elem_type
-            if kind not in _PRECISIONS:
-                called = TensorProto.DataType.Name(kind).lower()
+            element_type = output.type.tensor_type.elem_type
+            if element_type not in _PRECISIONS:
+                type_name = TensorProto.DataType.Name(element_type).lower()
                 raise NotOffered(
-                    f"output '{output.name}' is {called}; models compute in float32 or float64"
+                    f"output '{output.name}' is {type_name}; models compute in float32 or float64"
                 )
-        self.told = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
-        self.dtype = worker.dtype or self.told
-        self._read: tuple[bytes, ImportedModel] | None = None
+        self.output_dtype = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
+        self.dtype = worker.dtype or self.output_dtype
+        #: The SHA-256 of the model with its inputs bound, and what was imported from it.
+        self._last_import: tuple[bytes, ImportedModel] | None = None
         self._built: RemoteModel | None = None
         sizes = [dim.dim_value for dim in self.inputs[0].type.tensor_type.shape.dim]
         if len(self.inputs) == 1 and sizes and min(sizes) > 0:
-            self._imported([np.zeros(sizes, np.int8)])
+            self._import([np.zeros(sizes, np.int8)])
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The model's output for its inputs, in the order of the graph's.
+        """The model's output for ``inputs``, which are in the order of the graph's inputs.
 
         Raises:
-            NotOffered: the model is not covered; the message says what of it.
+            NotOffered: the model is not supported; the message names the part.
         """
-        given = [np.asarray(each) for each in inputs]
-        if len(given) != len(self.inputs):
-            raise RequestError(f"the model reads {len(self.inputs)} inputs; given: {len(given)}")
-        imported = self._imported(given)
+        arrays = [np.asarray(array) for array in inputs]
+        if len(arrays) != len(self.inputs):
+            raise RequestError(f"the model reads {len(self.inputs)} inputs; given: {len(arrays)}")
+        imported = self._import(arrays)
         if self._built is None or not self.worker.holds(self._built):
-            self._built = self._build(imported, len(given[0]))
-        layout, read = imported.layout, imported.workload.model.input
-        first = given[0].transpose(layout.axes)
-        first = first.astype("int64" if read.kind == "index" else self.dtype)
+            self._built = self._build(imported, len(arrays[0]))
+        layout, model_input = imported.layout, imported.workload.model.input
+        first = arrays[0].transpose(layout.axes)
+        first = first.astype("int64" if model_input.kind == "index" else self.dtype)
         value = self.worker.forward(self._built, first).ravel()[layout.index_map]
         if layout.postprocessing is not None:
             name = layout.postprocessing.graph.input[0].name
             (value,) = evaluate(layout.postprocessing, {name: value}).values()
-        return (value.astype(self.told),)
+        return (value.astype(self.output_dtype),)
 
-    def _imported(self, given: Sequence[Array]) -> ImportedModel:
-        """What the model is with inputs of these sizes, all but the first bound.
+    def _import(self, arrays: Sequence[Array]) -> ImportedModel:
+        """Import the model for inputs of these sizes, with all inputs but the first bound.
 
         Raises:
-            NotOffered: it is not covered.
+            NotOffered: the model is not supported.
         """
         names = [value.name for value in self.inputs]
-        model = settled(self.model, {names[0]: given[0]})
+        model = settled(self.model, {names[0]: arrays[0]})
         model.graph.initializer.extend(
-            numpy_helper.from_array(each, name) for name, each in zip(names[1:], given[1:])
+            numpy_helper.from_array(array, name) for name, array in zip(names[1:], arrays[1:])
         )
-        kept = [value for value in model.graph.input if value.name not in names[1:]]
+        unbound = [value for value in model.graph.input if value.name not in names[1:]]
         del model.graph.input[:]
-        model.graph.input.extend(kept)
-        written = model.SerializeToString(deterministic=True)
-        known = hashlib.sha256(written).digest()
-        if self._read is None or self._read[0] != known:
+        model.graph.input.extend(unbound)
+        content = model.SerializeToString(deterministic=True)
+        digest = hashlib.sha256(content).digest()
+        if self._last_import is None or self._last_import[0] != digest:
             with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
                 path = Path(folder) / "model.onnx"
-                path.write_bytes(written)
+                path.write_bytes(content)
                 try:
-                    self._read = known, import_file(path, any_output=True)
+                    self._last_import = digest, import_file(path, any_output=True)
                 except (RequestError, UnsupportedError) as error:
                     raise NotOffered(error.detail) from None
             self._built = None
-        return self._read[1]
+        return self._last_import[1]
 
     def _build(self, imported: ImportedModel, batch: int) -> RemoteModel:
         try:
@@ -296,14 +299,14 @@ class _Prepared(BackendRep):
             raise NotOffered(str(error)) from None
 
 
-def _of_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, brought to the oldest operator set that is read if its own is older."""
-    opset = next((each.version for each in model.opset_import if each.domain in _MAIN), 0)
+def _convert_to_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model; one of an older operator set is converted to the oldest that dlb reads."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in _MAIN), 0)
     if not 0 < opset < OLDEST_OPSET:
         return model
     try:
         return version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # the converter raises whatever its parts do
+    except Exception as error:  # the converter raises errors of any type
         text = " ".join(str(error).split())
         raise NotOffered(
             f"operator set {opset} cannot be converted to {OLDEST_OPSET}: {text}"

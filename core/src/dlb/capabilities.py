@@ -1,6 +1,6 @@
 """What an adapter can do, as it describes itself, and whether that is enough for a request.
 
-This is asked after the environment described itself and before any worker builds a model.
+It is checked after the environment described itself and before any worker builds a model.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an adapter says of itself.
+    """An adapter's description of itself.
 
-    None stands for what it does not say: a worker that is not built with dlb may leave it out, and
-    refuses by itself what it cannot do.
+    None means that the adapter does not describe it. A worker that is not built with dlb may leave it
+    out; that worker itself refuses what it cannot do.
 
     Attributes:
-        name, title: of the adapter and of the framework.
-        layers, optimizers, dtypes, devices: what it has.
+        name, title: the adapter's name and the framework's.
+        layers, optimizers, dtypes, devices: what the adapter supports.
         variants: choices, each with its values.
-        features: those of :data:`dlb_worker.contract.FEATURES` that it has; none where it describes none.
-        deviations: what it declares to do differently.
+        features: those of :data:`dlb_worker.contract.FEATURES` that it has; empty if it lists none.
+        deviations: the differences that the adapter declares.
     """
 
     name: str
@@ -52,29 +52,30 @@ def capabilities_of(described: Mapping[str, Any], adapter: str) -> Capabilities:
     """The capabilities of one adapter of an environment.
 
     Args:
-        described: what the call ``describe`` returned.
+        described: the result of the call ``describe``.
+        adapter: the adapter's name.
 
     Raises:
         WorkerError: the environment describes no such adapter.
     """
-    found = [entry for entry in described["adapters"] if entry["name"] == adapter]
-    if not found:
+    entries = [entry for entry in described["adapters"] if entry["name"] == adapter]
+    if not entries:
         names = ", ".join(entry["name"] for entry in described["adapters"]) or "none"
         raise WorkerError(
             f"its environment describes no such adapter, only {names}", adapter=adapter
         )
-    entry = found[0]
+    entry = entries[0]
 
-    def names_of(key: str) -> frozenset[str] | None:
+    def optional_names(key: str) -> frozenset[str] | None:
         return frozenset(entry[key]) if key in entry else None
 
     return Capabilities(
         name=adapter,
         title=entry.get("title", adapter),
-        layers=names_of("layers"),
-        optimizers=names_of("optimizers"),
-        dtypes=names_of("dtypes"),
-        devices=names_of("devices"),
+        layers=optional_names("layers"),
+        optimizers=optional_names("optimizers"),
+        dtypes=optional_names("dtypes"),
+        devices=optional_names("devices"),
         variants={name: tuple(values) for name, values in entry.get("variants", {}).items()},
         features=frozenset(entry.get("features", ())),
         deviations=tuple(entry.get("deviations", ())),
@@ -90,56 +91,58 @@ def check_capabilities(
     variant: Mapping[str, str] | None = None,
     crops: bool = False,
 ) -> None:
-    """See that an adapter can do what is asked of it.
+    """Check that an adapter can run a workload.
 
     Args:
-        variant: choices that are not at their default.
-        crops: whether images are cut or mirrored.
+        variant: choices that differ from their default.
+        crops: whether images are cropped or mirrored.
 
     Raises:
-        UnsupportedError: it cannot; the error names the adapter, and the layer that is to blame.
+        UnsupportedError: it cannot; the error names the adapter, and the layer if one is the reason.
     """
 
-    def refuse(message: str, layer: str = "") -> UnsupportedError:
+    def unsupported(message: str, layer: str = "") -> UnsupportedError:
         return UnsupportedError(message, adapter=adapter.name, layer=layer)
 
     for node in workload.model.nodes:
         kind = type_name(node.layer)
         if adapter.layers is not None and kind not in adapter.layers:
-            raise refuse(f"{adapter.title} cannot build layer '{node.name}': no {kind}", node.name)
+            raise unsupported(
+                f"{adapter.title} cannot build layer '{node.name}': no {kind}", node.name
+            )
         if tied_to(node) and "tied_weights" not in adapter.features:
-            raise refuse(
+            raise unsupported(
                 f"layer '{node.name}' is tied to '{tied_to(node)}', and the adapter does not have the "
                 "feature 'tied_weights'",
                 node.name,
             )
     optimizer = type_name(workload.optimizer)
     if adapter.optimizers is not None and optimizer not in adapter.optimizers:
-        raise refuse(f"it has no optimizer {optimizer}")
+        raise unsupported(f"it has no optimizer {optimizer}")
     needed = (
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("label_smoothing", workload.loss.label_smoothing, "loss.label_smoothing must be 0"),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),
     )
-    for feature, asked, remedy in needed:
-        if asked and feature not in adapter.features:
-            raise refuse(f"the adapter does not have the feature '{feature}': {remedy}")
-    for kind, value, known in (
+    for feature, is_needed, remedy in needed:
+        if is_needed and feature not in adapter.features:
+            raise unsupported(f"the adapter does not have the feature '{feature}': {remedy}")
+    for kind, value, supported in (
         ("dtype", dtype, adapter.dtypes),
         ("device", device, adapter.devices),
     ):
-        if known is not None and value not in known:
-            raise refuse(f"no {kind} {value}; it has {', '.join(sorted(known))}")
+        if supported is not None and value not in supported:
+            raise unsupported(f"no {kind} {value}; it has {', '.join(sorted(supported))}")
     for name, value in (variant or {}).items():
         if value not in adapter.variants.get(name, ()):
             offered = ", ".join(
                 f"{key}={'|'.join(values)}" for key, values in sorted(adapter.variants.items())
             )
-            raise refuse(f"no variant {name}={value}; it offers {offered or 'none'}")
+            raise unsupported(f"no variant {name}={value}; it offers {offered or 'none'}")
 
 
 def check_user_models(adapter: Capabilities) -> None:
-    """See that an adapter can load a model that a user wrote.
+    """Check that an adapter can load a user model.
 
     Raises:
         UnsupportedError: it cannot.
@@ -153,7 +156,7 @@ def check_user_models(adapter: Capabilities) -> None:
 
 
 def check_export(adapter: Capabilities) -> None:
-    """See that an adapter can export a model.
+    """Check that an adapter can export a model.
 
     Raises:
         UnsupportedError: it cannot.

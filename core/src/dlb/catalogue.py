@@ -1,4 +1,4 @@
-"""Workloads by name: dlb's own, and those that plugins bring."""
+"""Workloads by name: those shipped with dlb, and those of plugins."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["load_with_file", "load_workload", "workload_names"]
 
 
-def _of_plugins() -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for some in load_plugins().hook.dlb_workloads():
-        found.update(some)
-    return found
+def _plugin_workloads() -> dict[str, Path]:
+    paths: dict[str, Path] = {}
+    for paths_by_name in load_plugins().hook.dlb_workloads():
+        paths.update(paths_by_name)
+    return paths
 
 
 def workload_names() -> list[str]:
-    """Names of every workload."""
-    return sorted({*files.shipped_names(), *_of_plugins()})
+    """The sorted names of all workloads."""
+    return sorted({*files.shipped_names(), *_plugin_workloads()})
 
 
 def load_workload(name_or_path: str) -> Workload:
@@ -32,14 +32,14 @@ def load_workload(name_or_path: str) -> Workload:
 
 
 def load_with_file(name_or_path: str) -> tuple[Workload, ImportedModel | None]:
-    """A workload by name or path, and the ONNX file if it is read from one.
+    """A workload by name or path, and the imported ONNX file if the path names one.
 
     Raises:
         UnknownNameError, WorkloadError: as :func:`dlb.workload.files.load`.
         DataError, UnsupportedError: as :func:`dlb.imported.import_file`.
     """
     if not name_or_path.endswith(".onnx"):
-        return files.load(name_or_path, _of_plugins()), None
+        return files.load(name_or_path, _plugin_workloads()), None
     from dlb.imported import import_file
 
     imported = import_file(Path(name_or_path))

@@ -1,4 +1,4 @@
-"""Versioned JSON documents: written whole or not at all, read against their form, with a schema."""
+"""Versioned JSON documents: written atomically, validated when read, each with a schema."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from dlb.errors import RecordError
 
 __all__ = ["encode", "make_schema", "read", "shipped_schema", "write_atomically"]
 
-#: A record of a million steps is below this; anything above is none of ours.
+#: A record of a million steps is smaller; a larger file cannot be a document of dlb.
 LARGEST_BYTES = 200 * 1024 * 1024
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
 
 class _Versioned(msgspec.Struct):
-    """Any version of a document."""
+    """The one field that a document of any version has."""
 
     format: int
 
 
 def encode(document: msgspec.Struct) -> bytes:
-    """Indented JSON with a line's end."""
+    """The document as indented JSON that ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, or leave what is there as it is; an interruption waits for it.
+    """Write a file completely, or leave the old one unchanged; an interrupt waits until it is done.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     with interrupts.deferred():
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
@@ -48,7 +48,7 @@ def write_atomically(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            # mkstemp's mode is for the owner alone; documents are for whoever may read the folder.
+            # mkstemp lets only the owner read; whoever can read the folder can read documents.
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:
@@ -64,15 +64,18 @@ def read(
     version: int,
     converters: Mapping[int, Callable[[bytes], dict[str, Any]]] | None = None,
 ) -> Form:
-    """Read a document and check it against its form.
+    """Read a document and validate it.
 
     Args:
-        form: what it must be; noun: what to call it ("record").
-        version: the format that is read as it is.
-        converters: by format, make plain containers of this format from an older document.
+        path: the document's file.
+        form: the type of the document.
+        noun: the document's name in messages, such as "record".
+        version: the current format.
+        converters: by older format, a function that converts content to plain containers of
+            the current format.
 
     Raises:
-        RecordError: it cannot be read, is of another form, or of a later format.
+        RecordError: the file cannot be read, is not such a document, or has an unknown format.
     """
     converters = converters or {}
     try:
@@ -87,13 +90,13 @@ def read(
             f"{error.strerror or error}; give the path of a {noun}", path=path
         ) from None
     try:
-        written = msgspec.json.decode(content, type=_Versioned).format
-        if written in converters:
-            return msgspec.convert(converters[written](content), form)
-        if written != version:
+        found_version = msgspec.json.decode(content, type=_Versioned).format
+        if found_version in converters:
+            return msgspec.convert(converters[found_version](content), form)
+        if found_version != version:
             readable = " and ".join(map(str, sorted((*converters, version))))
             raise RecordError(
-                f"a {noun} of format {written}; this dlb reads format {readable}; "
+                f"a {noun} of format {found_version}; this dlb reads format {readable}; "
                 "use the dlb-core that wrote it, or a later one",
                 path=path,
             )
@@ -103,28 +106,29 @@ def read(
 
 
 def shipped_schema(noun: str, version: int) -> bytes:
-    """JSON Schema (2020-12) of a kind of document, as shipped."""
+    """The shipped JSON Schema (2020-12) of a kind of document."""
     return (resources.files("dlb") / "schemas" / f"{noun}-{version}.json").read_bytes()
 
 
 def make_schema(form: type[msgspec.Struct], title: str) -> bytes:
-    """The schema that follows from a form; the shipped one is made from it."""
-    made = {
+    """The JSON Schema of a type; the shipped schemas are generated with it."""
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        **_dedented(msgspec.json.schema(form)),
+        **_dedent_descriptions(msgspec.json.schema(form)),
     }
-    return msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(schema), indent=1) + b"\n"
 
 
-def _dedented(part: Any) -> Any:
-    """A schema with its descriptions, which are docstrings, less their indentation; Python 3.13
-    takes it away itself."""
+def _dedent_descriptions(part: Any) -> Any:
+    """Remove the indentation of descriptions, which are docstrings, as Python 3.13 does itself."""
     if isinstance(part, dict):
         return {
             name: inspect.cleandoc(value)
             if name == "description" and isinstance(value, str)
-            else _dedented(value)
+            else _dedent_descriptions(value)
             for name, value in part.items()
         }
-    return [_dedented(value) for value in part] if isinstance(part, (list, tuple)) else part
+    if isinstance(part, (list, tuple)):
+        return [_dedent_descriptions(value) for value in part]
+    return part

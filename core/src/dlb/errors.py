@@ -1,24 +1,24 @@
 """Every error that dlb raises on purpose.
 
-An error carries fields: what went wrong in ``message``, and the adapter, path, log and layer that it is
-about. ``str(error)`` composes one line from them. Nobody takes that line apart again.
+An error has fields: ``message`` says what went wrong; ``adapter``, ``path``, ``log`` and ``layer`` say
+where. ``str(error)`` composes one line from them. No code parses that line.
 
 ::
 
     DlbError                    says what was wrong, where, and what to do next
     ├── RequestError            the request cannot be carried out as written (exit status 2)
-    │   ├── WorkloadError       a workload file or description that does not hold together
-    │   │   └── ShapeError      a layer that cannot take the shapes it is given
+    │   ├── WorkloadError       a workload file or description that is not valid
+    │   │   └── ShapeError      a layer that cannot take the shapes of its inputs
     │   ├── UnknownNameError    no adapter, workload, data set, strategy of that name
     │   ├── DataError           a data file that is missing, truncated, oversized or altered
     │   └── EnvironmentMissing  an adapter with no environment to run in
     ├── PluginError             a plugin that failed to load, or breaks the contract
     ├── ProvisionError          an environment could not be made
-    ├── UnsupportedError        an adapter cannot do what was asked, and says so
-    ├── RecordError             a record that could not be written, or is not one
+    ├── UnsupportedError        an adapter cannot do what was requested
+    ├── RecordError             a record that could not be written, or a file that is not a record
     └── WorkerError             a worker process failed
-        ├── WorkerDied          it ended, or was killed, before it answered
-        ├── WorkerHung          it stopped answering in the stated time
+        ├── WorkerDied          the worker ended, or was killed, before it answered
+        ├── WorkerHung          the worker stopped answering within the stated time
         └── WorkerRaised        the framework raised inside it
 """
 
@@ -54,11 +54,11 @@ __all__ = [
 
 
 class WorkloadError(RequestError):
-    """A workload that cannot be read or does not hold together."""
+    """A workload that cannot be read or is not valid."""
 
 
 class ShapeError(WorkloadError):
-    """A layer that cannot take the shapes it is given."""
+    """A layer that cannot take the shapes of its inputs."""
 
 
 class DataError(RequestError):
@@ -92,7 +92,7 @@ class WorkerHung(WorkerError):
 class WorkerRaised(WorkerError):
     """The framework raised inside a worker.
 
-    ``remote_traceback`` is the worker's own traceback, for the log, never for the terminal.
+    ``remote_traceback`` is the worker's own traceback. It goes to the log, never to the terminal.
     """
 
     def __init__(self, message: str, remote_traceback: str = "", **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""An error as data: what a record, a certificate and a finding keep of one."""
+"""An error as data, as records, certificates and findings store it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dlb.errors import DlbError
 __all__ = ["Failure", "failure_of"]
 
 
-#: Where the errors of the worker and of the core are.
-OURS = (DlbError.__module__, errors.__name__)
+#: The modules that define the errors of the worker and of the core.
+ERROR_MODULES = (DlbError.__module__, errors.__name__)
 
 
 class Failure(
@@ -38,15 +38,15 @@ class Failure(
 
     @property
     def line(self) -> str:
-        """One line for people, without the adapter, next to which it is shown."""
-        before = f"{self.path}: " if self.path else ""
-        return before + self.message + (f"; output: {self.log}" if self.log else "")
+        """One line of text without the adapter, whose name is shown next to it."""
+        prefix = f"{self.path}: " if self.path else ""
+        return prefix + self.message + (f"; output: {self.log}" if self.log else "")
 
 
 def failure_of(error: DlbError) -> Failure:
     """The fields of an error."""
-    # Others may derive errors; what they are is the nearest of ours.
-    kind = next(each for each in type(error).__mro__ if each.__module__ in OURS)
+    # A plugin may derive its own error: the record names the nearest base class that dlb defines.
+    kind = next(base for base in type(error).__mro__ if base.__module__ in ERROR_MODULES)
     return Failure(
         kind=kind.__name__,
         message=" ".join(error.message.split()),

@@ -1,8 +1,8 @@
-"""Records and certificates of format 1, made documents of this format.
+"""Converts records and certificates of format 1 to format 2.
 
-Format 1 said in prose what a check found. That prose is kept word for word, as a note: to take it apart
-would be to guess. So figures, verdicts and tolerances are converted, and the layer that differs first is
-only named in the note.
+Format 1 described in prose what a check found. The converted document keeps that prose unchanged, as a
+note, since parsing it would be guesswork. Figures, verdicts and tolerances are converted. The layer that
+differs first is named only in the note.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 
 __all__ = ["convert_certificate", "convert_record"]
 
-#: Checks that have another name now.
+#: Checks that were renamed: old name to new name.
 _CHECKS = {
     "layers alone": "isolated layers",
     "layers alone, training": "isolated layers, training",
 }
-#: What results of format 1 are called.
+#: Fields of a result: name in format 1 to name in format 2.
 _RESULT_FIELDS = {"name": "check", "level": "group", "gate": "tolerance"}
 
 
@@ -26,7 +26,7 @@ def convert_certificate(content: bytes) -> dict[str, Any]:
     """A certificate of format 1 as one of format 2, in plain containers.
 
     Raises:
-        msgspec.DecodeError: it does not hold together.
+        msgspec.DecodeError: the document is not valid.
     """
     document = msgspec.json.decode(content, type=dict[str, Any])
     return _certificate(document)
@@ -36,7 +36,7 @@ def convert_record(content: bytes) -> dict[str, Any]:
     """A record of format 1 as one of format 2, in plain containers.
 
     Raises:
-        msgspec.DecodeError: it does not hold together.
+        msgspec.DecodeError: the document is not valid.
     """
     document = msgspec.json.decode(content, type=dict[str, Any])
     if isinstance(document.get("certificate"), dict):
@@ -49,7 +49,7 @@ def convert_record(content: bytes) -> dict[str, Any]:
 def _certificate(document: dict[str, Any]) -> dict[str, Any]:
     converted = {name: value for name, value in document.items() if name != "rungs"}
     results = document.get("rungs")
-    if not isinstance(results, list) or not all(isinstance(one, dict) for one in results):
+    if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
         raise msgspec.ValidationError("Object missing required field `rungs`")
     failures = document.get("failures", {})
     return {

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination, held back where they would leave something half done."""
+"""Ignores or defers Ctrl-C and termination where they would leave work half done."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Keep a second Ctrl-C from stopping what the first one set going."""
-    with _handled(signal.SIG_IGN):
+    """Ignore interrupts, so that a second Ctrl-C does not stop the cleanup after the first."""
+    with _handlers_set(signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let a Ctrl-C act only when the block has ended: for what is short, and must be whole."""
-    came: list[tuple[int, FrameType | None]] = []
-    with _handled(lambda number, frame: came.append((number, frame))):
+    """Handle an interrupt only after the block has ended: for short work that must be complete."""
+    pending: list[tuple[int, FrameType | None]] = []
+    with _handlers_set(lambda number, frame: pending.append((number, frame))):
         yield
-    for number, frame in came[:1]:
+    for number, frame in pending[:1]:
         handler = signal.getsignal(number)
         if callable(handler):
             handler(number, frame)
@@ -36,16 +36,16 @@ def deferred() -> Iterator[None]:
 
 
 @contextmanager
-def _handled(by: Any) -> Iterator[None]:
-    """Python runs handlers in the main thread, and only there can they be set."""
+def _handlers_set(replacement: Any) -> Iterator[None]:
+    """Replace the signal handlers during the block. Other threads than the main one cannot set any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = {number: signal.getsignal(number) for number in _SIGNALS}
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
-        signal.signal(number, by)
+        signal.signal(number, replacement)
     try:
         yield
     finally:
-        for number, handler in kept.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

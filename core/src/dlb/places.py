@@ -1,6 +1,6 @@
-"""Where dlb keeps things on this machine.
+"""The folders that dlb uses on this machine.
 
-``DLB_HOME`` moves everything below one folder; ``DLB_DATA_DIR`` is looked at first for data sets.
+``DLB_HOME`` moves all of them below one folder. Data sets are searched in ``DLB_DATA_DIR`` first.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def environments_home() -> Path:
 
 
 def data_home() -> Path:
-    """The folder that fetched data sets are kept in."""
+    """The folder that holds downloaded data sets."""
     return home() / "data"

@@ -1,5 +1,5 @@
-"""How a run is getting on, on standard error: a live line an adapter on a terminal, plain lines
-elsewhere."""
+"""Reports the progress of a run on standard error: a live line per adapter on a terminal, plain
+lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 
 __all__ = ["Silent", "loss_text", "make_reporter"]
 
-#: Between two plain lines about training.
+#: Time between two plain lines about training.
 LINE_SECONDS = 10.0
-#: A speed is of so many seconds at least.
+#: A rate is measured over at least this time.
 RATE_SECONDS = 0.5
 
 
 def loss_text(loss: float) -> str:
-    """A loss in a column's width, were it of a training that diverged."""
+    """A loss as text that fits a column, even if training diverged."""
     return f"{loss:.4f}" if abs(loss) < 1e4 else f"{loss:.2e}"
 
 
 class Rate:
-    """Steps a second since an adapter was first heard of: what came before may have been long."""
+    """Steps per second since an adapter's first report. Time before it is not training."""
 
     def __init__(self) -> None:
-        self._began: dict[str, tuple[float, int]] = {}
+        self._first_reports: dict[str, tuple[float, int]] = {}
 
-    def of(self, adapter: str, done: int, now: float) -> float:
-        """0 as long as it is not known."""
-        began, first = self._began.setdefault(adapter, (now, done))
+    def update(self, adapter: str, done: int, now: float) -> float:
+        """Steps per second after this report; 0 while it is not known."""
+        began, first = self._first_reports.setdefault(adapter, (now, done))
         return (done - first) / (now - began) if now - began >= RATE_SECONDS else 0.0
 
 
 @contextmanager
 def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
-    """The reporter that fits standard error."""
+    """The reporter for standard error: :class:`Live` on a terminal, else :class:`Lines`."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield Lines()
         return
@@ -63,7 +63,7 @@ def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
 
 
 class Silent:
-    """Says nothing."""
+    """Reports nothing."""
 
     def phase(self, adapter: str, text: str) -> None:
         pass
@@ -94,7 +94,7 @@ class Live:
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         task = self._tasks[adapter]
         self._progress.start_task(task)
-        rate = self._rate.of(adapter, done, time.monotonic())
+        rate = self._rate.update(adapter, done, time.monotonic())
         self._progress.update(
             task,
             completed=done,
@@ -109,28 +109,28 @@ class Live:
 
 
 class Lines:
-    """A plain line at each phase, and now and then while training."""
+    """A plain line at each phase, and every ``LINE_SECONDS`` during training."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._last_line: dict[str, float] = {}
         self._rate = Rate()
 
     def phase(self, adapter: str, text: str) -> None:
-        self._say(f"{adapter}: {text}")
+        self._print(f"{adapter}: {text}")
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         now = time.monotonic()
-        rate = self._rate.of(adapter, done, now)
-        if now - self._said.setdefault(adapter, now) < LINE_SECONDS and done < total:
+        rate = self._rate.update(adapter, done, now)
+        if now - self._last_line.setdefault(adapter, now) < LINE_SECONDS and done < total:
             return
-        self._said[adapter] = now
+        self._last_line[adapter] = now
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         speed = f", {rate:.1f} steps/s" if rate else ""
-        self._say(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")
+        self._print(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")
 
     def finished(self, adapter: str, text: str) -> None:
-        self._say(f"{adapter}: {text}")
+        self._print(f"{adapter}: {text}")
 
     @staticmethod
-    def _say(text: str) -> None:
+    def _print(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

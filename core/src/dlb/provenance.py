@@ -1,4 +1,4 @@
-"""Where a figure came from: hardware, system, versions, libraries, threads, revision, other work."""
+"""The origin of a figure: hardware, system, Git revision, and other work on the cores."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 __all__ = ["OtherWork", "available_cores", "git_state", "machine_facts"]
 
-#: What cores have done, of the fields of their times that are no idleness; those of guests are in
-#: ``user``. On a virtual machine ``steal`` is what its host gave to others.
+#: The fields of psutil's CPU times that count as busy. ``user`` includes guests. On a virtual machine
+#: ``steal`` is time that the host spent on other machines.
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
@@ -25,37 +25,37 @@ def available_cores() -> int:
 
 
 class OtherWork:
-    """What others do meanwhile on the cores that this process may use: begins when it is made."""
+    """Measures other processes' use of the cores of this process, from its construction on."""
 
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
 
     def cores(self) -> float:
-        """How many of them were busy since, on average, but for this process and its children."""
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        others = _busy_seconds() - self._busy - (_own_seconds() - self._own)
-        return max(others, 0.0) / seconds
+        """The mean number of cores that were busy, not counting this process and its children."""
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        other_seconds = _busy_seconds() - self._busy - (_own_seconds() - self._own)
+        return max(other_seconds, 0.0) / elapsed
 
 
 def _busy_seconds() -> float:
-    """CPU seconds so far of the cores that this process may use, whoever used them."""
+    """CPU seconds that all processes used so far on the cores that this process may use."""
     import psutil
 
-    every = psutil.cpu_times(percpu=True)
+    cores = psutil.cpu_times(percpu=True)
     if hasattr(os, "sched_getaffinity"):
-        every = [every[core] for core in os.sched_getaffinity(0) if core < len(every)]
-    return sum(getattr(times, name, 0.0) for times in every for name in _BUSY)
+        cores = [cores[core] for core in os.sched_getaffinity(0) if core < len(cores)]
+    return sum(getattr(times, name, 0.0) for times in cores for name in _BUSY)
 
 
 def _own_seconds() -> float:
-    """CPU seconds so far of this process and of those that it started and that are there."""
+    """CPU seconds that this process and its running descendants used so far."""
     import psutil
 
-    own, spent = psutil.Process(), 0.0
+    own, seconds = psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            spent += sum(process.cpu_times()[:2])
-    return spent
+            seconds += sum(process.cpu_times()[:2])
+    return seconds
 
 
 def machine_facts() -> dict[str, Any]:
@@ -77,7 +77,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and cleanliness of the work tree around ``folder``; None where there is none."""
+    """Commit of the Git work tree around ``folder``, and whether it is clean; None without one."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain")
@@ -87,10 +87,10 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True
     )
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _cpu_model() -> str:

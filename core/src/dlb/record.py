@@ -1,5 +1,5 @@
-"""Run records: one JSON document a run, versioned, written atomically; a folder of them is the
-database. The exported model lies beside them under ``models/`` by its SHA-256.
+"""Run records: one versioned JSON document per run, written atomically. A folder of them is the
+database. Exported models are kept under ``models/`` in that folder, named by their SHA-256.
 
 History of the format:
 
@@ -44,14 +44,14 @@ FORMAT = 2
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base: immutable; unknown fields are refused."""
+    """Base class: immutable; unknown fields are rejected."""
 
 
 class Options(_Part, frozen=True, kw_only=True):
-    """What was asked for.
+    """The options of the run.
 
-    ``batch_size`` is of all workers together; ``warmup`` steps train but are not in the summary;
-    ``variant`` has the adapter's choices that are not at their default.
+    ``batch_size`` counts the samples of all workers together. ``warmup`` steps train but are not in
+    the summary. ``variant`` has the adapter's choices that differ from their default.
     """
 
     batch_size: int
@@ -68,21 +68,22 @@ class Options(_Part, frozen=True, kw_only=True):
 
 
 class Timing(_Part, frozen=True, kw_only=True):
-    """What training cost.
+    """The time and the resources that training took.
 
     Attributes:
-        step_seconds: every step, warm-up included: forward, backward, update, device finished.
-        data_seconds: waiting for each step's batch.
-        total_seconds: the whole loop.
-        start_seconds, build_seconds: bringing the framework up; building the timed model.
-        median, lower_quartile, upper_quartile: of step_seconds after the warm-up.
-        samples_per_second: samples after the warm-up over the time of those steps and their data.
-        cpu_seconds: user and system time of the process over the loop.
+        step_seconds: time of every step, warm-up included: forward, backward, update, until the
+            device has finished.
+        data_seconds: time that each step waited for its batch.
+        total_seconds: time of the whole training loop.
+        start_seconds, build_seconds: time to start the framework; time to build the timed model.
+        median, lower_quartile, upper_quartile: of ``step_seconds`` after the warm-up.
+        samples_per_second: samples after the warm-up, divided by the time of their steps and data.
+        cpu_seconds: user and system time of the process during the loop.
         busy_threads: threads that worked for at least 5% of the loop; null where the system does not
-            say.
+            report it.
         memory_bytes: resident size at the end of the loop.
-        other_cores: cores that other processes kept busy meanwhile, of those that dlb may use; None
-            of records from before it was looked at.
+        other_cores: mean number of dlb's cores that other processes kept busy during the loop; null
+            in older records, which did not measure it.
     """
 
     step_seconds: tuple[float, ...]
@@ -101,9 +102,9 @@ class Timing(_Part, frozen=True, kw_only=True):
 
 
 class Quality(_Part, frozen=True, kw_only=True):
-    """What training reached: the mean loss of each step, and accuracy on the whole test split.
+    """The result of training: the mean loss of each step, and the accuracy on the test split.
 
-    A loss that is not a number is null.
+    A loss that is NaN or infinite is null.
     """
 
     losses: tuple[float | None, ...]
@@ -112,7 +113,7 @@ class Quality(_Part, frozen=True, kw_only=True):
 
 
 class Exported(_Part, frozen=True, kw_only=True):
-    """The exported model: ``models/SHA256.onnx`` beside the record."""
+    """The exported model: ``models/SHA256.onnx`` in the record's folder."""
 
     sha256: str
     bytes: int
@@ -122,22 +123,22 @@ class Record(_Part, frozen=True, kw_only=True):
     """One adapter's run of one workload.
 
     Attributes:
-        format: version of this document's form.
-        name: of the record; its file is ``NAME.json``.
-        started: ISO 8601, UTC.
+        format: version of the document's format.
+        name: the record's name; its file is ``NAME.json``.
+        started: start time, ISO 8601, UTC.
         command: ``run`` or ``verify``.
         adapter, framework, framework_version: what ran.
-        workload: the whole description; ``workload_hash``: of what it means.
-        data: name and where it was read from.
-        options: what was asked for.
-        proof: ``proven``, ``deviates`` or ``unproven``, as the certificate says of this adapter.
-        certificate: every comparison of this run, of other adapters too.
-        timing, quality, exported: null where it was not reached.
-        failure: what went wrong; null when nothing did.
+        workload: the whole description; ``workload_hash``: the hash of its meaning.
+        data: the data set's name, and where it was read from.
+        options: the options of the run.
+        proof: the certificate's status of this adapter: ``proven``, ``deviates`` or ``unproven``.
+        certificate: every comparison of this run, those of other adapters included.
+        timing, quality, exported: null if the run did not get that far.
+        failure: what went wrong; null if nothing did.
         machine, worker, core: hardware and system; the worker's interpreter, packages and
             libraries; dlb's version and revision.
         observed: what observer plugins recorded, by plugin.
-        converted_from: the format that the document was read in; 0 where it is this one.
+        converted_from: the format of the document that was read; 0 if it is this one.
     """
 
     format: int
@@ -166,21 +167,21 @@ class Record(_Part, frozen=True, kw_only=True):
 
 
 def new_name(workload: str, adapter: str, moment: datetime) -> str:
-    """A name that sorts by time and is not taken."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", workload).strip("-") or "workload"
-    return f"{moment:%Y%m%dT%H%M%SZ}-{plain}-{adapter}-{secrets.token_hex(3)}"
+    """A unique name that sorts by time."""
+    safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", workload).strip("-") or "workload"
+    return f"{moment:%Y%m%dT%H%M%SZ}-{safe_name}-{adapter}-{secrets.token_hex(3)}"
 
 
 def now() -> datetime:
-    """The time of a record."""
+    """The current time in UTC."""
     return datetime.now(timezone.utc)
 
 
 def check_folder(folder: Path) -> Path:
-    """Make the folder for records and see that it can be written to, before any work.
+    """Make the folder for records, and check before any work that it is writable.
 
     Raises:
-        RequestError: it cannot.
+        RequestError: it cannot be made or written to.
     """
     try:
         (folder / "models").mkdir(parents=True, exist_ok=True)
@@ -195,10 +196,10 @@ def check_folder(folder: Path) -> Path:
 
 
 def write(record: Record, folder: Path) -> Path:
-    """Write a record, whole or not at all; one of the same name is replaced.
+    """Write a record atomically; it replaces one of the same name.
 
     Raises:
-        RecordError: it cannot be written; what was there before is as it was.
+        RecordError: it cannot be written; an older record of the name is unchanged.
     """
     path = folder / f"{record.name}.json"
     try:
@@ -206,23 +207,23 @@ def write(record: Record, folder: Path) -> Path:
     except OSError as error:
         raise RecordError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "folder with --out; finished records are as they were"
+            "folder with --out; finished records are unchanged"
         ) from None
     return path
 
 
 def keep_model(file: Path, folder: Path) -> Exported:
-    """Move an exported model to its place by content.
+    """Copy an exported model to the folder's ``models/``, named by its SHA-256.
 
     Raises:
-        RecordError: it cannot be written.
+        RecordError: it cannot be read or written.
     """
     try:
         content = file.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
-        place = folder / "models" / f"{digest}.onnx"
-        if not place.exists():
-            documents.write_atomically(place, content)
+        path = folder / "models" / f"{digest}.onnx"
+        if not path.exists():
+            documents.write_atomically(path, content)
     except OSError as error:
         raise RecordError(
             f"cannot keep the exported model in {folder}: {error.strerror or error}; free some "
@@ -232,10 +233,10 @@ def keep_model(file: Path, folder: Path) -> Exported:
 
 
 def read(path: Path) -> Record:
-    """Read a record of this format or of format 1, and check it against its form.
+    """Read a record of this format or of format 1, and validate it.
 
     Raises:
-        RecordError: it cannot be read, is not a record, or is of a later format.
+        RecordError: the file cannot be read, is not a record, or has a later format.
     """
     from dlb import format_1
 
@@ -243,7 +244,7 @@ def read(path: Path) -> Record:
 
 
 def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:
-    """Every record of a folder by name, and what is wrong with the files that are none."""
+    """The records in a folder, ordered by name, and an error for each file that is not a record."""
     records, errors = [], []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -254,10 +255,10 @@ def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:
 
 
 def schema() -> bytes:
-    """JSON Schema (2020-12) of a record, as shipped."""
+    """The shipped JSON Schema (2020-12) of a record."""
     return documents.shipped_schema("record", FORMAT)
 
 
 def make_schema() -> bytes:
-    """The schema that follows from :class:`Record`; the shipped one is made from it."""
+    """The JSON Schema of :class:`Record`; the shipped one is generated with it."""
     return documents.make_schema(Record, f"dlb run record, format {FORMAT}")

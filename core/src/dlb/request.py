@@ -1,4 +1,4 @@
-"""What is to be run, checked, and what every adapter is given: data, order, weights, truth."""
+"""A request, its checks, and what every adapter receives: data, order, weights, reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.adapters import AdapterEnvironment
-from dlb.data.batches import draw_visits, sample_order
+from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
 from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
@@ -37,34 +37,34 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Samples that the forward and gradient checks are run on, and of networks that take more than so many
-#: multiply-adds for one. With a variant as many as a step of one worker has, if those are more:
-#: compilers compile for a size, and can be wrong at one size alone.
+#: Samples of the forward and gradient checks. Networks with more than ``LARGE`` multiply-adds per sample
+#: use the smaller number. With a variant, the checks use at least the batch of one worker: compilers
+#: compile for one batch size, and can be wrong for that size alone.
 PROOF_BATCH, LARGE_PROOF_BATCH, LARGE = 16, 4, 250_000_000
-#: Samples in each step that updates are proven on, and how many there are to draw them from. Few,
-#: since every step costs a backward pass in float64 more.
+#: Samples in each step of the update checks, and samples that these are drawn from. Both are small,
+#: since every step costs a backward pass in float64.
 UPDATE_BATCH, UPDATE_SAMPLES = 4, 32
-#: Test samples of data that must be decoded one by one; of others all are tested on.
+#: Test samples that a run uses of data that must be decoded; it uses all samples of other data.
 DECODED_TESTS = 1000
-#: Steps that an update is followed over, unless another number is asked for.
+#: Steps of the trajectory by default.
 TRAJECTORY_STEPS = 20
-#: What ``verify`` trains before it exports: enough that no weight is where it started.
+#: Steps that ``verify`` trains before it exports: enough to change every weight.
 VERIFY_STEPS = 5
-#: Options of numbers that the command line calls otherwise.
+#: Command-line options whose name differs from the field's.
 OPTIONS = {"batch_size": "--batch-size", "trajectory_steps": "--steps"}
 
 
 class Reporter(Protocol):
-    """Hears how a run is getting on."""
+    """Receives the progress of a run."""
 
     def phase(self, adapter: str, text: str) -> None:
-        """An adapter has come to another part of its run."""
+        """An adapter enters another phase of its run."""
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
-        """An adapter has trained so many steps."""
+        """An adapter has trained ``done`` of ``total`` steps."""
 
     def finished(self, adapter: str, text: str) -> None:
-        """An adapter is done, well or not."""
+        """An adapter has finished, successfully or not."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,20 @@ class Request:
     """What to run.
 
     Attributes:
-        workload: what.
-        environments: on which adapters.
-        out: folder for records, or None to keep none (``verify``).
+        workload: the workload.
+        environments: the environments of the adapters.
+        out: folder for records; None to keep none (``verify``).
         batch_size, steps, warmup, threads, device, dtype, seed, input_mode: see the command line.
-        strategy, workers: "" and 1 alone.
-        call_seconds: a worker that makes no progress for so long is ended.
+        strategy, workers: the distributed strategy and its worker processes; "" and 1 for none.
+        call_seconds: a worker without progress for this time is ended.
         command: ``run`` or ``verify``, for the record.
         groups: the groups of checks to run.
-        trajectory_steps: how many steps the trajectory is followed over.
-        at_once: adapters that run at the same time: 1 wherever time is what is measured.
-        variants: by adapter, the choices of it that are not at their default. They hold for every
-            model that is built, so that what is proven is what is timed.
-        imported: the ONNX file that the workload and its weights are read from; None where weights
-            are seeded.
+        trajectory_steps: steps of the trajectory.
+        at_once: adapters that run at the same time; 1 wherever time is measured.
+        variants: by adapter, its choices that differ from their default. They apply to every model
+            that is built, so that the proven model is the timed one.
+        imported: the ONNX file that the workload and its weights come from; None if weights are
+            seeded.
     """
 
     workload: Workload
@@ -115,34 +115,35 @@ class Request:
         return tuple(group for group in CHECK_GROUPS if group not in self.groups)
 
     def weights(self) -> dict[str, Array]:
-        """What training starts from, float32, by ``layer.parameter``."""
+        """Initial weights, float32, by ``layer.parameter``."""
         if self.imported is not None:
             return dict(self.imported.weights)
         return dict(initial_weights(self.workload.model, self.seed))
 
     def variant(self, adapter: str) -> dict[str, str]:
-        """Choices of an adapter that are not at their default, by name."""
+        """An adapter's choices that differ from their default, by name."""
         return dict(self.variants.get(adapter, {}))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What every adapter is given, computed once.
+    """What every adapter receives, computed once.
 
     Attributes:
         scratch: folder for arrays.
-        weights: seeded, or the file's, float32.
-        train, test: .npz files of the run's dtype with ``inputs`` and ``labels``; ``train`` has the
-            samples that the steps ask for.
-        order: int64 [steps, batch_size], samples of ``train``.
-        crops: int32 [steps, batch_size, 3], what is cut out of them; None where nothing is.
-        test_inputs: the first of ``test``, as many as a batch has, or all if there are fewer.
-        test_labels: all of ``test``.
-        reference: the truth, at weights for proofs, on a small batch of noise, with the masks that
-            dropouts are given.
-        seeded: the truth at the weights that the timed model starts from.
-        update_batches: what updates are proven on, noise too.
-        canonical: the canonical graph at the seeded weights.
+        weights: initial weights, float32: seeded, or those of the ONNX file.
+        train, test: .npz files of the run's dtype with ``inputs`` and ``labels``. ``train`` has only
+            the samples that the steps use.
+        order: int64 [steps, batch_size], indices of samples in ``train``.
+        crops: int32 [steps, batch_size, 3], the crop of each sample; None without augmentation.
+        test_inputs: the first samples of ``test``, at most a batch.
+        test_labels: the labels of all samples in ``test``.
+        reference: the reference at the proof's weights, on a small batch of noise, with dropout
+            masks.
+        seeded: the reference at the weights that the timed model starts from.
+        update_batches: the batches of the update checks, noise too.
+        canonical: the canonical graph at the initial weights.
+        where: where the training samples were read from.
     """
 
     scratch: Path
@@ -161,7 +162,11 @@ class Prepared:
 
 
 def check(request: Request) -> None:
-    """Raises RequestError for numbers that cannot be meant, and for weights that are not there."""
+    """Check the numbers of a request, and that its weights are available.
+
+    Raises:
+        RequestError: a number is out of range, or the weights' ONNX file is missing.
+    """
     if request.workload.onnx and request.imported is None:
         raise RequestError(
             f"workload '{request.workload.name}' starts from the weights of an ONNX file (SHA-256 "
@@ -195,9 +200,9 @@ def check(request: Request) -> None:
 def share_cores(
     cores: int, adapters: int, threads: int | None, *, workers: int = 1, device: str = "cpu"
 ) -> tuple[int, int]:
-    """How many adapters run at once where nothing is timed, and threads of each worker.
+    """How many adapters run at the same time when nothing is timed, and the threads of each worker.
 
-    Much of a proof is one thread's work (imports, exports), and a device is not shared.
+    Much of a proof uses one thread alone (imports, exports). Adapters never share a GPU.
     """
     per_adapter = workers * max(1, threads or 1)
     at_once = max(1, min(adapters, cores // per_adapter)) if device == "cpu" else 1
@@ -205,28 +210,28 @@ def share_cores(
 
 
 def proof_batch(model: Model) -> int:
-    """Samples that the forward and gradient checks are run on."""
+    """The number of samples of the forward and gradient checks."""
     return LARGE_PROOF_BATCH if sum(multiply_adds(model).values()) > LARGE else PROOF_BATCH
 
 
 def prepare(request: Request, scratch: Path) -> Prepared:
-    """Data, order, weights and truth.
+    """Read the data and compute what every adapter receives.
 
     Raises:
-        RequestError: the data set is not there, or does not fit the model or the batch size.
+        RequestError: the data set is missing, or does not fit the model or the batch size.
     """
     from dlb.graph.canonical import canonical_graph
 
     workload = request.workload
     training, test = open_split(workload, "train"), open_split(workload, "test")
-    visits = draw_visits(
+    sample_schedule = draw_sample_schedule(
         workload.data.augmentation, training.count, request.batch_size, request.steps, request.seed
     )
     weights = request.weights()
-    # Noise, not images: an even background ties in every max pooling, where the loss has no
-    # gradient that finite differences could agree with.
-    share = request.batch_size // request.workers if request.variants else 0
-    batch = max(share, proof_batch(workload.model))
+    # Noise, not images: a uniform background ties in every max pooling, where the loss has no
+    # gradient that finite differences could match.
+    per_worker_batch = request.batch_size // request.workers if request.variants else 0
+    batch = max(per_worker_batch, proof_batch(workload.model))
     inputs = noise(workload.model, request.seed, batch)
     labels = random_labels(workload.model, request.seed, batch)
     update_batches = UpdateBatches(
@@ -235,29 +240,36 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         labels=random_labels(workload.model, request.seed + 1, UPDATE_SAMPLES),
         order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, request.trajectory_steps, request.seed),
     )
-    tested = _tested(test)
-    if request.out is None:  # The export is compared on a batch; nobody is told an accuracy.
-        tested = tested[: request.batch_size]
-    to = scratch / "train.npz"
-    write_samples(workload, training, visits.samples, request.dtype, to, visits.parts)
-    write_samples(workload, test, tested, request.dtype, scratch / "test.npz")
+    test_samples = _choose_test_samples(test)
+    if request.out is None:  # The export is compared on one batch; no accuracy is reported.
+        test_samples = test_samples[: request.batch_size]
+    train_path, test_path = scratch / "train.npz", scratch / "test.npz"
+    write_samples(
+        workload,
+        training,
+        sample_schedule.samples,
+        request.dtype,
+        train_path,
+        sample_schedule.resized_crops,
+    )
+    write_samples(workload, test, test_samples, request.dtype, test_path)
     for dtype in ("float64", "float32"):
         arrays = {"inputs": as_dtype(update_batches.inputs, dtype), "labels": update_batches.labels}
         write_arrays(update_batches.path(dtype), arrays)
-    proven = proof_weights(weights, request.seed)
-    # Only with a strategy are whole batches of the run given to a model that is built for proofs.
+    weights_of_proof = proof_weights(weights, request.seed)
+    # With a strategy, a model that is built for proofs also receives whole batches of the run.
     rows = max(len(inputs), UPDATE_BATCH, request.batch_size if request.strategy else 0)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,
         weights=weights,
-        train=to,
-        test=scratch / "test.npz",
-        order=visits.order,
-        crops=visits.crops,
-        test_inputs=read_samples(workload, test, tested[: request.batch_size], request.dtype),
-        test_labels=test.labels[tested],
-        reference=Reference(workload.model, proven, inputs, labels, masks, workload.loss),
+        train=train_path,
+        test=test_path,
+        order=sample_schedule.order,
+        crops=sample_schedule.crops,
+        test_inputs=read_samples(workload, test, test_samples[: request.batch_size], request.dtype),
+        test_labels=test.labels[test_samples],
+        reference=Reference(workload.model, weights_of_proof, inputs, labels, masks, workload.loss),
         seeded=Reference(workload.model, weights, inputs, labels),
         update_batches=update_batches,
         canonical=canonical_graph(workload.model, weights),
@@ -265,7 +277,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     )
 
 
-def _tested(test: Source) -> Array:
-    """The test samples of a run, all or evenly spread ones."""
+def _choose_test_samples(test: Source) -> Array:
+    """The indices of the test samples of a run: all, or evenly spread ones."""
     count = min(test.count, DECODED_TESTS) if test.decoded else test.count
     return np.arange(count, dtype=np.int64) * test.count // count

@@ -1,4 +1,4 @@
-"""The samples that a workload trains on: of its data set, or made up to fit its model."""
+"""The samples that a workload trains on: from its data set, or synthetic ones that fit its model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.augmentation import part_of
+from dlb.data.augmentation import crop_box
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
 from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
-from dlb.data.npz import Pieces, write_pieces
+from dlb.data.npz import ChunkedArray, write_npz
 from dlb.data.registry import data_set
-from dlb.data.source import ChoosePart, Source, Wanted, of_arrays
-from dlb.data.text import described_words
+from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source
+from dlb.data.text import word_source
 from dlb.errors import RequestError
 from dlb.workload import Augmentation, Data, Embedding, Model, Workload, infer_shapes
 
@@ -28,24 +28,24 @@ __all__ = [
     "Samples",
     "count_samples",
     "load_samples",
+    "model_signature",
     "noise",
     "open_split",
     "random_labels",
     "read_samples",
-    "wanted",
     "with_data",
     "with_data_here",
     "write_samples",
 ]
 
 Array = npt.NDArray[Any]
-#: The name of data that are made up; no data set can have it.
+#: The name of synthetic data; no data set can have it.
 SYNTHETIC = "synthetic"
 SYNTHETIC_SAMPLES = {"train": 2048, "test": 512}
-#: Of what is made up: the same whatever the run's seed, as a data set is.
+#: Seeds of synthetic data. Like a data set, the data do not depend on the run's seed.
 _SEEDS = {"train": 1, "test": 2}
-#: Samples that are read, and written, at a time.
-_PIECE = 256
+#: Samples that are read and written at a time.
+_CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Samples:
     """One split.
 
     Attributes:
-        inputs: [N, ...] of the dtype asked for, or int64 for indices.
+        inputs: [N, ...] of the requested dtype, or int64 for indices.
         labels: int64 [N], or [N, T] where the logits are [T, classes].
-        where: what they were read from.
+        where: where the samples were read from.
     """
 
     inputs: Array
@@ -64,11 +64,11 @@ class Samples:
 
 
 def count_samples(workload: Workload) -> int:
-    """How many samples a workload trains on.
+    """The number of training samples of a workload.
 
     Raises:
         UnknownNameError: there is no such data set.
-        RequestError: they must be looked at to be counted, and cannot be.
+        RequestError: the samples must be opened to be counted, and cannot be opened.
     """
     name = workload.data.name
     if name == SYNTHETIC:
@@ -79,15 +79,20 @@ def count_samples(workload: Workload) -> int:
 
 
 def with_data(workload: Workload, named: str) -> Workload:
-    """A workload on other data, ``NAME`` or ``NAME:PATH``; images are normalised as they were."""
+    """The workload with other data, ``NAME`` or ``NAME:PATH``; the normalisation stays the same."""
     name, _, path = named.partition(":")
     data = msgspec.structs.replace(workload.data, name=name, path=path, labels="")
     return msgspec.structs.replace(workload, data=data)
 
 
 def with_data_here(workload: Workload, report: Callable[[str], None]) -> Workload:
-    """A workload to be proven: itself, or on made-up samples where its data set is not on this
-    machine, which ``report`` is told. What is proven of a model holds for any.
+    """The workload, with synthetic samples if its data set is not on this machine.
+
+    The proof of a model holds for any data.
+
+    Args:
+        workload: the workload to prove.
+        report: receives a message if the data are replaced.
 
     Raises:
         UnknownNameError: there is no such data set.
@@ -95,41 +100,41 @@ def with_data_here(workload: Workload, report: Callable[[str], None]) -> Workloa
     name = workload.data.name
     if name == SYNTHETIC or workload.data.path:
         return workload
-    found = find_own(name) if name in LOCAL else find_described(data_set(name))
-    if found is not None:
+    folder = find_own(name) if name in LOCAL else find_described(data_set(name))
+    if folder is not None:
         return workload
-    report(f"data set '{name}' is not on this machine: proving on made-up samples")
+    report(f"data set '{name}' is not on this machine: proving on synthetic samples")
     data = Data(name=SYNTHETIC, augmentation=workload.data.augmentation)
     return msgspec.structs.replace(workload, data=data)
 
 
 def open_split(workload: Workload, split: str) -> Source:
-    """A split of a workload's data, or of what is made up for it.
+    """Open a split of a workload's data, or of its synthetic data.
 
     Raises:
-        RequestError: the data set is not there, or does not fit the model.
+        RequestError: the data set is missing, or does not fit the model.
     """
     data, model = workload.data, workload.model
     if data.name in LOCAL:
-        source = open_local(data, split, wanted(model))
+        source = open_local(data, split, model_signature(model))
     elif data.path or data.labels:
         raise RequestError(
-            f"data.path and data.labels are of local data ({', '.join(sorted(LOCAL))}); data set "
+            f"data.path and data.labels are for local data ({', '.join(sorted(LOCAL))}); data set "
             f"'{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
         )
     elif data.name == SYNTHETIC:
-        return _made_up(model, split)
+        return _synthetic_source(model, split)
     else:
-        source = _described(data_set(data.name), split, wanted(model))
+        source = _data_set_source(data_set(data.name), split, model_signature(model))
     _check_fit(workload, source)
     return source
 
 
 def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
-    """Read a split, normalised as the workload says; or make one up.
+    """Read a whole split, normalised as the workload says.
 
     Raises:
-        RequestError: the data set is not there, or does not fit the model.
+        RequestError: the data set is missing, or does not fit the model.
     """
     source = open_split(workload, split)
     inputs = read_samples(workload, source, np.arange(source.count), dtype)
@@ -141,31 +146,33 @@ def read_samples(
     source: Source,
     samples: npt.NDArray[np.int64],
     dtype: str,
-    parts: npt.NDArray[np.uint32] | None = None,
+    resized_crops: npt.NDArray[np.uint32] | None = None,
 ) -> Array:
-    """The inputs of some samples, [n, ...], normalised as the workload says.
+    """The inputs of samples, [n, ...], normalised as the workload says.
 
     Args:
-        workload, source: what reads, and what is read.
-        samples: int64 [n].
-        dtype: of real inputs.
-        parts: as in :class:`dlb.data.batches.Visits`; None: the images themselves.
+        workload: the workload, which has the normalisation and the augmentation.
+        source: the split.
+        samples: int64 [n], indices of samples.
+        dtype: dtype of real inputs; indices are int64.
+        resized_crops: uint32 [n, 22], as in :class:`dlb.data.batches.SampleSchedule`; None for
+            whole images.
 
     Raises:
         DataError: a file cannot be read.
     """
     data = workload.data
-    if parts is None:
+    if resized_crops is None:
         inputs = source.read(samples)
     else:
-        inputs = source.read_parts(samples, _choose(parts, data.augmentation))
+        inputs = source.read_crops(samples, _crop_chooser(resized_crops, data.augmentation))
     if source.kind == "pixels":
         return normalise(inputs, data.mean, data.std, dtype)
     return inputs if source.kind == "index" else inputs.astype(dtype)
 
 
-def _choose(parts: npt.NDArray[np.uint32], augmentation: Augmentation) -> ChoosePart:
-    return lambda place, height, width: part_of(parts[place], height, width, augmentation)
+def _crop_chooser(draws: npt.NDArray[np.uint32], augmentation: Augmentation) -> ChooseCrop:
+    return lambda row, height, width: crop_box(draws[row], height, width, augmentation)
 
 
 def write_samples(
@@ -174,65 +181,65 @@ def write_samples(
     samples: npt.NDArray[np.int64],
     dtype: str,
     path: Path,
-    parts: npt.NDArray[np.uint32] | None = None,
+    resized_crops: npt.NDArray[np.uint32] | None = None,
 ) -> None:
-    """Write ``inputs`` and ``labels`` of some samples into an .npz file, a piece at a time.
+    """Write ``inputs`` and ``labels`` of samples to an .npz file, in chunks.
 
     Args:
-        workload, source, samples, dtype, parts: as in :func:`read_samples`.
-        path: of the file.
+        workload, source, samples, dtype, resized_crops: as in :func:`read_samples`.
+        path: the file to write.
 
     Raises:
-        RequestError: there is no room for them.
+        RequestError: the disk has no room for them.
     """
 
-    def pieces() -> Iterator[Array]:
-        for first in range(0, len(samples), _PIECE):
-            some = slice(first, first + _PIECE)
-            of = None if parts is None else parts[some]
-            yield read_samples(workload, source, samples[some], dtype, of)
+    def input_chunks() -> Iterator[Array]:
+        for first in range(0, len(samples), _CHUNK):
+            chunk = slice(first, first + _CHUNK)
+            crops = None if resized_crops is None else resized_crops[chunk]
+            yield read_samples(workload, source, samples[chunk], dtype, crops)
 
-    kept = np.dtype(np.int64 if source.kind == "index" else dtype)
+    input_dtype = np.dtype(np.int64 if source.kind == "index" else dtype)
     labels = source.labels[samples]
-    write_pieces(
+    write_npz(
         path,
         {
-            "inputs": Pieces((len(samples), *source.shape), kept, pieces()),
-            "labels": Pieces(labels.shape, labels.dtype, [labels]),
+            "inputs": ChunkedArray((len(samples), *source.shape), input_dtype, input_chunks()),
+            "labels": ChunkedArray(labels.shape, labels.dtype, [labels]),
         },
     )
 
 
-def wanted(model: Model) -> Wanted:
-    """What a model reads and predicts."""
+def model_signature(model: Model) -> ModelSignature:
+    """The shapes and ranges of a model's input and labels."""
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
-    entries = _entries(model) if model.input.kind == "index" else 0
-    return Wanted(model.input.kind, model.input.shape, tuple(steps), classes, entries)
+    entries = _embedding_entries(model) if model.input.kind == "index" else 0
+    return ModelSignature(model.input.kind, model.input.shape, tuple(steps), classes, entries)
 
 
 def noise(model: Model, seed: int, samples: int) -> Array:
-    """[samples, ...] of noise, float32, or int64 below the entries of the embedding it feeds."""
+    """Noise [samples, ...]: float32, or int64 below the entries of the embedding that reads it."""
     generator = np.random.default_rng(seed)
     shape = (samples, *model.input.shape)
     if model.input.kind == "real":
         return generator.standard_normal(shape, dtype=np.float32)
-    return generator.integers(0, _entries(model), shape, dtype=np.int64)
+    return generator.integers(0, _embedding_entries(model), shape, dtype=np.int64)
 
 
 def random_labels(model: Model, seed: int, samples: int) -> Array:
-    """int64 [samples], or [samples, T] for logits [T, classes]: each below the classes."""
+    """Labels, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``."""
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
     return np.random.default_rng(seed + 1000).integers(0, classes, (samples, *steps), np.int64)
 
 
-def _entries(model: Model) -> int:
-    fed = [node.layer for node in model.wired() if model.input.name in node.inputs]
-    return min(layer.entries for layer in fed if isinstance(layer, Embedding))
+def _embedding_entries(model: Model) -> int:
+    readers = [node.layer for node in model.wired() if model.input.name in node.inputs]
+    return min(layer.entries for layer in readers if isinstance(layer, Embedding))
 
 
-def _made_up(model: Model, split: str) -> Source:
+def _synthetic_source(model: Model, split: str) -> Source:
     count, seed = SYNTHETIC_SAMPLES[split], _SEEDS[split]
-    return of_arrays(
+    return array_source(
         "real" if model.input.kind == "real" else "index",
         noise(model, seed, count),
         random_labels(model, seed, count),
@@ -240,27 +247,29 @@ def _made_up(model: Model, split: str) -> Source:
     )
 
 
-def _described(described: DataSetDescription, split: str, want: Wanted) -> Source:
-    if described.format == "words":
-        return described_words(described, split, want)
-    read = load_described(described, split)
-    return of_arrays("pixels", read.images, read.labels, str(read.folder))
+def _data_set_source(
+    description: DataSetDescription, split: str, signature: ModelSignature
+) -> Source:
+    if description.format == "words":
+        return word_source(description, split, signature)
+    images = load_described(description, split)
+    return array_source("pixels", images.images, images.labels, str(images.folder))
 
 
 def _check_fit(workload: Workload, source: Source) -> None:
-    """Raises RequestError where a split is not what the model reads or predicts."""
-    name, want = f"'{workload.data.name}'", wanted(workload.model)
-    if source.shape != want.shape or (source.kind == "index") != (want.kind == "index"):
-        kind = "indices" if want.kind == "index" else "real numbers"
+    """Raise a RequestError if a split does not fit the model's input or labels."""
+    name, signature = f"'{workload.data.name}'", model_signature(workload.model)
+    if source.shape != signature.shape or (source.kind == "index") != (signature.kind == "index"):
+        kind = "indices" if signature.kind == "index" else "real numbers"
         raise RequestError(
-            f"workload '{workload.name}' reads {kind} of shape {list(want.shape)}; data set "
+            f"workload '{workload.name}' reads {kind} of shape {list(signature.shape)}; data set "
             f"{name} has {source.kind_name} of shape {list(source.shape)}; '{SYNTHETIC}' fits any "
             "model"
         )
-    if source.labels.shape[1:] != want.steps:
+    if source.labels.shape[1:] != signature.steps:
         raise RequestError(
-            f"workload '{workload.name}' predicts labels of shape {list(want.steps)} a sample; data "
-            f"set {name} has {list(source.labels.shape[1:])}"
+            f"workload '{workload.name}' predicts labels of shape {list(signature.steps)} a sample; "
+            f"data set {name} has {list(source.labels.shape[1:])}"
         )
     if source.kind != "pixels" and (set(workload.data.mean), set(workload.data.std)) != (
         {0.0},
@@ -268,18 +277,20 @@ def _check_fit(workload: Workload, source: Source) -> None:
     ):
         raise RequestError(
             f"data set {name} has {'indices' if source.kind == 'index' else 'numbers'} that are "
-            "taken as they are; data.mean and data.std are of images (uint8): leave them out"
+            "not normalised; data.mean and data.std are for images (uint8): leave them out"
         )
     if source.kind == "index":
-        used = source.read(np.arange(source.count))
-        if used.min() < 0 or used.max() >= want.entries:
+        indices = source.read(np.arange(source.count))
+        if indices.min() < 0 or indices.max() >= signature.entries:
             raise RequestError(
-                f"data set {name} has indices from {used.min()} to {used.max()}; the embedding of "
-                f"workload '{workload.name}' has {want.entries} entries, 0 to {want.entries - 1}"
+                f"data set {name} has indices from {indices.min()} to {indices.max()}; the embedding "
+                f"of workload '{workload.name}' has {signature.entries} entries, 0 to "
+                f"{signature.entries - 1}"
             )
     least, largest = int(source.labels.min()), int(source.labels.max())
-    if least < 0 or largest >= want.classes:
+    if least < 0 or largest >= signature.classes:
         raise RequestError(
             f"data set {name} has the label {largest if least >= 0 else least}; workload "
-            f"'{workload.name}' predicts {want.classes} classes, labels 0 to {want.classes - 1}"
+            f"'{workload.name}' predicts {signature.classes} classes, labels 0 to "
+            f"{signature.classes - 1}"
         )

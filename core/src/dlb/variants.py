@@ -1,4 +1,4 @@
-"""Variants: how an adapter builds a model (compiled, in another layout), as they are asked for."""
+"""Variants: options of how an adapter builds a model, such as compiled or in another layout."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from dlb.errors import RequestError, WorkerError
 
 __all__ = ["choose"]
 
-#: By adapter, the choices that it offers, each with its values, the default first.
+#: By adapter, the choices that it offers, each with its values; the first value is the default.
 Offers = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def choose(
     words: Sequence[str], environments: Sequence[AdapterEnvironment]
 ) -> dict[str, dict[str, str]]:
-    """What is chosen of each adapter that is not its default.
+    """The choices of each adapter that differ from their default.
 
     Args:
-        words: ``[ADAPTER:]NAME=VALUE`` each. One without an adapter is for every adapter that
-            offers the choice; one with an adapter goes before it.
-        environments: the adapters of the request.
+        words: ``[ADAPTER:]NAME=VALUE`` each. A word without an adapter applies to every adapter
+            that offers the choice. A word with an adapter overrides it.
+        environments: the environments of the request's adapters.
+
+    Returns:
+        by adapter, values by choice; only adapters with a choice that is not the default.
 
     Raises:
-        RequestError: a word is malformed or there twice, names an adapter that is not of the
-            request, or a choice or a value that is not offered.
+        RequestError: a word is malformed or repeated, names an adapter outside the request, or
+            names a choice or a value that is not offered.
     """
     if not words:
         return {}
@@ -35,22 +38,24 @@ def choose(
     offers = _offers(environments)
     for adapter in (adapter for adapter, _, _ in parsed if adapter and adapter not in offers):
         raise RequestError(
-            f"--variant {adapter}: is not of this request; it has {', '.join(offers)}"
+            f"--variant {adapter}: not an adapter of this request; it has {', '.join(offers)}"
         )
     chosen: dict[str, dict[str, str]] = {adapter: {} for adapter in offers}
-    # Those with an adapter last, so that they are what holds.
-    for adapter, name, value in sorted(parsed, key=lambda one: bool(one[0])):
-        for one in _meant(adapter, name, value, offers):
-            chosen[one][name] = value
-    others = {
-        adapter: {name: value for name, value in some.items() if value != offers[adapter][name][0]}
-        for adapter, some in chosen.items()
+    # Words with an adapter come last, so that they override the others.
+    for named_adapter, name, value in sorted(parsed, key=lambda choice: bool(choice[0])):
+        for adapter in _adapters_of_choice(named_adapter, name, value, offers):
+            chosen[adapter][name] = value
+    changed = {
+        adapter: {
+            name: value for name, value in choices.items() if value != offers[adapter][name][0]
+        }
+        for adapter, choices in chosen.items()
     }
-    return {adapter: some for adapter, some in others.items() if some}
+    return {adapter: choices for adapter, choices in changed.items() if choices}
 
 
 def _parse(word: str) -> tuple[str, str, str]:
-    """Adapter (empty if none), name and value."""
+    """The adapter ("" if none), the name and the value of a word."""
     left, _, value = word.partition("=")
     adapter, colon, name = left.rpartition(":")
     if not name or not value or (colon and not adapter):
@@ -62,43 +67,52 @@ def _parse(word: str) -> tuple[str, str, str]:
 
 
 def _offers(environments: Sequence[AdapterEnvironment]) -> Offers:
-    """What each adapter offers; nothing where its environment cannot answer."""
-    found = {}
+    """The choices that each adapter offers.
+
+    Raises:
+        RequestError: an environment's worker failed.
+    """
+    offers = {}
     for environment in environments:
         try:
             described = describe_environment(environment)["adapters"]
         except WorkerError as error:
             raise RequestError(
-                f"adapter '{environment.adapter}' cannot tell which variants it offers: {error}; leave "
-                "out --variant, or the adapter"
+                f"adapter '{environment.adapter}' could not report its variants: {error}; leave out "
+                "--variant, or the adapter"
             ) from None
-        own = [one for one in described if one["name"] == environment.adapter]
-        # Workers that know no variants do not tell any.
-        found[environment.adapter] = own[0].get("variants", {}) if own else {}
-    return found
+        entries = [entry for entry in described if entry["name"] == environment.adapter]
+        # A worker without variants may leave the field out.
+        offers[environment.adapter] = entries[0].get("variants", {}) if entries else {}
+    return offers
 
 
-def _meant(adapter: str, name: str, value: str, offers: Offers) -> list[str]:
-    """The adapters that a word is for, all of which offer the value."""
-    word = f"--variant {adapter}{':' if adapter else ''}{name}={value}"
-    asked = {adapter: offers[adapter]} if adapter else offers
-    found = [one for one, own in asked.items() if name in own]
-    if not found:
-        raise RequestError(f"{word}: nothing offers '{name}'; {_told(asked)}")
-    for one in found:
-        if value not in offers[one][name]:
+def _adapters_of_choice(named_adapter: str, name: str, value: str, offers: Offers) -> list[str]:
+    """The adapters that a word applies to.
+
+    Raises:
+        RequestError: no adapter offers the choice, or one of them does not offer the value.
+    """
+    word = f"--variant {named_adapter}{':' if named_adapter else ''}{name}={value}"
+    candidates = {named_adapter: offers[named_adapter]} if named_adapter else offers
+    adapters = [adapter for adapter, choices in candidates.items() if name in choices]
+    if not adapters:
+        raise RequestError(f"{word}: nothing offers '{name}'; {_describe_offers(candidates)}")
+    for adapter in adapters:
+        if value not in offers[adapter][name]:
             raise RequestError(
-                f"{word}: adapter '{one}' offers no '{value}'; {_told({one: offers[one]})}; "
+                f"{word}: adapter '{adapter}' offers no '{value}'; "
+                f"{_describe_offers({adapter: offers[adapter]})}; "
                 f"for one adapter alone: ADAPTER:{name}={value}"
             )
-    return found
+    return adapters
 
 
-def _told(offers: Offers) -> str:
-    """What is offered, for messages."""
-    parts = [
+def _describe_offers(offers: Offers) -> str:
+    """The offered choices as text for messages."""
+    texts = [
         f"{adapter}:{name}={'|'.join(values)}"
-        for adapter, own in offers.items()
-        for name, values in own.items()
+        for adapter, choices in offers.items()
+        for name, values in choices.items()
     ]
-    return f"offered: {', '.join(parts) or 'none'}"
+    return f"offered: {', '.join(texts) or 'none'}"

@@ -209,7 +209,7 @@ def test_nothing_is_written_beside_the_records(dlb: Dlb) -> None:
 def test_a_speed_is_of_steps_after_the_first_that_were_heard_of() -> None:
     """A run whose steps are all told at once had some millions a second."""
     rate = Rate()
-    assert rate.of("tf", 30, 100.0) == 0.0
-    assert rate.of("tf", 30, 100.001) == 0.0
-    assert rate.of("torch", 10, 101.0) == 0.0
-    assert rate.of("torch", 30, 103.0) == 10.0
+    assert rate.update("tf", 30, 100.0) == 0.0
+    assert rate.update("tf", 30, 100.001) == 0.0
+    assert rate.update("torch", 10, 101.0) == 0.0
+    assert rate.update("torch", 30, 103.0) == 10.0

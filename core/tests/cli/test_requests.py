@@ -30,7 +30,7 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     ),
     "variant of another adapter": (
         ["--variant", "torch:layout=columns"],
-        ("torch", "not of this request", "example"),
+        ("torch", "not an adapter of this request", "example"),
     ),
     "variant twice": (
         ["--variant", "layout=rows", "--variant", "layout=columns"],

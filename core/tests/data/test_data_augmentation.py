@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlb.data.augmentation import Part, draw_crops, draw_parts, part_of
-from dlb.data.batches import draw_visits, sample_order
+from dlb.data.augmentation import CropBox, crop_box, draw_crops, draw_resized_crops
+from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.workload import Augmentation
 from dlb_worker.crops import cut
 
@@ -111,15 +111,15 @@ INCEPTION = Augmentation(area=(0.08, 1.0))
 GOLDEN_PARTS = "543d3db9a71ed0a249ad7e21d7af7dfce7de0006823c49b6c56ffe002c91283c"
 
 
-def some_parts(count: int, height: int, width: int, of: Augmentation = INCEPTION) -> list[Part]:
-    drawn = draw_parts(np.arange(count)[None], count, 0)
-    return [part_of(row, height, width, of) for row in drawn[0]]
+def some_parts(count: int, height: int, width: int, of: Augmentation = INCEPTION) -> list[CropBox]:
+    drawn = draw_resized_crops(np.arange(count)[None], count, 0)
+    return [crop_box(row, height, width, of) for row in drawn[0]]
 
 
 def test_what_parts_are_drawn_never_changes() -> None:
-    drawn = draw_parts(sample_order(SAMPLES, 7, 20, 3), SAMPLES, 3)
+    drawn = draw_resized_crops(sample_order(SAMPLES, 7, 20, 3), SAMPLES, 3)
     assert drawn.shape == (20, 7, 22) and drawn.dtype == np.uint32
-    parts = [astuple(part_of(row, 375, 500, INCEPTION)) for row in drawn.reshape(-1, 22)]
+    parts = [astuple(crop_box(row, 375, 500, INCEPTION)) for row in drawn.reshape(-1, 22)]
     assert hashlib.sha256(repr(parts).encode()).hexdigest() == GOLDEN_PARTS
 
 
@@ -127,7 +127,7 @@ def test_a_sample_draws_the_same_part_in_any_batch_and_place() -> None:
     found = {}
     for batch in (1, 7):
         order = sample_order(SAMPLES, batch, 2 * (SAMPLES // batch), 0)
-        drawn = draw_parts(order, SAMPLES, 0)[SAMPLES // batch :]
+        drawn = draw_resized_crops(order, SAMPLES, 0)[SAMPLES // batch :]
         rows = drawn.reshape(-1, 22).tolist()
         found[batch] = dict(zip(order[SAMPLES // batch :].ravel().tolist(), rows))
     assert len(found[7]) == 49
@@ -164,7 +164,7 @@ def test_a_part_is_inside_and_as_a_careful_reader_would_compute_it(
 ) -> None:
     of = Augmentation(area=tuple(area), aspect=tuple(aspect))  # type: ignore[arg-type]
     drawn = np.random.default_rng(seed).integers(0, 2**32, 22, dtype=np.uint32)
-    found = part_of(drawn, *size, of)
+    found = crop_box(drawn, *size, of)
     assert 0 <= found.top <= size[0] - found.height and found.height >= 1
     assert 0 <= found.left <= size[1] - found.width and found.width >= 1
     shares = drawn / 2**32
@@ -191,11 +191,13 @@ def test_a_part_is_inside_and_as_a_careful_reader_would_compute_it(
 
 def test_where_parts_are_resized_every_visit_is_a_sample() -> None:
     both = Augmentation(area=(0.5, 1.0), flip=True)
-    visits = draw_visits(both, 10, 4, 6, 0)
+    sample_schedule = draw_sample_schedule(both, 10, 4, 6, 0)
     order = sample_order(10, 4, 6, 0)
-    np.testing.assert_array_equal(visits.samples[visits.order], order)
-    assert visits.order.tolist() == np.arange(24).reshape(6, 4).tolist()
-    assert visits.parts is not None and visits.crops is not None
-    np.testing.assert_array_equal(visits.parts.reshape(6, 4, 22), draw_parts(order, 10, 0))
-    np.testing.assert_array_equal(visits.crops, draw_crops(order, 10, 0, both))
-    assert draw_visits(INCEPTION, 10, 4, 6, 0).crops is None
+    np.testing.assert_array_equal(sample_schedule.samples[sample_schedule.order], order)
+    assert sample_schedule.order.tolist() == np.arange(24).reshape(6, 4).tolist()
+    assert sample_schedule.resized_crops is not None and sample_schedule.crops is not None
+    np.testing.assert_array_equal(
+        sample_schedule.resized_crops.reshape(6, 4, 22), draw_resized_crops(order, 10, 0)
+    )
+    np.testing.assert_array_equal(sample_schedule.crops, draw_crops(order, 10, 0, both))
+    assert draw_sample_schedule(INCEPTION, 10, 4, 6, 0).crops is None

@@ -35,7 +35,7 @@ def test_others_are_made_up_and_it_is_said(name: str) -> None:
     assert found.data.name == SYNTHETIC and found.model == workload.model
     assert workload_hash(found) != workload_hash(workload)
     (line,) = told
-    assert name in line and "made-up" in line
+    assert name in line and "synthetic" in line
 
 
 def test_a_name_that_nothing_has_is_refused() -> None:

@@ -15,10 +15,10 @@ from scipy.io import savemat
 from test_data_cifar import link, pack
 from test_data_local import classifier
 
-from dlb.data.augmentation import Part, draw_parts, part_of
-from dlb.data.batches import draw_visits, sample_order
+from dlb.data.augmentation import CropBox, crop_box, draw_resized_crops
+from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.imagenet import DEVKIT, SYNSETS, TRAIN, VALIDATION
-from dlb.data.images import ImageFile, decode, resize_parts
+from dlb.data.images import ImageFile, decode, resize_crops
 from dlb.errors import DataError, RequestError
 from dlb.samples import count_samples, open_split, write_samples
 from dlb.workload import Workload
@@ -114,7 +114,7 @@ def test_images_are_cut_about_their_centre_and_resized(tmp_path: Path) -> None:
     assert decode(encoded(picture((0, 0, 0))), (1, 4, 4), "x").tolist() == [[[0] * 4] * 4]
 
 
-PART = Part(top=3, left=5, height=6, width=9)
+PART = CropBox(top=3, left=5, height=6, width=9)
 
 
 def test_a_part_of_an_image_is_cut_before_it_is_resized() -> None:
@@ -123,13 +123,13 @@ def test_a_part_of_an_image_is_cut_before_it_is_resized() -> None:
     true = np.asarray(Image.fromarray(of).resize((6, 8), Image.Resampling.BILINEAR))
     sizes = []
 
-    def choose(height: int, width: int) -> Part:
+    def choose(height: int, width: int) -> CropBox:
         sizes.append((height, width))
         return PART
 
     found = decode(encoded(Image.fromarray(pixels)), SHAPE, "x", choose)
     assert found.tolist() == true.transpose(2, 0, 1).tolist() and sizes == [(20, 30)]
-    same = resize_parts(
+    same = resize_crops(
         np.ascontiguousarray(pixels.transpose(2, 0, 1))[None], lambda place, *size: PART
     )
     true = np.asarray(Image.fromarray(of).resize((30, 20), Image.Resampling.BILINEAR))
@@ -140,14 +140,14 @@ def test_parts_of_numbers_are_resized_as_those_of_pixels() -> None:
     """Pillow rounds pixels after each of two passes."""
     pixels = np.random.default_rng(1).integers(0, 256, (2, 5, 12, 10)).astype(np.uint8)
 
-    def choose(place: int, height: int, width: int) -> Part:
-        return Part(top=place, left=1, height=height // 2, width=width - 3)
+    def choose(place: int, height: int, width: int) -> CropBox:
+        return CropBox(top=place, left=1, height=height // 2, width=width - 3)
 
-    rounded = resize_parts(pixels, choose)
+    rounded = resize_crops(pixels, choose)
     for dtype in ("float32", "float64"):
-        found = resize_parts(pixels.astype(dtype), choose)
+        found = resize_crops(pixels.astype(dtype), choose)
         assert found.dtype == dtype and np.abs(found - rounded).max() <= 1.01
-    whole = resize_parts(pixels, lambda place, height, width: Part(0, 0, height, width))
+    whole = resize_crops(pixels, lambda place, height, width: CropBox(0, 0, height, width))
     assert whole.tolist() == pixels.tolist()
 
 
@@ -157,9 +157,16 @@ def test_a_run_is_given_the_parts_that_its_visits_draw(tmp_path: Path) -> None:
     augmented = {"augmentation": {"area": [0.2, 0.9], "flip": True}}
     workload = classifier({"name": "folder", "path": str(tmp_path), **augmented}, SHAPE)
     source, augmentation = open_split(workload, "train"), workload.data.augmentation
-    visits = draw_visits(augmentation, source.count, 5, 7, 4)
-    assert visits.parts is not None
-    write_samples(workload, source, visits.samples, "float64", tmp_path / "x.npz", visits.parts)
+    sample_schedule = draw_sample_schedule(augmentation, source.count, 5, 7, 4)
+    assert sample_schedule.resized_crops is not None
+    write_samples(
+        workload,
+        source,
+        sample_schedule.samples,
+        "float64",
+        tmp_path / "x.npz",
+        sample_schedule.resized_crops,
+    )
     with np.load(tmp_path / "x.npz") as written:
         inputs, labels = written["inputs"], written["labels"]
     order = sample_order(18, 5, 7, 4)
@@ -167,9 +174,9 @@ def test_a_run_is_given_the_parts_that_its_visits_draw(tmp_path: Path) -> None:
     # Of a folder without splits every tenth image is for testing; those of class 0 come first.
     files = [*range(0, 18, 2), *range(1, 19, 2)]
     for sample, drawn, found in zip(
-        order.ravel(), draw_parts(order, 18, 4).reshape(-1, 22), inputs
+        order.ravel(), draw_resized_crops(order, 18, 4).reshape(-1, 22), inputs
     ):
-        part = part_of(drawn, 14, 17, augmentation)
+        part = crop_box(drawn, 14, 17, augmentation)
         cut = pixels[files[sample]][part.top :, part.left :][: part.height, : part.width]
         true = np.asarray(Image.fromarray(cut).resize((6, 8), Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(found, true.transpose(2, 0, 1) / 255)
@@ -396,7 +403,7 @@ def test_archives_that_are_not_the_originals_are_refused(
 def test_an_image_that_is_cut_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"0123456789")
     assert ImageFile(tmp_path / "a.bin", 2, 5, "x").read() == b"23456"
-    with pytest.raises(DataError, match=r"a.bin: x: cut: 3 of 5 bytes"):
+    with pytest.raises(DataError, match=r"a.bin: x: truncated: 3 of 5 bytes"):
         ImageFile(tmp_path / "a.bin", 7, 5, "x").read()
 
 

@@ -81,7 +81,7 @@ def test_real_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
     data = {"name": "npz", "path": str(tmp_path / "mine.npz")}
     read = load_samples(classifier(data, (5,)), "train", "float32")
     np.testing.assert_array_equal(read.inputs, np.delete(inputs, 9, axis=0).astype(np.float32))
-    with pytest.raises(RequestError, match=r"data.mean and data.std are of images"):
+    with pytest.raises(RequestError, match=r"data.mean and data.std are for images"):
         load_samples(classifier({**data, "mean": [0.5], "std": [1.0]}, (5,)), "train", "float32")
 
 
@@ -212,7 +212,7 @@ def test_texts_are_words_or_characters(tmp_path: Path) -> None:
         ({"name": "words", "path": "/dev/null"}, "neither a file nor a folder"),
         ({"name": "folder", "path": __file__}, "not a folder; 'folder' needs one"),
         ({"name": "words", "path": __file__}, r"indices of shape \[T\]"),
-        ({"name": "npz", "path": ".", "labels": "x"}, "data.labels is of 'idx' alone"),
+        ({"name": "npz", "path": ".", "labels": "x"}, "data.labels is for 'idx' alone"),
         ({"name": "mnist", "path": "."}, "'mnist' is found by its name"),
         ({"name": "synthetic", "path": "."}, "'synthetic' is found by its name"),
     ],

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb.data.batches import draw_visits, sample_order
-from dlb.data.npz import Pieces, write_pieces
-from dlb.data.source import of_arrays
+from dlb.data.batches import draw_sample_schedule, sample_order
+from dlb.data.npz import ChunkedArray, write_npz
+from dlb.data.source import array_source
 from dlb.errors import RequestError
-from dlb.request import DECODED_TESTS, _tested
+from dlb.request import DECODED_TESTS, _choose_test_samples
 from dlb.workload import Augmentation
 from dlb_worker.arrays import map_arrays, read_or_map
 
 
-def pieces(array: np.ndarray, length: int) -> Pieces:
+def pieces(array: np.ndarray, length: int) -> ChunkedArray:
     cut = [array[first : first + length] for first in range(0, len(array), length)]
-    return Pieces(array.shape, array.dtype, cut)
+    return ChunkedArray(array.shape, array.dtype, cut)
 
 
 ARRAYS = {
@@ -33,7 +33,7 @@ ARRAYS = {
 
 def test_pieces_make_the_file_that_savez_makes(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    write_pieces(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
+    write_npz(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
     with np.load(path, allow_pickle=False) as stored:
         assert stored.files == ["inputs", "labels"]
         for name, array in ARRAYS.items():
@@ -47,7 +47,7 @@ def test_a_file_is_read_in_place(tmp_path: Path, writer: str) -> None:
     if writer == "savez":
         np.savez(path, **ARRAYS, columns=np.asfortranarray(ARRAYS["inputs"]))  # type: ignore[arg-type]
     else:
-        write_pieces(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
+        write_npz(path, {name: pieces(array, 4) for name, array in ARRAYS.items()})
     before = path.read_bytes()
     mapped = map_arrays(path)
     for name, array in mapped.items():
@@ -98,9 +98,9 @@ def test_what_has_no_room_is_refused_before_anything_is_read(tmp_path: Path) -> 
         raise AssertionError("asked for")
         yield
 
-    huge = Pieces((10**9, 10**6), np.dtype("f4"), none_of_it())  # type: ignore[arg-type]
+    huge = ChunkedArray((10**9, 10**6), np.dtype("f4"), none_of_it())  # type: ignore[arg-type]
     with pytest.raises(RequestError, match=r"4\.0 PB in .* fewer --steps, or set TMPDIR"):
-        write_pieces(tmp_path / "a.npz", {"inputs": huge})
+        write_npz(tmp_path / "a.npz", {"inputs": huge})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,20 +110,20 @@ def test_steps_get_the_same_samples_out_of_fewer(
 ) -> None:
     batch = data.draw(st.integers(1, n_samples))
     order = sample_order(n_samples, batch, steps, 3)
-    visits = draw_visits(Augmentation(), n_samples, batch, steps, 3)
-    assert visits.order.shape == order.shape and visits.order.dtype == np.int64
-    np.testing.assert_array_equal(visits.samples[visits.order], order)
-    assert visits.samples.tolist() == sorted(set(order.ravel().tolist()))
-    assert visits.parts is None and visits.crops is None
+    sample_schedule = draw_sample_schedule(Augmentation(), n_samples, batch, steps, 3)
+    assert sample_schedule.order.shape == order.shape and sample_schedule.order.dtype == np.int64
+    np.testing.assert_array_equal(sample_schedule.samples[sample_schedule.order], order)
+    assert sample_schedule.samples.tolist() == sorted(set(order.ravel().tolist()))
+    assert sample_schedule.resized_crops is None and sample_schedule.crops is None
 
 
 @pytest.mark.parametrize("count", [1, DECODED_TESTS, DECODED_TESTS + 1, 50_000])
 def test_decoded_data_are_tested_on_evenly_spread_samples(count: int) -> None:
-    source = of_arrays("index", np.zeros((count, 1), int), np.arange(count), "here")
-    assert _tested(source).tolist() == list(range(count))
+    source = array_source("index", np.zeros((count, 1), int), np.arange(count), "here")
+    assert _choose_test_samples(source).tolist() == list(range(count))
     from dataclasses import replace
 
-    some = _tested(replace(source, decoded=True))
+    some = _choose_test_samples(replace(source, decoded=True))
     assert len(some) == min(count, DECODED_TESTS) == len(set(some.tolist()))
     gaps = np.diff(some)
     assert some[0] == 0 and some[-1] < count

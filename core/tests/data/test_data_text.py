@@ -18,8 +18,8 @@ from dlb.data.catalogue import DataSetDescription, describe
 from dlb.data.description import Archive, DataFile, SplitDescription
 from dlb.data.fetch import fetch
 from dlb.data.load import load_described
-from dlb.data.source import Wanted
-from dlb.data.text import described_words, encode, make_vocabulary, read_tokens, windows
+from dlb.data.source import ModelSignature
+from dlb.data.text import encode, make_vocabulary, read_tokens, windows, word_source
 from dlb.errors import DataError, RequestError
 from dlb.samples import count_samples, open_split
 from dlb.workload import Workload
@@ -66,13 +66,13 @@ def reader(text: str) -> list[str]:
     return text.replace("\n", "<eos>").split()
 
 
-def wants(length: int, steps: bool = True, room: int = 8) -> Wanted:
-    return Wanted("index", (length,), (length,) if steps else (), room, room)
+def wants(length: int, steps: bool = True, room: int = 8) -> ModelSignature:
+    return ModelSignature("index", (length,), (length,) if steps else (), room, room)
 
 
 def test_words_are_what_the_known_reader_reads(home: Path) -> None:
     put(home, TEXTS)
-    source = described_words(describe_small(TEXTS), "train", wants(13))
+    source = word_source(describe_small(TEXTS), "train", wants(13))
     words = reader(TEXTS["ptb.train.txt"])
     counts = Counter(words)
     ordered = [word for word, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
@@ -84,11 +84,11 @@ def test_words_are_what_the_known_reader_reads(home: Path) -> None:
 
 def test_the_test_split_has_the_vocabulary_of_the_training_text(home: Path) -> None:
     put(home, TEXTS)
-    source = described_words(describe_small(TEXTS), "test", wants(3))
+    source = word_source(describe_small(TEXTS), "test", wants(3))
     assert source.read(np.arange(2)).tolist() == [[5, 3, 2], [0, 1, 1]]
     assert source.labels.tolist() == [[3, 2, 0], [1, 1, 0]]
-    assert described_words(describe_small(TEXTS), "valid", wants(2)).count == 1
-    last = described_words(describe_small(TEXTS), "test", wants(3, steps=False))
+    assert word_source(describe_small(TEXTS), "valid", wants(2)).count == 1
+    last = word_source(describe_small(TEXTS), "test", wants(3, steps=False))
     assert last.labels.tolist() == [0, 0]
 
 
@@ -138,17 +138,17 @@ def test_a_described_text_that_is_another_is_refused(home: Path, change: str, to
     changed = text + {"the end \n": " teh end \n"}.get(change, change)
     put(home, {**TEXTS, "ptb.train.txt": changed})
     with pytest.raises(DataError, match=told):
-        described_words(describe_small(TEXTS), "train", wants(3))
+        word_source(describe_small(TEXTS), "train", wants(3))
 
 
 def test_a_description_that_does_not_fit_its_text_is_refused(home: Path) -> None:
     put(home, TEXTS)
     with pytest.raises(DataError, match="8 different words where 9 are described"):
-        described_words(describe_small(TEXTS, vocabulary=9), "train", wants(3))
+        word_source(describe_small(TEXTS, vocabulary=9), "train", wants(3))
     splits = (SplitDescription("train", 15, parts=("ptb.train.txt",)),)
     with pytest.raises(DataError, match="14 words where 15 are described"):
-        described_words(describe_small(TEXTS, splits=splits), "train", wants(3))
-    with pytest.raises(RequestError, match="it has no images"):
+        word_source(describe_small(TEXTS, splits=splits), "train", wants(3))
+    with pytest.raises(RequestError, match="has words, not images"):
         load_described(describe_small(TEXTS), "train")
 
 
@@ -162,16 +162,18 @@ def test_words_that_training_lacks_need_a_word_for_them(home: Path) -> None:
 @pytest.mark.parametrize(
     ("want", "told"),
     [
-        (Wanted("real", (3,), (3,), 8), "reads real numbers of shape"),
-        (Wanted("index", (3, 2), (3,), 8, 8), r"indices of shape \[3, 2\]"),
-        (Wanted("index", (3,), (3,), 8, 7), "8 different tokens, and the model 7 entries"),
-        (Wanted("index", (3,), (3,), 7, 8), "8 different tokens, and the model 7 classes"),
+        (ModelSignature("real", (3,), (3,), 8), "reads real numbers of shape"),
+        (ModelSignature("index", (3, 2), (3,), 8, 8), r"indices of shape \[3, 2\]"),
+        (ModelSignature("index", (3,), (3,), 8, 7), "8 different tokens, and the model 7 entries"),
+        (ModelSignature("index", (3,), (3,), 7, 8), "8 different tokens, and the model 7 classes"),
     ],
 )
-def test_models_that_text_does_not_fit_are_refused(home: Path, want: Wanted, told: str) -> None:
+def test_models_that_text_does_not_fit_are_refused(
+    home: Path, want: ModelSignature, told: str
+) -> None:
     put(home, TEXTS)
     with pytest.raises(RequestError, match=told):
-        described_words(describe_small(TEXTS), "train", want)
+        word_source(describe_small(TEXTS), "train", want)
 
 
 def test_plain_files_are_fetched_or_taken_from_the_users_archive(
@@ -183,7 +185,7 @@ def test_plain_files_are_fetched_or_taken_from_the_users_archive(
     folder = fetch(describe_small(TEXTS, site.base))
     assert ("/ptb.train.txt", "bytes=5-") in site.asked
     assert {path.name for path in folder.iterdir()} == {*TEXTS, ".lock"}
-    assert described_words(describe_small(TEXTS), "train", wants(13)).count == 1
+    assert word_source(describe_small(TEXTS), "train", wants(13)).count == 1
 
     from test_data_cifar import pack
 
@@ -199,7 +201,7 @@ def test_plain_files_are_fetched_or_taken_from_the_users_archive(
 
 def described_words_of_fetched(description: DataSetDescription) -> int:
     fetch(description)
-    return described_words(description, "train", wants(13)).count
+    return word_source(description, "train", wants(13)).count
 
 
 def language_model(

@@ -287,12 +287,12 @@ def test_the_numbers_of_the_protocol_are_told() -> None:
     times = section(text, "Times")
     silence = f"{group.SILENCE_SECONDS:.0f} s ({group.IMPORT_SILENCE_SECONDS:.0f} s in `start`)"
     assert silence in times and f"| {group.ARRIVAL_SECONDS:.0f} s | has not said hello" in times
-    assert f"{1 / group.LOOK_SECONDS:.0f} times a second" in times
+    assert f"{1 / group.CHECK_SECONDS:.0f} times a second" in times
     called = group.Launch.__dataclass_fields__["call_seconds"].default
     assert f"| {called:.0f} s (`--timeout`)" in times
     told = section(page("distributed.md"), "What ends a run")
     for seconds in (group.SILENCE_SECONDS, group.IMPORT_SILENCE_SECONDS, group.ARRIVAL_SECONDS,
-                    group.BLAME_SECONDS, called):  # fmt: skip
+                    group.PEER_DEATH_SECONDS, called):  # fmt: skip
         assert f"{seconds:.0f} s" in told
 
 

@@ -156,7 +156,7 @@ def test_a_stopped_worker_is_noticed(tmp_path: Path) -> None:
         process = psutil.Process(group.workers[0].pid)
         process.suspend()
         began = time.monotonic()
-        with pytest.raises(WorkerHung, match="stands still: stopped by a signal"):
+        with pytest.raises(WorkerHung, match="was stopped by a signal"):
             group.call("describe")
         assert time.monotonic() - began < 5
     assert not process.is_running()

@@ -34,14 +34,14 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 def fetch(name: str, offline: bool) -> None:
     """Download a data set, check it, and keep it."""
     from dlb.data.fetch import fetch as fetch_files
-    from dlb.data.local import LOCAL, or_by_name
+    from dlb.data.local import LOCAL, alternative_location
     from dlb.data.registry import data_set
     from dlb.errors import RequestError
 
     if name in LOCAL:
         raise RequestError(
             f"data of the name '{name}' are your own and are not fetched: data.path of the workload "
-            f"names {LOCAL[name][0]}{or_by_name(name)}"
+            f"names {LOCAL[name][0]}{alternative_location(name)}"
         )
     click.echo(str(fetch_files(data_set(name), report=note, offline=offline)))
 
@@ -50,7 +50,7 @@ def fetch(name: str, offline: bool) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder a data set is in."""
-    from dlb.data.local import LOCAL, find_own, or_by_name
+    from dlb.data.local import LOCAL, alternative_location, find_own
     from dlb.data.locate import find_described
     from dlb.data.registry import data_set
     from dlb.errors import DataError
@@ -60,7 +60,7 @@ def path(name: str) -> None:
         if folder is None:
             raise DataError(
                 f"data of the name '{name}' are your own: they are where data.path of the workload "
-                f"says, {LOCAL[name][0]}{or_by_name(name)}"
+                f"says, {LOCAL[name][0]}{alternative_location(name)}"
             )
     else:
         folder = find_described(data_set(name))

@@ -1,11 +1,11 @@
-"""Data sets: which there are, where they are, how they are fetched, read, checked and batched.
+"""Data sets: how they are described, found, downloaded, read, checked and batched.
 
-Nothing is imported here, so that ``import dlb`` stays light. Import the module you need:
+This package imports nothing, so that ``import dlb`` stays fast. Import the module that you need:
 
-- ``dlb.data.catalogue``: what is known of each data set (no NumPy needed)
-- ``dlb.data.locate``: where each one is on this machine (no NumPy needed)
-- ``dlb.data.fetch``: bringing one here (no NumPy needed)
+- ``dlb.data.catalogue``: the description of each data set (needs no NumPy)
+- ``dlb.data.locate``: the folder of each one on this machine (needs no NumPy)
+- ``dlb.data.fetch``: downloads one (needs no NumPy)
 - ``dlb.data.idx``: the IDX file format
 - ``dlb.data.load``: a split as arrays
-- ``dlb.data.batches``: the order in which samples are seen
+- ``dlb.data.batches``: the order of samples in training
 """

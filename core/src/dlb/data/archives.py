@@ -1,6 +1,6 @@
-"""Files taken out of a tar archive: those that are wanted, by name, once each has been checked.
+"""Extracts files from a tar archive by name, and checks each of them.
 
-Nothing else of an archive reaches the disk, and no path in it decides where anything is written.
+Nothing else of the archive is written to the disk. No path in the archive decides where a file goes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dlb.errors import DataError
 __all__ = ["fetch_archive", "take_files", "unpack"]
 
 _CHUNK = 1 << 20
-#: Bytes that an archive may hold, so that a hostile one cannot keep us decompressing for ever.
+#: Largest uncompressed size of an archive, so that a hostile one cannot decompress without end.
 _LARGEST = 1 << 31
 
 
@@ -36,10 +36,10 @@ def fetch_archive(
 ) -> None:
     """Download an archive from its addresses in turn and put the files into ``folder``.
 
-    The archive is removed once it is unpacked; a part of it stays for the next time.
+    The archive is deleted after it was unpacked. A partial download stays for the next time.
 
     Raises:
-        SourceFailed: no address gave it, or it does not hold the files.
+        SourceFailed: no address had the archive, or it lacks the files.
         DataError: the folder cannot be written to.
     """
     part = folder / f"{archive.name}.part"
@@ -77,10 +77,10 @@ def unpack(
     folder: Path,
     report: Callable[[str], None],
 ) -> None:
-    """Put files of an archive on this machine into ``folder``.
+    """Extract files from an archive on this machine to ``folder``.
 
     Raises:
-        SourceFailed: it does not hold them, or others.
+        SourceFailed: the archive lacks a file, or has another content.
         DataError: the folder cannot be written to.
     """
     report(f"unpacking {path}")
@@ -92,57 +92,60 @@ def unpack(
 
 
 def take_files(
-    what: str,
+    title: str,
     archive: Path,
-    inside: str,
+    archive_folder: str,
     files: Sequence[DataFile],
     folder: Path,
     scratch: Path,
     limit: int,
 ) -> None:
-    """Put files of an archive, each there as NAME or NAME.gz, into ``folder``.
+    """Extract files from an archive, in which each is NAME or NAME.gz, to ``folder``.
 
     Args:
-        what: what the archive is called in messages.
-        inside: the folder in the archive that has the files.
+        title: the archive's name in messages.
+        archive: the archive.
+        archive_folder: the folder in the archive that has the files.
+        files: the files to extract.
+        folder: the folder to put them into.
         scratch: an existing folder on the disk of ``folder``.
-        limit: bytes of the archive, uncompressed, that are read at most.
+        limit: the largest uncompressed size of the archive, in bytes.
 
     Raises:
-        SourceFailed: it is no archive, is larger, or does not hold the files.
+        SourceFailed: it is not an archive, is larger than ``limit``, or lacks a file.
     """
-    wanted: dict[str, tuple[DataFile, str]] = {}
+    members_by_path: dict[str, tuple[DataFile, str]] = {}
     for file in files:
         for name in (file.name, f"{file.name}.gz"):
-            wanted[f"{inside}/{name}"] = (file, name)
-    left = {file.name for file in files}
+            members_by_path[f"{archive_folder}/{name}"] = (file, name)
+    remaining = {file.name for file in files}
     try:
         with tarfile.open(archive, "r|*") as members:
             for member in members:
                 if member.offset_data + member.size > limit:
-                    raise SourceFailed(f"{what}: its archive is larger than expected")
-                match = wanted.get(member.name.removeprefix("./"))
+                    raise SourceFailed(f"{title}: its archive is larger than expected")
+                match = members_by_path.get(member.name.removeprefix("./"))
                 stream = members.extractfile(member) if match and member.isreg() else None
-                if match is None or stream is None or match[0].name not in left:
+                if match is None or stream is None or match[0].name not in remaining:
                     continue
                 file, name = match
-                taken = scratch / name
-                with taken.open("wb") as output:
+                extracted = scratch / name
+                with extracted.open("wb") as output:
                     shutil.copyfileobj(stream, output, _CHUNK)
-                _check_taken(what, taken, file)
-                install(taken, folder / name)
-                left.discard(file.name)
-                if not left:
+                _check_extracted(title, extracted, file)
+                install(extracted, folder / name)
+                remaining.discard(file.name)
+                if not remaining:
                     return
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise SourceFailed(f"{what}: not a whole archive ({error})") from error
-    raise SourceFailed(f"{what}: does not hold {', '.join(sorted(left))}")
+        raise SourceFailed(f"{title}: not a whole archive ({error})") from error
+    raise SourceFailed(f"{title}: does not hold {', '.join(sorted(remaining))}")
 
 
-def _check_taken(what: str, taken: Path, file: DataFile) -> None:
+def _check_extracted(title: str, extracted: Path, file: DataFile) -> None:
     try:
-        check_content(taken, file.size, file.sha256)
+        check_content(extracted, file.size, file.sha256)
     except DataError as error:
         raise SourceFailed(
-            f"{what}: its {taken.name} is truncated, oversized or altered"
+            f"{title}: its {extracted.name} is truncated, oversized or altered"
         ) from error

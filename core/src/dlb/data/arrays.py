@@ -1,4 +1,4 @@
-"""Arrays of the user: an .npz file, or a pair of IDX files."""
+"""Reads arrays of the user: an .npz file, or a pair of IDX files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from dlb.data.content import sha256_of
 from dlb.data.idx import read_idx
-from dlb.data.source import Source, of_arrays
+from dlb.data.source import Source, array_source
 from dlb.errors import DataError
 
 __all__ = ["read_idx_pair", "read_npz"]
 
 Array = npt.NDArray[Any]
-#: What NumPy and zipfile raise on files that are cut, encrypted, packed strangely, or lie about sizes.
-_NOT_ONE = (
+#: What NumPy and zipfile raise on files that are truncated, encrypted, or state wrong sizes.
+_INVALID_NPZ = (
     OSError,
     ValueError,
     EOFError,
@@ -33,11 +33,11 @@ _NOT_ONE = (
 
 
 def read_npz(path: Path) -> Source:
-    """The arrays ``inputs`` and ``labels`` of an .npz file; see :func:`of_user_arrays`.
+    """The arrays ``inputs`` and ``labels`` of an .npz file; see :func:`user_array_source`.
 
     Raises:
-        DataError: the file is missing, is no .npz file, lacks an array, holds objects, or the
-            arrays do not go together.
+        DataError: the file is missing, is not an .npz file, lacks an array, or holds objects, or the
+            arrays do not fit together.
     """
     where = f"{path} (SHA-256 {sha256_of(path)})"
     try:
@@ -52,36 +52,37 @@ def read_npz(path: Path) -> Source:
                     "inputs=..., labels=...)"
                 )
             inputs, labels = stored["inputs"], stored["labels"]
-    except _NOT_ONE as error:
+    except _INVALID_NPZ as error:
         raise DataError(
             f"{path}: not a whole .npz file of numbers ({error}); write it with numpy.savez"
         ) from None
-    return of_user_arrays(inputs, labels, where, str(path))
+    return user_array_source(inputs, labels, where, str(path))
 
 
 def read_idx_pair(inputs: Path, labels: Path) -> Source:
-    """A pair of IDX files, plain or gzip-compressed; see :func:`of_user_arrays`.
+    """A pair of IDX files, plain or gzip-compressed; see :func:`user_array_source`.
 
-    Images without an axis for channels, uint8 [N, H, W], are taken as [N, 1, H, W].
+    Images without an axis for channels, uint8 [N, H, W], become [N, 1, H, W].
 
     Raises:
-        DataError: a file is missing or is no IDX file, or the arrays do not go together.
+        DataError: a file is missing or is not an IDX file, or the arrays do not fit together.
     """
     where = f"{inputs} (SHA-256 {sha256_of(inputs)}), {labels} (SHA-256 {sha256_of(labels)})"
     images = read_idx(inputs)
     if images.dtype == np.uint8 and images.ndim == 3:
         images = images[:, None]
-    return of_user_arrays(images, read_idx(labels), where, str(inputs))
+    return user_array_source(images, read_idx(labels), where, str(inputs))
 
 
-def of_user_arrays(inputs: Array, labels: Array, where: str, named: str) -> Source:
-    """A split of arrays that the user has made.
+def user_array_source(inputs: Array, labels: Array, where: str, name: str) -> Source:
+    """A split of arrays from the user.
 
-    uint8 [N, C, H, W] are images, to be normalised; other floating inputs are taken as they are;
-    other integers are indices. Labels are integers, [N] or [N, T].
+    uint8 [N, C, H, W] are images and are normalised. Floating inputs are not normalised. Other
+    integers are indices. Labels are integers, [N] or [N, T].
 
     Raises:
-        DataError: the arrays are none of this, differ in N, are empty, or hold NaN or infinity.
+        DataError: the arrays have other dtypes or shapes, differ in N, are empty, or hold NaN or
+            infinity.
     """
     shapes = (
         f"inputs {inputs.dtype} {list(inputs.shape)}, labels {labels.dtype} {list(labels.shape)}"
@@ -93,18 +94,18 @@ def of_user_arrays(inputs: Array, labels: Array, where: str, named: str) -> Sour
         or not labels.size
     ):
         raise DataError(
-            f"{named}: has {shapes}; inputs [N, ...] and labels [N] or [N, T] are needed, of one N, "
+            f"{name}: has {shapes}; inputs [N, ...] and labels [N] or [N, T] are needed, of one N, "
             "1 or more"
         )
     if labels.dtype.kind not in "iu":
-        raise DataError(f"{named}: has {shapes}; labels must be integers")
-    given = labels.astype(np.int64)
+        raise DataError(f"{name}: has {shapes}; labels must be integers")
+    labels = labels.astype(np.int64)
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
-        return of_arrays("pixels", inputs, given, where)
+        return array_source("pixels", inputs, labels, where)
     if inputs.dtype.kind == "f":
         if not np.isfinite(inputs).all():
-            raise DataError(f"{named}: inputs hold NaN or infinity")
-        return of_arrays("real", inputs, given, where)
+            raise DataError(f"{name}: inputs hold NaN or infinity")
+        return array_source("real", inputs, labels, where)
     if inputs.dtype.kind in "iu":
-        return of_arrays("index", inputs.astype(np.int64), given, where)
-    raise DataError(f"{named}: has {shapes}; inputs must be numbers, real or whole")
+        return array_source("index", inputs.astype(np.int64), labels, where)
+    raise DataError(f"{name}: has {shapes}; inputs must be numbers, real or whole")

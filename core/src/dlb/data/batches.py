@@ -1,4 +1,4 @@
-"""The order in which samples are seen, and what of them, decided once for every framework."""
+"""The order of samples in training, and their crops, drawn once for all frameworks."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.augmentation import draw_crops, draw_parts
+from dlb.data.augmentation import draw_crops, draw_resized_crops
 from dlb.errors import RequestError
 
 if TYPE_CHECKING:
     from dlb.workload import Augmentation
 
-__all__ = ["Visits", "draw_visits", "sample_order"]
+__all__ = ["SampleSchedule", "draw_sample_schedule", "sample_order"]
 
 
 def sample_order(n_samples: int, batch_size: int, steps: int, seed: int) -> npt.NDArray[np.int64]:
     """The samples of each training step.
 
-    Each epoch is a fresh permutation of all samples, cut into batches; what is left over, less
+    Each epoch is a new permutation of all samples, cut into batches. The remainder, which is less
     than a batch, is dropped, so that every batch has the same shape.
 
-    The order must be the same bits on every machine, and in years, for a record to be repeated.
-    NumPy promises that for a bit generator's raw stream but not for ``Generator.permutation``,
-    which may change between versions. So the permutation comes from a published function instead:
-    the samples are sorted by 64-bit keys drawn with SHAKE-256 (FIPS 202) from the seed and the
-    epoch's number. The sort is stable, hence equal keys, should there be any, have one order too.
+    To repeat a record, the order must be the same on every machine and with every version of NumPy.
+    NumPy guarantees that for the raw stream of a bit generator, but not for
+    ``Generator.permutation``. Therefore the samples are sorted by 64-bit keys, which SHAKE-256
+    (FIPS 202) draws from the seed and the epoch's number. The sort is stable, so that equal keys
+    have a fixed order too.
 
     Args:
-        n_samples: how many samples there are.
-        batch_size: samples a step, 1 to ``n_samples``.
-        steps: training steps, over as many epochs as they need.
+        n_samples: the number of samples.
+        batch_size: samples per step, 1 to ``n_samples``.
+        steps: training steps, over as many epochs as necessary.
         seed: any integer.
 
     Returns:
@@ -65,44 +65,48 @@ def _permutation(n_samples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Visits:
-    """What the steps of a run train on.
+class SampleSchedule:
+    """The samples of each training step, and their augmentation.
 
     Attributes:
-        samples: int64 [n], those of the data set that an adapter is given.
-        parts: uint32 [n, 22], the part that is resized of each (:func:`dlb.data.augmentation.part_of`);
-            None where it is the image.
-        order: int64 [steps, batch], the samples of each step, by their place in ``samples``.
-        crops: int32 [steps, batch, 3], what is cut out of them (:func:`dlb.data.augmentation.cut`);
-            None where nothing is.
+        samples: int64 [n], indices of the data set's samples that an adapter receives.
+        resized_crops: uint32 [n, 22], the random numbers of each sample's resized crop
+            (:func:`dlb.data.augmentation.crop_box`); None for whole images.
+        order: int64 [steps, batch], the samples of each step, as indices into ``samples``.
+        crops: int32 [steps, batch, 3], the crop of each sample (:func:`dlb_worker.crops.cut`); None
+            without cropping and mirroring.
     """
 
     samples: npt.NDArray[np.int64]
-    parts: npt.NDArray[np.uint32] | None
+    resized_crops: npt.NDArray[np.uint32] | None
     order: npt.NDArray[np.int64]
     crops: npt.NDArray[np.int32] | None
 
 
-def draw_visits(
+def draw_sample_schedule(
     augmentation: Augmentation, n_samples: int, batch_size: int, steps: int, seed: int
-) -> Visits:
-    """Order and augmentation of a run's samples.
+) -> SampleSchedule:
+    """Draw the order and the augmentation of a run's samples.
 
-    An adapter is given each sample once, however often it is visited, but where parts of images
-    are resized: there every visit is another sample.
+    An adapter receives each sample once, even if several steps use it. With resized crops, each use
+    is a sample of its own.
 
     Args:
-        augmentation: of the workload.
-        n_samples, batch_size, steps, seed: as in :func:`sample_order`, and raises what that raises.
+        augmentation: the workload's augmentation.
+        n_samples, batch_size, steps, seed: as in :func:`sample_order`.
+
+    Raises:
+        RequestError: as :func:`sample_order`.
     """
     order = sample_order(n_samples, batch_size, steps, seed)
-    crops = parts = None
+    crops = resized_crops = None
     if augmentation.moves:
         crops = draw_crops(order, n_samples, seed, augmentation)
     if augmentation.resizes:
-        drawn = draw_parts(order, n_samples, seed)
-        samples, parts = order.reshape(-1), drawn.reshape(-1, drawn.shape[-1])
-        places = np.arange(order.size)
+        drawn = draw_resized_crops(order, n_samples, seed)
+        samples, resized_crops = order.reshape(-1), drawn.reshape(-1, drawn.shape[-1])
+        indices = np.arange(order.size)
     else:
-        samples, places = np.unique(order, return_inverse=True)
-    return Visits(samples, parts, places.reshape(order.shape).astype(np.int64), crops)
+        samples, indices = np.unique(order, return_inverse=True)
+    order = indices.reshape(order.shape).astype(np.int64)
+    return SampleSchedule(samples, resized_crops, order, crops)

@@ -1,11 +1,12 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009), in their binary version.
 
-The archives' sizes and checksums are those that TensorFlow Datasets checks
-(``url_checksums/cifar10.txt`` and ``cifar100.txt`` of github.com/tensorflow/datasets); those of the
-files inside are those that torchvision-ruby checks (``datasets/cifar10.rb`` and ``cifar100.rb`` of
-github.com/ankane/torchvision-ruby). The format is told at https://www.cs.toronto.edu/~kriz/cifar.html:
-a record is a byte with the label (CIFAR-100: one with the coarse label, then one with the fine
-label), then the 3,072 bytes of an image [3, 32, 32], red first.
+The archives' sizes and checksums come from TensorFlow Datasets (``url_checksums/cifar10.txt`` and
+``cifar100.txt`` in github.com/tensorflow/datasets). Those of the files inside come from torchvision-ruby
+(``datasets/cifar10.rb`` and ``cifar100.rb`` in github.com/ankane/torchvision-ruby).
+
+https://www.cs.toronto.edu/~kriz/cifar.html describes the format. A record is a byte with the label, then
+the 3,072 bytes of an image [3, 32, 32], red first. CIFAR-100 has a byte with the coarse label before that
+with the fine label.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ CIFAR_10 = DataSetDescription(
     ),
 )
 
-# The fine labels' names; the coarse labels are read over.
+# The names of the fine labels; the coarse labels are skipped.
 _FINE = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
 camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup

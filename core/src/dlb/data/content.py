@@ -1,7 +1,7 @@
-"""The uncompressed content of a file that is plain or gzip-compressed, read within a bound.
+"""Reads the uncompressed content of a plain or gzip-compressed file, up to a limit.
 
-Whether a file is compressed is told from its first two bytes, not from its name: IDX files start
-with two zero bytes, gzip files with 1f 8b (RFC 1952).
+The first two bytes say whether a file is compressed, not its name. IDX files start with two zero bytes,
+gzip files with 1f 8b (RFC 1952).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dlb.errors import DataError
 __all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto", "sha256_of"]
 
 _CHUNK = 1 << 20
-#: Bytes that content of unknown size may have (1 GiB).
+#: Largest size of content whose size is not stated (1 GiB).
 _LARGEST = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def damaged(path: Path, what: str) -> DataError:
-    """The error for a file that is not what it should be."""
+    """The error for a truncated, oversized or altered file."""
     return DataError(
         f"{path}: {what}; delete the file and fetch its data set again, "
         "or put the original file in its place"
@@ -34,10 +34,10 @@ def damaged(path: Path, what: str) -> DataError:
 
 @contextmanager
 def open_content(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading its content, decompressed where it is gzip.
+    """Open a file to read its content; a gzip file is decompressed.
 
     Raises:
-        DataError: it cannot be opened or read.
+        DataError: the file cannot be opened or read.
     """
     try:
         with path.open("rb") as raw:
@@ -58,35 +58,35 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_upto(stream: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Pieces of a stream until its end or until ``limit`` bytes, whichever is first.
+    """Chunks of a stream until its end or until ``limit`` bytes, whichever comes first.
 
-    Read in pieces so that a stream that claims to be large costs only what it really holds.
+    A stream that states a large size thus costs only the memory of its real content.
     """
-    left = limit
-    while left > 0:
-        piece = stream.read(min(_CHUNK, left))
-        if not piece:
+    remaining = limit
+    while remaining > 0:
+        chunk = stream.read(min(_CHUNK, remaining))
+        if not chunk:
             return
-        left -= len(piece)
-        yield piece
+        remaining -= len(chunk)
+        yield chunk
 
 
 def check_content(path: Path, size: int, sha256: str) -> None:
     """Check the size and SHA-256 of a file's uncompressed content.
 
-    It reads ``size`` + 1 bytes at most, however much the file would decompress to.
+    It reads at most ``size`` + 1 bytes, even if the file decompresses to more.
 
     Raises:
         DataError: the file is missing, truncated, oversized or altered.
     """
     digest = hashlib.sha256()
-    found = 0
+    read_size = 0
     with open_content(path) as stream:
-        for piece in read_upto(stream, size + 1):
-            digest.update(piece)
-            found += len(piece)
-    if found != size:
-        shown = f"more than {size:,}" if found > size else f"{found:,}"
+        for chunk in read_upto(stream, size + 1):
+            digest.update(chunk)
+            read_size += len(chunk)
+    if read_size != size:
+        shown = f"more than {size:,}" if read_size > size else f"{read_size:,}"
         raise damaged(path, f"holds {shown} bytes (uncompressed) where {size:,} are expected")
     if digest.hexdigest() != sha256:
         raise damaged(
@@ -95,7 +95,7 @@ def check_content(path: Path, size: int, sha256: str) -> None:
 
 
 def read_content(path: Path, *, size: int | None = None, sha256: str | None = None) -> bytearray:
-    """A file's uncompressed content, of ``size`` bytes and ``sha256`` where these are given.
+    """A file's uncompressed content, checked against ``size`` and ``sha256`` if these are given.
 
     Raises:
         DataError: the file is missing, truncated, oversized or altered.
@@ -103,9 +103,9 @@ def read_content(path: Path, *, size: int | None = None, sha256: str | None = No
     limit = _LARGEST if size is None else size
     digest, content = hashlib.sha256(), bytearray()
     with open_content(path) as stream:
-        for piece in read_upto(stream, limit + 1):
-            content += piece
-            digest.update(piece)
+        for chunk in read_upto(stream, limit + 1):
+            content += chunk
+            digest.update(chunk)
     if size is None and len(content) > limit:
         raise DataError(f"{path}: holds more than {limit:,} bytes; give a smaller file")
     if len(content) > limit:
@@ -120,16 +120,16 @@ def read_content(path: Path, *, size: int | None = None, sha256: str | None = No
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 (hex) of a file as it lies there, for the record of what was read.
+    """SHA-256 (hex) of a file's bytes, not decompressed, for the record.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     digest = hashlib.sha256()
     try:
         with path.open("rb") as stream:
-            while piece := stream.read(_CHUNK):
-                digest.update(piece)
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror or error}); "

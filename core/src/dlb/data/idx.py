@@ -1,4 +1,4 @@
-"""The IDX file format, read and written with hard checks.
+"""Reads and writes the IDX file format, with strict checks.
 
 An IDX file is two zero bytes, a byte for the data type, a byte for the number of dimensions, each
 dimension as a big-endian uint32, then the values in C order, big-endian. Source: the description
@@ -22,9 +22,9 @@ from dlb.errors import DataError
 __all__ = ["MAX_BYTES", "encode_idx", "read_idx"]
 
 MAX_BYTES = 1 << 30
-"""Size that an array may not exceed unless the caller says otherwise (1 GiB)."""
+"""The default limit of an array's size (1 GiB)."""
 
-# No data set that this reader is for has more; NumPy itself stops at 32.
+# More than any data set needs; NumPy itself allows at least 32.
 _MAX_DIMENSIONS = 8
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -37,12 +37,12 @@ def read_idx(
 
     Args:
         path: the file.
-        sha256: SHA-256 that the uncompressed file must have; unchecked when None.
-        max_bytes: refuse an array larger than this, before any memory is taken for it.
+        sha256: the expected SHA-256 of the uncompressed file; None for no check.
+        max_bytes: largest array, in bytes; it is checked before memory is allocated.
 
     Returns:
-        The array, of the shape that the header states, C-contiguous and writable, in the
-        machine's byte order: uint8, int8, int16, int32, float32 or float64.
+        the array in the header's shape, C-contiguous and writable, in the machine's byte order:
+        uint8, int8, int16, int32, float32 or float64.
 
     Raises:
         DataError: the file is missing, not IDX, truncated, oversized (bytes after the last
@@ -67,9 +67,9 @@ def read_idx(
             )
         body = bytearray()
         digest.update(magic + header)
-        for piece in read_upto(stream, expected + 1):
-            body += piece
-            digest.update(piece)
+        for chunk in read_upto(stream, expected + 1):
+            body += chunk
+            digest.update(chunk)
     if len(body) < expected:
         raise damaged(
             path,
@@ -92,7 +92,7 @@ def encode_idx(array: npt.NDArray[Any]) -> bytes:
     """An array as the bytes of an uncompressed IDX file.
 
     Raises:
-        DataError: IDX has no such data type, or not so many dimensions.
+        DataError: IDX does not support the data type or the number of dimensions.
     """
     big_endian = array.dtype.newbyteorder(">")
     code = next((code for code, name in _DTYPES.items() if np.dtype(name) == big_endian), None)

@@ -1,13 +1,14 @@
-"""ImageNet (ILSVRC 2012; Russakovsky et al. 2015, arXiv:1409.0575) out of its official archives.
+"""Reads ImageNet (ILSVRC 2012; Russakovsky et al. 2015, arXiv:1409.0575) from its official archives.
 
-``ILSVRC2012_img_train.tar`` holds a tar archive for each class, named for its WordNet id;
+``ILSVRC2012_img_train.tar`` holds a tar archive for each class, named by its WordNet id.
 ``ILSVRC2012_img_val.tar`` holds all validation images, ``ILSVRC2012_val_00000001.JPEG`` and so on.
-Nothing is unpacked: the archives are indexed once, and each image is read from its place in them.
-A label is the place of the class's WordNet id among all of them, sorted, as everywhere.
+Nothing is unpacked: the archives are indexed once, and each image is read at its offset. A label is the
+index of the class's WordNet id among the sorted ids.
 
-The validation images' classes are in ``ILSVRC2012_devkit_t12.tar.gz``, as numbers that its
-``data/meta.mat`` gives the WordNet ids of; or one WordNet id a line, in the order of the images, in
-``imagenet_2012_validation_synset_labels.txt`` (of github.com/tensorflow/models, ``research/inception``).
+The classes of the validation images come from one of two files. ``ILSVRC2012_devkit_t12.tar.gz`` lists
+them as numbers, and its ``data/meta.mat`` maps the numbers to WordNet ids.
+``imagenet_2012_validation_synset_labels.txt`` (from github.com/tensorflow/models, ``research/inception``)
+has one WordNet id per line, in the order of the images.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from dlb.data.content import read_content
-from dlb.data.images import ENDINGS, ImageFile, of_images
-from dlb.data.source import Source, Wanted
+from dlb.data.images import ENDINGS, ImageFile, image_source
+from dlb.data.source import ModelSignature, Source
 from dlb.errors import DataError, RequestError
 
 __all__ = ["DEVKIT", "SYNSETS", "TRAIN", "VALIDATION", "read_training", "read_validation"]
@@ -36,65 +37,65 @@ _MEMBERS = {
     "meta": "ILSVRC2012_devkit_t12/data/meta.mat",
     "truth": "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt",
 }
-#: Bytes that a member of the development kit may have.
+#: Largest size of a member of the development kit, in bytes.
 _LARGEST = 1 << 26
 
 
-def read_training(archive: Path, wanted: Wanted) -> Source:
-    """The training images, in order of class and then of name.
+def read_training(archive: Path, signature: ModelSignature) -> Source:
+    """The training images, ordered by class and then by name.
 
     Raises:
-        DataError: it is no such archive.
+        DataError: the file is not such an archive.
     """
     _, files, labels = _training(archive, _stamp(archive))
     where = f"{archive} ({len(files):,} images)"
-    return of_images(files, np.array(labels, np.int64), wanted, where)
+    return image_source(files, np.array(labels, np.int64), signature, where)
 
 
-def read_validation(folder: Path, wanted: Wanted) -> Source:
-    """The validation images, in order of name, labelled among the classes of the training archive.
+def read_validation(folder: Path, signature: ModelSignature) -> Source:
+    """The validation images, ordered by name, with labels among the classes of the training archive.
 
     Raises:
-        DataError: an archive or the classes are missing or damaged, or do not go together.
-        RequestError: the classes are in the development kit, and there is no SciPy to read it.
+        DataError: an archive or the classes are missing or damaged, or do not fit together.
+        RequestError: the classes are in the development kit, and SciPy is missing to read it.
     """
     archive = folder / VALIDATION
     files = _validation(archive, _stamp(archive))
     classes, _, _ = _training(folder / TRAIN, _stamp(folder / TRAIN))
-    places = {name: label for label, name in enumerate(classes)}
+    labels_by_class = {name: label for label, name in enumerate(classes)}
     names = _synsets(folder)
     if len(names) != len(files):
         raise DataError(
             f"{archive}: holds {len(files):,} images, and {len(names):,} classes are given for them; "
             "use the original files"
         )
-    unknown = sorted(set(names) - set(places))
+    unknown = sorted(set(names) - set(labels_by_class))
     if unknown:
         raise DataError(
-            f"{folder}: validation images are of the class {unknown[0]}, which {TRAIN} lacks; use "
+            f"{folder}: validation images have the class {unknown[0]}, which {TRAIN} lacks; use "
             "the original files"
         )
-    labels = np.array([places[name] for name in names], np.int64)
-    return of_images(files, labels, wanted, f"{archive} ({len(files):,} images)")
+    labels = np.array([labels_by_class[name] for name in names], np.int64)
+    return image_source(files, labels, signature, f"{archive} ({len(files):,} images)")
 
 
 def _stamp(archive: Path) -> tuple[int, int]:
-    """What an index of an archive is of, so that it is not made twice, nor kept too long."""
+    """An archive's size and time of change: the cached index is valid while they stay the same."""
     try:
-        found = archive.stat()
+        status = archive.stat()
     except OSError as error:
         raise DataError(
             f"{archive}: cannot be read ({error.strerror or error}); get it from "
             "https://image-net.org/download, where its terms must be agreed to"
         ) from None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=2)
 def _training(
     archive: Path, stamp: tuple[int, int]
 ) -> tuple[tuple[str, ...], tuple[ImageFile, ...], tuple[int, ...]]:
-    """Classes, images and labels."""
+    """The classes, the images and the labels."""
     by_class: dict[str, list[ImageFile]] = {}
     try:
         with tarfile.open(archive, "r:") as outer:
@@ -131,16 +132,16 @@ def _validation(archive: Path, stamp: tuple[int, int]) -> tuple[ImageFile, ...]:
     return tuple(files)
 
 
-def _images_of(archive: Path, members: tarfile.TarFile, at: int, end: int) -> list[ImageFile]:
-    """The images of an archive from ``at`` to ``end`` of a file, by name."""
-    found = []
+def _images_of(archive: Path, members: tarfile.TarFile, begin: int, end: int) -> list[ImageFile]:
+    """The images of an archive that is bytes ``begin`` to ``end`` of a file, by name."""
+    images = []
     for member in members:
         if member.isreg() and member.name.lower().endswith(ENDINGS):
-            start = at + member.offset_data
+            start = begin + member.offset_data
             if start + member.size > end:
-                raise _damaged(archive, f"cut inside {member.name}")
-            found.append(ImageFile(archive, start, member.size, member.name))
-    return sorted(found, key=lambda file: file.name)
+                raise _damaged(archive, f"truncated inside {member.name}")
+            images.append(ImageFile(archive, start, member.size, member.name))
+    return sorted(images, key=lambda file: file.name)
 
 
 def _synsets(folder: Path) -> Sequence[str]:
@@ -149,45 +150,49 @@ def _synsets(folder: Path) -> Sequence[str]:
         return read_content(folder / SYNSETS).decode("ascii", "replace").split()
     if not (folder / DEVKIT).is_file():
         raise DataError(
-            f"{folder}: has neither {DEVKIT} nor {SYNSETS}, which tell the classes of "
+            f"{folder}: has neither {DEVKIT} nor {SYNSETS}, which list the classes of "
             f"{VALIDATION}; put one of them there"
         )
-    kit = folder / DEVKIT
+    devkit = folder / DEVKIT
     content: dict[str, bytes] = {}
     try:
-        with tarfile.open(kit, "r|*") as members:
+        with tarfile.open(devkit, "r|*") as members:
             for member in members:
                 name = member.name.removeprefix("./")
                 stream = members.extractfile(member) if member.isreg() else None
                 if stream is not None and name in _MEMBERS.values() and member.size <= _LARGEST:
                     content[name] = stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise _damaged(kit, str(error)) from None
+        raise _damaged(devkit, str(error)) from None
     lacking = [name for name in _MEMBERS.values() if name not in content]
     if lacking:
-        raise _damaged(kit, f"no {lacking[0]} in it")
-    ids = _wordnet_ids(kit, content[_MEMBERS["meta"]])
+        raise _damaged(devkit, f"no {lacking[0]} in it")
+    ids = _wordnet_ids(devkit, content[_MEMBERS["meta"]])
     try:
         return [ids[int(number)] for number in content[_MEMBERS["truth"]].split()]
     except (KeyError, ValueError) as error:
-        raise _damaged(kit, f"its ground truth has {error}, which is no class of its") from None
+        raise _damaged(
+            devkit, f"its ground truth has {error}, which is not one of its classes"
+        ) from None
 
 
-def _wordnet_ids(kit: Path, meta: bytes) -> dict[int, str]:
-    """WordNet ids by the numbers that the development kit has for them."""
+def _wordnet_ids(devkit: Path, meta: bytes) -> dict[int, str]:
+    """WordNet ids by their number in the development kit."""
     try:
         from scipy.io import loadmat
     except ImportError:
         raise RequestError(
-            f"reading {kit} needs SciPy; install it beside dlb-core: pip install "
+            f"reading {devkit} needs SciPy; install it next to dlb-core: pip install "
             f"'dlb-core[imagenet]', or put {SYNSETS} there"
         ) from None
     try:
         synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-        return {int(one["ILSVRC2012_ID"]): str(one["WNID"]) for one in np.atleast_1d(synsets)}
-    except Exception as error:  # whatever SciPy's reader of MATLAB files raises on other files
-        raise _damaged(kit, f"{_MEMBERS['meta']} cannot be read: {error}") from None
+        return {
+            int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in np.atleast_1d(synsets)
+        }
+    except Exception as error:  # SciPy raises errors of any type on other files
+        raise _damaged(devkit, f"{_MEMBERS['meta']} cannot be read: {error}") from None
 
 
-def _damaged(archive: Path, what: str) -> DataError:
-    return DataError(f"{archive}: not the original archive ({what}); get it again")
+def _damaged(archive: Path, reason: str) -> DataError:
+    return DataError(f"{archive}: not the original archive ({reason}); get it again")

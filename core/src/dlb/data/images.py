@@ -1,4 +1,4 @@
-"""Image files, decoded and brought to one size with Pillow, each when it is asked for."""
+"""Decodes image files and resizes them with Pillow, each when it is read."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.augmentation import Part
-from dlb.data.source import ChoosePart, Source, Wanted
+from dlb.data.augmentation import CropBox
+from dlb.data.source import ChooseCrop, ModelSignature, Source
 from dlb.errors import DataError, RequestError
 
-__all__ = ["ENDINGS", "ImageFile", "decode", "of_images", "resize_parts"]
+__all__ = ["ENDINGS", "ImageFile", "decode", "image_source", "resize_crops"]
 
-#: Names of files that are taken for images, in small letters.
+#: Endings of image files, in lower case.
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".webp")
-#: What Pillow may take a file for, whatever its name.
+#: Formats that Pillow may read, whatever the file's name.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP")
 _MODES = {1: "L", 3: "RGB"}
-#: Above this an image is refused, where Pillow was told to have no limit: a file that is small can
-#: hold a picture that fills the memory.
-_MOST_PIXELS = 1 << 27
+#: The largest image if Pillow's own limit is switched off. A small file can hold an image that fills the
+#: memory.
+_MAX_PIXELS = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image on this machine: a file, or a part of one.
+    """An image on this machine: a file, or a range of bytes in one.
 
     Attributes:
         path: the file.
-        offset: where in it the image starts.
-        size: its bytes; None: all that follow.
-        name: what it is called in messages, where that is not ``path``.
+        offset: the first byte of the image in the file.
+        size: the image's bytes; None for all up to the end of the file.
+        name: the image's name in the file, for messages.
     """
 
     path: Path
@@ -49,10 +49,10 @@ class ImageFile:
     name: str = ""
 
     def read(self) -> bytes:
-        """Its bytes.
+        """The image's bytes.
 
         Raises:
-            DataError: it cannot be read, or is cut.
+            DataError: the file cannot be read, or is truncated.
         """
         try:
             with self.path.open("rb") as file:
@@ -61,118 +61,130 @@ class ImageFile:
         except OSError as error:
             raise DataError(f"{self}: cannot be read ({error.strerror or error})") from None
         if self.size is not None and len(content) < self.size:
-            raise DataError(f"{self}: cut: {len(content):,} of {self.size:,} bytes are there")
+            raise DataError(f"{self}: truncated: {len(content):,} of {self.size:,} bytes are there")
         return content
 
     def __str__(self) -> str:
         return f"{self.path}: {self.name}" if self.name else str(self.path)
 
 
-def of_images(
-    files: Sequence[ImageFile], labels: npt.NDArray[np.int64], wanted: Wanted, where: str
+def image_source(
+    files: Sequence[ImageFile], labels: npt.NDArray[np.int64], signature: ModelSignature, where: str
 ) -> Source:
-    """A split of images, decoded as they are asked for, of the shape that the model reads.
+    """A split of images, decoded when they are read, in the shape of the model's input.
+
+    Args:
+        files: the images.
+        labels: int64 [N].
+        signature: the model's input.
+        where: where the images come from, for the record.
 
     Raises:
-        RequestError: the model does not read images of 1 or 3 channels, or there is no Pillow.
+        RequestError: the model does not read images of 1 or 3 channels, or Pillow is missing.
     """
-    if wanted.kind != "real" or len(wanted.shape) != 3 or wanted.shape[0] not in _MODES:
-        kind = "indices" if wanted.kind == "index" else "real numbers"
+    if signature.kind != "real" or len(signature.shape) != 3 or signature.shape[0] not in _MODES:
+        kind = "indices" if signature.kind == "index" else "real numbers"
         raise RequestError(
-            f"the model reads {kind} of shape {list(wanted.shape)}; images need [3, height, width] "
+            f"the model reads {kind} of shape {list(signature.shape)}; images need [3, height, width] "
             "or [1, height, width]"
         )
     version = _pillow().__version__
 
-    def read_parts(samples: npt.NDArray[np.int64], choose: ChoosePart | None) -> npt.NDArray[Any]:
-        images = np.empty((len(samples), *wanted.shape), np.uint8)
+    def read_crops(samples: npt.NDArray[np.int64], choose: ChooseCrop | None) -> npt.NDArray[Any]:
+        images = np.empty((len(samples), *signature.shape), np.uint8)
 
-        def fill(place: int) -> None:
-            file = files[int(samples[place])]
-            part = None if choose is None else partial(choose, place)
-            images[place] = decode(file.read(), wanted.shape, str(file), part)
+        def fill(row: int) -> None:
+            file = files[int(samples[row])]
+            choose_crop = None if choose is None else partial(choose, row)
+            images[row] = decode(file.read(), signature.shape, str(file), choose_crop)
 
-        # Pillow lets go of the lock while it decodes. In order, so that the first bad file is named.
+        # Pillow releases Python's lock while it decodes. Results are read in order, so that the error
+        # names the first bad file.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(fill, range(len(samples))):
                 pass
         return images
 
     def read(samples: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return read_parts(samples, None)
+        return read_crops(samples, None)
 
     where = f"{where}, decoded by Pillow {version}"
-    return Source("pixels", wanted.shape, labels, read, read_parts, where, decoded=True)
+    return Source("pixels", signature.shape, labels, read, read_crops, where, decoded=True)
 
 
 def decode(
     content: bytes,
     shape: tuple[int, ...],
     name: str,
-    choose: Callable[[int, int], Part] | None = None,
+    choose: Callable[[int, int], CropBox] | None = None,
 ) -> npt.NDArray[np.uint8]:
     """An image as uint8 [C, H, W].
 
-    It is made grey (1 channel) or RGB (3), cut about its centre to the shape's proportions, and
-    resized bilinearly with antialiasing: ``PIL.ImageOps.fit``. Orientation tags are not followed.
-    Of an animation it is the first picture.
+    The image is converted to grey (1 channel) or RGB (3). It is cropped about its centre to the
+    proportions of ``shape`` and resized bilinearly with antialiasing, as ``PIL.ImageOps.fit`` does.
+    Orientation tags are ignored. An animation gives its first frame.
 
     Args:
-        content: of a file.
+        content: the content of an image file.
         shape: (C, H, W).
-        name: for messages.
-        choose: the part that is cut out of it instead, by its height and width.
+        name: the image's name in messages.
+        choose: computes another crop from the image's height and width.
 
     Raises:
-        DataError: Pillow cannot read it, or it is cut, corrupt or absurdly large.
+        DataError: Pillow cannot read the image, or it is truncated, corrupt or too large.
     """
     pillow = _pillow()
     channels, height, width = shape
     try:
         with pillow.Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-            if image.width * image.height > (pillow.Image.MAX_IMAGE_PIXELS or _MOST_PIXELS):
+            if image.width * image.height > (pillow.Image.MAX_IMAGE_PIXELS or _MAX_PIXELS):
                 raise _unreadable(name, f"{image.width} x {image.height} pixels are too many")
-            plain = image.convert(_MODES[channels])
+            converted = image.convert(_MODES[channels])
         if choose is None:
-            fitted = pillow.ImageOps.fit(plain, (width, height), pillow.Image.BILINEAR)
+            fitted = pillow.ImageOps.fit(converted, (width, height), pillow.Image.BILINEAR)
         else:
-            fitted = _resized(plain, choose(plain.height, plain.width), height, width)
+            fitted = _resize_crop(
+                converted, choose(converted.height, converted.width), height, width
+            )
     except (*_UNREADABLE, pillow.Image.DecompressionBombError) as error:
-        said = str(error)
-        if "BytesIO" in said:  # Pillow's name for what it was given
-            said = "none of " + ", ".join(_FORMATS)
-        raise _unreadable(name, said) from None
+        reason = str(error)
+        if "BytesIO" in reason:  # Pillow's name for the content
+            reason = "none of " + ", ".join(_FORMATS)
+        raise _unreadable(name, reason) from None
     array: npt.NDArray[np.uint8] = np.asarray(fitted, np.uint8)
     return np.ascontiguousarray(array.reshape(height, width, channels).transpose(2, 0, 1))
 
 
-def resize_parts(images: npt.NDArray[Any], choose: ChoosePart) -> npt.NDArray[Any]:
-    """A part of each image, resized to the image's size as files are.
+def resize_crops(images: npt.NDArray[Any], choose: ChooseCrop) -> npt.NDArray[Any]:
+    """A crop of each image, resized to the image's size.
 
     Args:
-        images: [n, C, H, W], uint8, or floating, of which parts are resized in float32.
-        choose: the parts.
+        images: [n, C, H, W], uint8 or floating; floating images are resized in float32.
+        choose: computes the crop of each image.
+
+    Returns:
+        an array like ``images``.
 
     Raises:
-        RequestError: there is no Pillow.
+        RequestError: Pillow is missing.
     """
     pillow = _pillow()
     height, width = images.shape[2:]
-    parts = np.empty(images.shape, images.dtype)
-    for place, image in enumerate(images if images.dtype == np.uint8 else images.astype("f4")):
-        part = choose(place, height, width)
+    crops = np.empty(images.shape, images.dtype)
+    for row, image in enumerate(images if images.dtype == np.uint8 else images.astype("f4")):
+        box = choose(row, height, width)
         for channel, plane in enumerate(image):
-            parts[place, channel] = _resized(pillow.Image.fromarray(plane), part, height, width)
-    return parts
+            crops[row, channel] = _resize_crop(pillow.Image.fromarray(plane), box, height, width)
+    return crops
 
 
-def _resized(image: Any, part: Part, height: int, width: int) -> Any:
-    """A part of a Pillow image, resized bilinearly with antialiasing, of nothing beside the part."""
-    edges = (part.left, part.top, part.left + part.width, part.top + part.height)
+def _resize_crop(image: Any, box: CropBox, height: int, width: int) -> Any:
+    """A crop of a Pillow image, resized bilinearly with antialiasing. No pixel outside it counts."""
+    edges = (box.left, box.top, box.left + box.width, box.top + box.height)
     return image.crop(edges).resize((width, height), _pillow().Image.BILINEAR)
 
 
-#: What Pillow's decoders raise on files that are cut or corrupt.
+#: What Pillow's decoders raise on files that are truncated or corrupt.
 _UNREADABLE: tuple[type[Exception], ...] = (
     OSError,
     SyntaxError,
@@ -195,7 +207,7 @@ def _pillow() -> Any:
         import PIL.ImageOps
     except ImportError:
         raise RequestError(
-            "reading image files needs Pillow; install it beside dlb-core: "
+            "reading image files needs Pillow; install it next to dlb-core: "
             "pip install 'dlb-core[images]'"
         ) from None
     return PIL

@@ -1,4 +1,4 @@
-"""A split of a data set as arrays, checked, and its normalisation."""
+"""Reads and checks a split of a data set as arrays, and normalises images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dlb.data.catalogue import describe
 from dlb.data.description import DataFile, DataSetDescription, SplitDescription, SplitName
 from dlb.data.idx import read_idx
-from dlb.data.locate import find_described, path_of, places_looked_at
+from dlb.data.locate import find_described, path_of, searched_folders
 from dlb.data.records import read_records
 from dlb.errors import DataError, RequestError
 
@@ -22,7 +22,7 @@ __all__ = ["Split", "folder_of", "load", "load_described", "normalise", "path_of
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a data set of images. The arrays are read-only, since every framework is given them.
+    """One split of a data set of images. The arrays are read-only, since all frameworks share them.
 
     Attributes:
         data_set: the data set's name.
@@ -30,7 +30,7 @@ class Split:
         images: uint8 [N, C, H, W].
         labels: int64 [N], each an index into ``classes``.
         classes: the class names.
-        folder: where the files were read from.
+        folder: the folder that the files were read from.
     """
 
     data_set: str
@@ -42,33 +42,35 @@ class Split:
 
 
 def load(name: str, split: str) -> Split:
-    """Read a split of a data set and check it.
+    """Read and check a split of a data set.
 
     Args:
         name: a data set of the catalogue.
         split: ``train`` or ``test``.
 
     Raises:
-        RequestError: it is a data set of words.
+        RequestError: the data set has words, not images.
         UnknownNameError: there is no data set or split of that name.
         DataError: the data set is not on this machine, or one of its files is truncated,
-            oversized, altered, or does not hold what the catalogue says.
+            oversized, altered, or does not match the catalogue.
     """
     return load_described(describe(name), split)
 
 
 def load_described(description: DataSetDescription, split: str) -> Split:
-    """``load`` for a description that need not be in the catalogue."""
-    part = description.split(split)
+    """As :func:`load`, for a description that need not be in the catalogue."""
+    split_description = description.split(split)
     if description.format == "words":
-        raise RequestError(f"data set '{description.name}' is of words; it has no images")
+        raise RequestError(f"data set '{description.name}' has words, not images")
     folder = folder_of(description)
     read = _read_records if description.format == "records" else _read_idx_pair
-    images, labels = read(description, part, folder)
+    images, labels = read(description, split_description, folder)
     indices = labels.astype(np.int64)
     images.setflags(write=False)
     indices.setflags(write=False)
-    return Split(description.name, part.name, images, indices, description.classes, folder)
+    return Split(
+        description.name, split_description.name, images, indices, description.classes, folder
+    )
 
 
 def folder_of(description: DataSetDescription) -> Path:
@@ -79,9 +81,9 @@ def folder_of(description: DataSetDescription) -> Path:
     """
     folder = find_described(description)
     if folder is None:
-        looked = ", ".join(str(place) for place in places_looked_at(description))
+        searched = ", ".join(str(path) for path in searched_folders(description))
         raise DataError(
-            f"the data set '{description.name}' is not on this machine (looked in {looked}); run "
+            f"the data set '{description.name}' is not on this machine (looked in {searched}); run "
             f"'dlb data fetch {description.name}', or set DLB_DATA_DIR to a folder with its files"
         )
     return folder
@@ -95,21 +97,21 @@ def normalise(
 ) -> npt.NDArray[Any]:
     """``(images / 255 - mean) / std``, rounded to ``dtype`` once.
 
-    It is computed in float64 and rounded at the end, here and not in each framework, so that all
-    of them are fed the same bits. A pixel has 256 values, so it is 256 results a channel and a
-    look-up.
+    It is computed in float64 and rounded at the end. It is computed here and not in each framework,
+    so that all of them receive the same bits. A pixel has 256 values, so that a table of 256 results
+    per channel suffices.
 
     Args:
         images: uint8 [N, C, H, W].
         mean: one number, or one for each of the C channels, in units of pixel / 255.
-        std: likewise; above 0.
+        std: the same, above 0.
         dtype: float16, float32 or float64.
 
     Returns:
         ``dtype`` [N, C, H, W], C-contiguous.
 
     Raises:
-        RequestError: an argument that is not as above.
+        RequestError: an argument is not as described above.
     """
     target = np.dtype(dtype)
     if target not in (np.dtype("f2"), np.dtype("f4"), np.dtype("f8")):
@@ -135,16 +137,16 @@ def normalise(
 
 
 def _read_idx_pair(
-    description: DataSetDescription, part: SplitDescription, folder: Path
+    description: DataSetDescription, split: SplitDescription, folder: Path
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    images, images_path = _read(folder, description.file(part.images))
-    labels, labels_path = _read(folder, description.file(part.labels))
-    shape = (part.n_samples, *description.sample_shape)
+    images, images_path = _read(folder, description.file(split.images))
+    labels, labels_path = _read(folder, description.file(split.labels))
+    shape = (split.n_samples, *description.sample_shape)
     _check_images(images, images_path, shape)
-    if labels.dtype != np.uint8 or labels.shape != (part.n_samples,):
+    if labels.dtype != np.uint8 or labels.shape != (split.n_samples,):
         raise DataError(
             f"{labels_path}: holds {labels.dtype} {list(labels.shape)} where labels uint8 "
-            f"[{part.n_samples}] are expected, one for each image; check that the file belongs to "
+            f"[{split.n_samples}] are expected, one for each image; check that the file belongs to "
             "this data set"
         )
     _check_labels(labels, labels_path, len(description.classes))
@@ -152,10 +154,10 @@ def _read_idx_pair(
 
 
 def _read_records(
-    description: DataSetDescription, part: SplitDescription, folder: Path
+    description: DataSetDescription, split: SplitDescription, folder: Path
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     read = []
-    for name in part.parts:
+    for name in split.parts:
         file = description.file(name)
         path = path_of_file(folder, file)
         images, labels = read_records(
@@ -168,10 +170,10 @@ def _read_records(
         _check_labels(labels, path, len(description.classes))
         read.append((images, labels))
     all_images, all_labels = (np.concatenate(arrays) for arrays in zip(*read))
-    if len(all_images) != part.n_samples:
+    if len(all_images) != split.n_samples:
         raise DataError(
-            f"{folder}: the split '{part.name}' of '{description.name}' holds {len(all_images):,} "
-            f"records where {part.n_samples:,} are described; correct the description"
+            f"{folder}: the split '{split.name}' of '{description.name}' holds {len(all_images):,} "
+            f"records where {split.n_samples:,} are described; correct the description"
         )
     return all_images, all_labels
 
@@ -182,13 +184,13 @@ def _read(folder: Path, file: DataFile) -> tuple[npt.NDArray[Any], Path]:
 
 
 def path_of_file(folder: Path, file: DataFile) -> Path:
-    """A file of a data set that is in a folder.
+    """The path of a data set's file in a folder.
 
     Raises:
-        DataError: it is no longer there.
+        DataError: the file is no longer there.
     """
     path = path_of(folder, file)
-    if path is None:  # it went away since it was found
+    if path is None:  # it was deleted after it was found
         raise DataError(f"{folder / file.name}: gone; fetch the data set again")
     return path
 
@@ -213,15 +215,15 @@ def _check_labels(array: npt.NDArray[Any], path: Path, n_classes: int) -> None:
 
 
 def _per_channel(
-    what: str, value: float | Sequence[float], channels: int
+    name: str, value: float | Sequence[float], channels: int
 ) -> npt.NDArray[np.float64]:
     try:
-        given = np.asarray(value, dtype=np.float64).reshape(-1)
+        numbers = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
-        raise RequestError(f"{what} is {value!r}; numbers are needed") from None
-    if given.size not in (1, channels) or not np.isfinite(given).all():
+        raise RequestError(f"{name} is {value!r}; numbers are needed") from None
+    if numbers.size not in (1, channels) or not np.isfinite(numbers).all():
         raise RequestError(
-            f"{what} is {value}; one finite number, or one for each of the {channels} channels, "
+            f"{name} is {value}; one finite number, or one for each of the {channels} channels, "
             "is needed"
         )
-    return np.broadcast_to(given, (channels,))
+    return np.broadcast_to(numbers, (channels,))

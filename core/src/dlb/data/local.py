@@ -1,7 +1,7 @@
-"""Data of the user that no catalogue knows, found by their path.
+"""Local data of the user, found by their path.
 
-What lies at the path is one split, or a folder with two. Of one split every tenth sample is kept
-for testing.
+The path names one split, or a folder with two. In data with one split, every tenth sample is kept for
+testing.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from dlb.data.arrays import read_idx_pair, read_npz
 from dlb.data.content import sha256_of
 from dlb.data.folder import class_names, read_folder
 from dlb.data.locate import own_folders
-from dlb.data.source import Source, Wanted, every_tenth
+from dlb.data.source import ModelSignature, Source, split_every_tenth
 from dlb.errors import DataError, RequestError
 
 if TYPE_CHECKING:
     from dlb.workload import Data
 
-__all__ = ["LOCAL", "find_own", "open_local", "or_by_name"]
+__all__ = ["LOCAL", "alternative_location", "find_own", "open_local"]
 
 
-def open_local(data: Data, split: str, wanted: Wanted) -> Source:
-    """A split of the data at ``data.path``.
+def open_local(data: Data, split: str, signature: ModelSignature) -> Source:
+    """Open a split of the data at ``data.path``.
 
     Args:
-        data: its name is one of ``LOCAL``.
+        data: the workload's data; the name is one of ``LOCAL``.
         split: ``train`` or ``test``.
-        wanted: what the model reads.
+        signature: the model's input and labels.
 
     Raises:
-        RequestError: there is no path, or the data are not what the model can read.
-        DataError: nothing is there, or what is there cannot be read.
+        RequestError: the path is missing, or the model cannot read such data.
+        DataError: the path does not exist, or cannot be read.
     """
-    title, opened = LOCAL[data.name]
+    title, open_split = LOCAL[data.name]
     if data.labels and data.name != "idx":
-        raise RequestError(f"data.labels is of 'idx' alone; '{data.name}' has labels in its files")
+        raise RequestError(f"data.labels is for 'idx' alone; '{data.name}' has labels in its files")
     path = _expanded(data.path) if data.path else find_own(data.name)
     if path is None:
         raise RequestError(
             f"data of the name '{data.name}' need a path: data = {{ name = \"{data.name}\", "
-            f'path = "..." }}, {title}{or_by_name(data.name)}'
+            f'path = "..." }}, {title}{alternative_location(data.name)}'
         )
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise DataError(
-            f"{path}: there is nothing there; data.path must name {title} (relative paths are of "
-            f"the folder that dlb is started in, {Path.cwd()})"
+            f"{path}: there is nothing there; data.path must name {title} (relative paths start "
+            f"at the current folder, {Path.cwd()})"
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(
@@ -59,18 +59,18 @@ def open_local(data: Data, split: str, wanted: Wanted) -> Source:
         ) from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe or a device may have no end
         raise DataError(f"{path}: neither a file nor a folder; data.path must name {title}")
-    return opened(data, path, split, wanted)
+    return open_split(data, path, split, signature)
 
 
 def find_own(name: str) -> Path | None:
-    """The folder of a kind of local data that is known by its name alone, or None."""
+    """The folder of local data that are found by their name alone (ImageNet), or None."""
     if name != "imagenet":
         return None
     return next((folder for folder in own_folders(name) if folder.is_dir()), None)
 
 
-def or_by_name(name: str) -> str:
-    """The other way to say where local data are, if there is one; for messages."""
+def alternative_location(name: str) -> str:
+    """How to provide local data without a path, for messages; "" if there is no such way."""
     if name != "imagenet":
         return ""
     return "; or put it (https://image-net.org/download) at imagenet/ in the folder DLB_DATA_DIR"
@@ -79,70 +79,70 @@ def or_by_name(name: str) -> str:
 def _expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError:  # no such user; as in a shell the path stays as it is
+    except RuntimeError:  # no such user: a shell leaves the path unchanged too
         return Path(path)
 
 
 def _one_of(folder: Path, names: tuple[str, ...], needed: str) -> Path:
-    found = [folder / name for name in names if (folder / name).exists()]
-    if len(found) != 1:
+    paths = [folder / name for name in names if (folder / name).exists()]
+    if len(paths) != 1:
         raise DataError(
-            f"{folder}: has {' and '.join(path.name for path in found) or 'no ' + names[0]}; "
+            f"{folder}: has {' and '.join(path.name for path in paths) or 'no ' + names[0]}; "
             f"{needed}"
         )
-    return found[0]
+    return paths[0]
 
 
-def _npz(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
+def _npz(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if path.is_dir():
         needed = "a folder for 'npz' holds train.npz and test.npz"
         return read_npz(_one_of(path, (f"{split}.npz",), needed))
-    return every_tenth(read_npz(path), split)
+    return split_every_tenth(read_npz(path), split)
 
 
-def _idx(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
+def _idx(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not path.is_dir():
         if not data.labels:
             raise RequestError(
                 f"{path}: data.labels must name the IDX file with its labels, or data.path a folder"
             )
-        return every_tenth(read_idx_pair(path, _expanded(data.labels)), split)
+        return split_every_tenth(read_idx_pair(path, _expanded(data.labels)), split)
     needed = (
         "a folder for 'idx' holds train-images, train-labels, test-images and test-labels, each "
         "with or without .gz, or files named as those of MNIST"
     )
     names = {
-        what: tuple(
+        content: tuple(
             f"{stem}{ending}"
-            for stem in (f"{split}-{what}", f"{_MNIST[split]}-{what}-{dims}-ubyte")
+            for stem in (f"{split}-{content}", f"{_MNIST[split]}-{content}-{dims}-ubyte")
             for ending in ("", ".idx", ".gz")
         )
-        for what, dims in (("images", "idx3"), ("labels", "idx1"))
+        for content, dims in (("images", "idx3"), ("labels", "idx1"))
     }
-    images, labels = (_one_of(path, names[what], needed) for what in ("images", "labels"))
+    images, labels = (_one_of(path, names[content], needed) for content in ("images", "labels"))
     return read_idx_pair(images, labels)
 
 
 _MNIST = {"train": "train", "test": "t10k"}
 
 
-def _text(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
+def _text(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     unit: text.Unit = "characters" if data.name == "characters" else "words"
     needed = f"a folder for '{data.name}' holds train.txt and test.txt"
     training = _one_of(path, ("train.txt",), needed) if path.is_dir() else path
     tokens = text.read_tokens(training, unit)
     vocabulary = text.make_vocabulary(tokens)
-    read = training
+    text_path = training
     if path.is_dir() and split == "test":
-        read = _one_of(path, ("test.txt",), needed)
-        tokens = text.read_tokens(read, unit)
-    indices = text.encode(tokens, vocabulary, str(read))
-    where = f"{read} (SHA-256 {sha256_of(read)})"
-    source = text.windows(indices, len(vocabulary), wanted, where)
-    return source if path.is_dir() else every_tenth(source, split)
+        text_path = _one_of(path, ("test.txt",), needed)
+        tokens = text.read_tokens(text_path, unit)
+    indices = text.encode(tokens, vocabulary, str(text_path))
+    where = f"{text_path} (SHA-256 {sha256_of(text_path)})"
+    source = text.windows(indices, len(vocabulary), signature, where)
+    return source if path.is_dir() else split_every_tenth(source, split)
 
 
-def _folder(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
+def _folder(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not path.is_dir():
         raise DataError(
             f"{path}: not a folder; '{data.name}' needs one with a folder for each class"
@@ -152,30 +152,32 @@ def _folder(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
     names = ("val",) if data.name == "imagenet" else ("test", "val")
     tests = [path / name for name in names if (path / name).is_dir()]
     if not training.is_dir() and not tests:
-        return every_tenth(read_folder(path, wanted), split)
+        return split_every_tenth(read_folder(path, signature), split)
     if not training.is_dir() or not tests:
         raise DataError(
             f"{path}: has {'train' if training.is_dir() else tests[0].name} alone; with splits, a "
             f"folder for '{data.name}' has 'train' and {' or '.join(map(repr, names))}"
         )
     if split == "train":
-        return read_folder(training, wanted)
-    return read_folder(tests[0], wanted, class_names(training))
+        return read_folder(training, signature)
+    return read_folder(tests[0], signature, class_names(training))
 
 
-def _imagenet(data: Data, path: Path, split: str, wanted: Wanted) -> Source:
+def _imagenet(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not (path / imagenet.TRAIN).is_file():
         if (path / imagenet.VALIDATION).is_file():
             raise DataError(f"{path}: has {imagenet.VALIDATION} without {imagenet.TRAIN}")
-        return _folder(data, path, split, wanted)
+        return _folder(data, path, split, signature)
     if split == "test" and (path / imagenet.VALIDATION).is_file():
-        return imagenet.read_validation(path, wanted)
-    training = imagenet.read_training(path / imagenet.TRAIN, wanted)
-    return training if (path / imagenet.VALIDATION).is_file() else every_tenth(training, split)
+        return imagenet.read_validation(path, signature)
+    training = imagenet.read_training(path / imagenet.TRAIN, signature)
+    return (
+        training if (path / imagenet.VALIDATION).is_file() else split_every_tenth(training, split)
+    )
 
 
-#: What each name of local data means: what its path names, and how it is opened.
-LOCAL: dict[str, tuple[str, Callable[[Data, Path, str, Wanted], Source]]] = {
+#: By name of local data: what the path must name, and the function that opens it.
+LOCAL: dict[str, tuple[str, Callable[[Data, Path, str, ModelSignature], Source]]] = {
     "folder": ("a folder of images, with a folder for each class", _folder),
     "imagenet": ("a folder with ImageNet's archives, or with train and val", _imagenet),
     "npz": ("an .npz file, or a folder with train.npz and test.npz", _npz),

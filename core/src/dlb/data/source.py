@@ -1,4 +1,4 @@
-"""One split as a run sees it: how many samples, their labels, and the inputs of any of them."""
+"""One split of a data set, of which any samples can be read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.augmentation import Part
+from dlb.data.augmentation import CropBox
 from dlb.errors import DataError
 
-__all__ = ["ChoosePart", "Kind", "Source", "Wanted", "every_tenth", "of_arrays"]
+__all__ = ["ChooseCrop", "Kind", "ModelSignature", "Source", "array_source", "split_every_tenth"]
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
-#: ``pixels`` are uint8 [C, H, W], to be normalised; ``real`` are taken as they are; ``index`` are
-#: rows of an embedding.
+#: ``pixels`` are uint8 [C, H, W] and are normalised; ``real`` are not normalised; ``index`` are rows of
+#: an embedding.
 Kind = Literal["pixels", "real", "index"]
 
-#: The part of one of the images asked for, by its place among them, its height and its width.
-ChoosePart = Callable[[int, int, int], Part]
+#: From the index of an image in the request, its height and its width: the crop.
+ChooseCrop = Callable[[int, int, int], CropBox]
 
 _NAMES = {"pixels": "real numbers", "real": "real numbers", "index": "indices"}
 
@@ -32,52 +32,52 @@ class Source:
     """One split, of which any samples can be read.
 
     Attributes:
-        kind: what the inputs are.
-        shape: of one input.
+        kind: the kind of the inputs.
+        shape: the shape of one input.
         labels: int64 [N] or [N, T].
-        read: the inputs of samples by index, [n, *shape]: uint8, floating or int64.
-        read_parts: the same of parts of images, each resized to ``shape``.
-        where: what they are read from, for the record.
-        decoded: whether each sample costs work to read, so that only those that are needed are.
+        read: reads the inputs of samples by index, [n, *shape]: uint8, floating or int64.
+        read_crops: the same for crops of images, each resized to ``shape``.
+        where: where the samples are read from, for the record.
+        decoded: whether each sample must be decoded, so that reading all of them is slow.
     """
 
     kind: Kind
     shape: tuple[int, ...]
     labels: Indices
     read: Callable[[Indices], Array]
-    read_parts: Callable[[Indices, ChoosePart], Array]
+    read_crops: Callable[[Indices, ChooseCrop], Array]
     where: str
     decoded: bool = False
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.labels)
 
     @property
     def kind_name(self) -> str:
-        """The kind, in words."""
+        """The kind as text for messages."""
         return _NAMES[self.kind]
 
     def take(self, samples: Indices) -> Source:
-        """Some of the samples, as a split of their own."""
+        """The split of the samples with these indices."""
         return replace(
             self,
             labels=self.labels[samples],
-            read=lambda some: self.read(samples[some]),
-            read_parts=lambda some, choose: self.read_parts(samples[some], choose),
+            read=lambda indices: self.read(samples[indices]),
+            read_crops=lambda indices, choose: self.read_crops(samples[indices], choose),
         )
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a model reads and predicts.
+class ModelSignature:
+    """The shapes and ranges of a model's input and labels.
 
     Attributes:
-        kind, shape: of its input.
-        steps: () where it gives logits [classes], (T,) where [T, classes].
-        classes: labels are below it.
-        entries: indices are below it.
+        kind, shape: kind and shape of the input.
+        steps: () for logits [classes], (T,) for logits [T, classes].
+        classes: the number of classes; labels are below it.
+        entries: the entries of the embedding; input indices are below it. 0 for real inputs.
     """
 
     kind: Literal["real", "index"]
@@ -87,22 +87,22 @@ class Wanted:
     entries: int = 0
 
 
-def of_arrays(kind: Kind, inputs: Array, labels: Indices, where: str) -> Source:
-    """A split that is in memory; ``inputs`` are [N, ...]."""
+def array_source(kind: Kind, inputs: Array, labels: Indices, where: str) -> Source:
+    """A split of arrays in memory; ``inputs`` are [N, ...]."""
 
-    def read_parts(some: Indices, choose: ChoosePart) -> Array:
-        from dlb.data.images import resize_parts
+    def read_crops(indices: Indices, choose: ChooseCrop) -> Array:
+        from dlb.data.images import resize_crops
 
-        return resize_parts(inputs[some], choose)
+        return resize_crops(inputs[indices], choose)
 
-    return Source(kind, inputs.shape[1:], labels, lambda some: inputs[some], read_parts, where)
+    return Source(kind, inputs.shape[1:], labels, lambda rows: inputs[rows], read_crops, where)
 
 
-def every_tenth(source: Source, split: str) -> Source:
-    """Of data without splits: samples 10, 20, 30... to test on, the others to train on.
+def split_every_tenth(source: Source, split: str) -> Source:
+    """A split of data without splits: samples 10, 20, 30... are for testing, the others for training.
 
     Raises:
-        DataError: there are fewer than ten.
+        DataError: there are fewer than ten samples.
     """
     if source.count < 10:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Putting fetched files in their folder so that two fetches at once, or a crash, do no harm."""
+"""Stores downloaded files safely against a second fetch at the same time and against crashes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import IO
 
 from dlb.errors import DataError
 
-__all__ = ["SourceFailed", "alone_in", "cannot_write", "install", "prepare"]
+__all__ = ["SourceFailed", "cannot_write", "install", "lock_folder", "prepare"]
 
 _LOCK_WAIT_SECONDS = 1800.0
 _LOCK_PAUSE_SECONDS = 0.1
 
 
 class SourceFailed(Exception):
-    """One way of getting a file failed; another may be tried. Never leaves ``fetch``."""
+    """One source of a file failed; another may work. Never leaves ``fetch``."""
 
 
-def cannot_write(place: Path, error: OSError) -> DataError:
-    """The error for a folder that cannot be written to. No other source would mend it."""
+def cannot_write(path: Path, error: OSError) -> DataError:
+    """The error for a path that cannot be written to. No other source would fix it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DataError(
-            f"{place}: the disk is full ({error.strerror}); free some space, "
+            f"{path}: the disk is full ({error.strerror}); free some space, "
             "or set DLB_HOME to a folder on another disk"
         )
     return DataError(
-        f"{place}: cannot be written ({error.strerror or error}); "
+        f"{path}: cannot be written ({error.strerror or error}); "
         "set DLB_HOME to a folder that you can write to"
     )
 
@@ -40,7 +40,7 @@ def prepare(folder: Path) -> None:
     """Make a folder.
 
     Raises:
-        DataError: it cannot be made.
+        DataError: the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def prepare(folder: Path) -> None:
 
 
 def install(finished: Path, target: Path) -> None:
-    """Move a finished file to its name in one step, so that nobody sees half of it.
+    """Move a complete file to its name atomically, so that no reader sees half of it.
 
     Raises:
         DataError: the folder cannot be written to.
@@ -61,8 +61,8 @@ def install(finished: Path, target: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold a folder's lock; the system drops it when the process ends, however it ends.
+def lock_folder(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold a folder's lock; the system releases it when the process ends, for any reason.
 
     Raises:
         DataError: the folder cannot be written to, or another fetch holds it for half an hour.
@@ -88,7 +88,7 @@ def alone_in(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # closing the file drops the lock as well
+            with suppress(OSError):  # closing the file releases the lock too
                 _unlock(lock)
 
 
@@ -116,8 +116,8 @@ else:
         except BlockingIOError:
             return False
         except OSError:
-            # A file system without locks, as some network ones are. The renames alone still keep
-            # every finished file whole; the worst is that two fetches spoil each other's part.
+            # Some network file systems have no locks. Renames still keep every finished file complete;
+            # at worst, two fetches damage each other's part.
             return True
         return True
 

@@ -1,9 +1,9 @@
 """Text as windows of indices, each with the token that follows as its label.
 
-A token is a word or a character. Words are what whitespace parts, and each end of a line is the
-word ``<eos>``. The vocabulary has the most frequent token first, and of two as frequent the one
-that sorts first by its code points, as the reader of the language model of TensorFlow's tutorials
-does (``ptb/reader.py``) on the text of Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329.
+A token is a word or a character. Whitespace separates words, and each end of a line is the word
+``<eos>``. The vocabulary is sorted by decreasing frequency, then by code points. The reader of
+TensorFlow's language-model tutorial does the same (``ptb/reader.py``), on the text of Zaremba,
+Sutskever and Vinyals 2014, arXiv:1409.2329.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy.typing as npt
 from dlb.data.content import read_content
 from dlb.data.description import DataSetDescription
 from dlb.data.load import folder_of, path_of_file
-from dlb.data.source import Source, Wanted, of_arrays
+from dlb.data.source import ModelSignature, Source, array_source
 from dlb.errors import DataError, RequestError
 
 __all__ = [
     "END_OF_LINE",
     "UNKNOWN",
     "Unit",
-    "described_words",
     "encode",
     "make_vocabulary",
     "read_tokens",
     "windows",
+    "word_source",
 ]
 
 Unit = Literal["words", "characters"]
@@ -44,7 +44,7 @@ def read_tokens(
     """The tokens of a text file in UTF-8, plain or gzip-compressed.
 
     Raises:
-        DataError: the file is missing, not text, or not of the size and SHA-256 given.
+        DataError: the file is missing, not text, or has another size or SHA-256.
     """
     content = read_content(path, size=size, sha256=sha256)
     try:
@@ -67,13 +67,14 @@ def make_vocabulary(tokens: Sequence[str]) -> dict[str, int]:
 def encode(
     tokens: Sequence[str], vocabulary: Mapping[str, int], where: str
 ) -> npt.NDArray[np.int64]:
-    """int64 [N], the tokens' indices; one that is not in the vocabulary is ``<unk>``.
+    """The indices of tokens, int64 [N]; a token outside the vocabulary is encoded as ``<unk>``.
 
     Raises:
-        DataError: there is such a token, and no ``<unk>`` in the vocabulary.
+        DataError: a token is outside the vocabulary, which has no ``<unk>``.
     """
-    other = vocabulary.get(UNKNOWN, -1)
-    indices = np.fromiter((vocabulary.get(token, other) for token in tokens), np.int64, len(tokens))
+    default = vocabulary.get(UNKNOWN, -1)
+    encoded = (vocabulary.get(token, default) for token in tokens)
+    indices = np.fromiter(encoded, np.int64, len(tokens))
     if len(indices) and indices.min() < 0:
         unknown = tokens[int(indices.argmin())]
         raise DataError(
@@ -84,27 +85,36 @@ def encode(
 
 
 def windows(
-    indices: npt.NDArray[np.int64], vocabulary_size: int, wanted: Wanted, where: str
+    indices: npt.NDArray[np.int64], vocabulary_size: int, signature: ModelSignature, where: str
 ) -> Source:
-    """A text cut into windows of T tokens, one after the other, none shared; T is the model's.
+    """A text, cut into consecutive windows of T tokens without overlap, where the model reads [T].
 
-    The labels of a window are the token after each of its tokens, [N, T]; for a model that gives
-    one prediction a sample, the token after the window, [N]. What is left over at the end, less
-    than a window and the token after it, is dropped.
+    The labels of a window are the tokens that follow each of its tokens, [N, T]. For a model with one
+    prediction per sample, the label is the token after the window, [N]. The remainder at the end of
+    the text is dropped.
+
+    Args:
+        indices: int64, the encoded text.
+        vocabulary_size: the number of different tokens.
+        signature: the model's input and labels.
+        where: the text's file, for messages and the record.
 
     Raises:
-        RequestError: the model does not read a sequence of indices, or has too small a table or
-            too few classes for the vocabulary.
-        DataError: the text is shorter than a window.
+        RequestError: the model does not read a sequence of indices, or its embedding or its number
+            of classes is too small for the vocabulary.
+        DataError: the text is shorter than a window and a token.
     """
-    if wanted.kind != "index" or len(wanted.shape) != 1:
-        kind = "indices" if wanted.kind == "index" else "real numbers"
+    if signature.kind != "index" or len(signature.shape) != 1:
+        kind = "indices" if signature.kind == "index" else "real numbers"
         raise RequestError(
-            f"the model reads {kind} of shape {list(wanted.shape)}; text is indices of shape [T]: "
+            f"the model reads {kind} of shape {list(signature.shape)}; text is indices of shape [T]: "
             'give the model an input such as { shape = [35], kind = "index" }'
         )
-    (length,) = wanted.shape
-    for what, room in (("entries of the embedding", wanted.entries), ("classes", wanted.classes)):
+    (length,) = signature.shape
+    for what, room in (
+        ("entries of the embedding", signature.entries),
+        ("classes", signature.classes),
+    ):
         if vocabulary_size > room:
             raise RequestError(
                 f"{where}: has {vocabulary_size:,} different tokens, and the model {room:,} {what}; "
@@ -118,38 +128,38 @@ def windows(
         )
     inputs = indices[: count * length].reshape(count, length)
     labels = indices[1 : count * length + 1].reshape(count, length)
-    return of_arrays("index", inputs, labels if wanted.steps else labels[:, -1], where)
+    return array_source("index", inputs, labels if signature.steps else labels[:, -1], where)
 
 
-def described_words(description: DataSetDescription, split: str, wanted: Wanted) -> Source:
-    """A split of a data set of words; the vocabulary is that of its training text.
+def word_source(description: DataSetDescription, split: str, signature: ModelSignature) -> Source:
+    """A split of a data set of words; the vocabulary comes from its training text.
 
     Raises:
         UnknownNameError: there is no such split.
-        DataError: the data set is not on this machine, or is not what is described.
+        DataError: the data set is not on this machine, or does not match its description.
         RequestError: as :func:`windows`.
     """
     folder = folder_of(description)
 
-    def tokens_of(name: str) -> list[str]:
-        part = description.split(name)
-        found: list[str] = []
-        for file in map(description.file, part.parts):
+    def read_split(name: str) -> list[str]:
+        split_description = description.split(name)
+        tokens: list[str] = []
+        for file in map(description.file, split_description.parts):
             path = path_of_file(folder, file)
-            found += read_tokens(path, "words", size=file.size, sha256=file.sha256)
-        if len(found) != part.n_samples:
+            tokens += read_tokens(path, "words", size=file.size, sha256=file.sha256)
+        if len(tokens) != split_description.n_samples:
             raise DataError(
-                f"{folder}: the split '{name}' of '{description.name}' has {len(found):,} words "
-                f"where {part.n_samples:,} are described; correct the description"
+                f"{folder}: the split '{name}' of '{description.name}' has {len(tokens):,} words "
+                f"where {split_description.n_samples:,} are described; correct the description"
             )
-        return found
+        return tokens
 
-    training = tokens_of("train")
+    training = read_split("train")
     vocabulary = make_vocabulary(training)
     if len(vocabulary) != description.vocabulary:
         raise DataError(
             f"{folder}: '{description.name}' has {len(vocabulary):,} different words where "
             f"{description.vocabulary:,} are described; correct the description"
         )
-    tokens = training if split == "train" else tokens_of(split)
-    return windows(encode(tokens, vocabulary, str(folder)), len(vocabulary), wanted, str(folder))
+    tokens = training if split == "train" else read_split(split)
+    return windows(encode(tokens, vocabulary, str(folder)), len(vocabulary), signature, str(folder))

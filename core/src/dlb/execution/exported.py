@@ -29,7 +29,7 @@ def export_model(stage: Stage, run: TimedRun, features: Collection[str]) -> Expo
         return None
     stage.phase("exporting and verifying")
     exported = stage.scratch / "exported.onnx"
-    shape = (run.model.share, *prepared.test_inputs.shape[1:])
+    shape = (run.model.per_worker_batch, *prepared.test_inputs.shape[1:])
     inputs = np.resize(prepared.test_inputs, shape)
     prove_export(run.model, prepared.canonical, stage.adapter, inputs, exported, stage.keep)
     if request.out is not None and exported.exists():

@@ -1,4 +1,4 @@
-"""The core's side of workers: starting them, talking to them, and ending every one of them."""
+"""The core's side of worker processes: starts them, calls them, and ends all of them."""
 
 from dlb.supervision.group import Group, Launch, worker_group
 

@@ -1,8 +1,8 @@
 """One supervisor owns all the processes of a run.
 
-It notices, within the times below, a process that died, stands still, stopped answering or never
-came, and ends them all: by the context manager's exit on any way out, by the closed connection if
-this process is killed, and on Linux by the parent-death signal as well.
+Within the times below, it detects a process that died, was stopped, no longer answers or never connected,
+and ends all processes. The context manager's exit ends them in every case. If this process is killed,
+the closed connection ends them, and on Linux the parent-death signal too.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from dlb_worker import protocol
 __all__ = ["Group", "Launch", "worker_group"]
 
 HOST = "127.0.0.1"
-#: Every process must have reported by then.
+#: Every process must have connected by then.
 ARRIVAL_SECONDS = 60.0
-#: A process that answers calls is heard once a second; silent for so long it is taken for stuck.
+#: A process that answers calls sends a message every second. After this silence it counts as hung.
 SILENCE_SECONDS = 10.0
-#: While it imports a framework, one C call can hold Python's lock for longer.
+#: During the import of a framework, one C call can hold Python's lock for longer.
 IMPORT_SILENCE_SECONDS = 90.0
-#: How often the processes are looked at.
-LOOK_SECONDS = 0.2
-#: After an error, how long to look for a peer whose death explains it.
-BLAME_SECONDS = 1.0
+#: Time between two checks of the processes.
+CHECK_SECONDS = 0.2
+#: After an error, time to detect the death of a peer that caused it.
+PEER_DEATH_SECONDS = 1.0
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -56,14 +56,14 @@ class Launch:
     """What to start.
 
     Attributes:
-        adapter: whose environment it is; names the run in messages.
-        python: interpreter of the environment.
+        adapter: the adapter's name, also for messages.
+        python: the interpreter of the adapter's environment.
         scratch: folder for arrays and for the output of each process.
-        threads: for OpenMP and BLAS, set before anything is imported.
-        strategy, workers: how many processes, and how they work together; "" and 1 alone.
-        device: handed to the strategy's plan.
-        call_seconds: a call that neither answers nor makes progress for so long has hung.
-        stop: once set, waiting ends as an interrupt does: Ctrl-C itself reaches only the main thread.
+        threads: threads of OpenMP and BLAS, set before any import.
+        strategy, workers: the distributed strategy and its worker processes; "" and 1 for none.
+        device: the device, which the strategy's plan receives.
+        call_seconds: a call without an answer or progress for this time has hung.
+        stop: once set, waiting ends as with an interrupt. Ctrl-C itself reaches only the main thread.
     """
 
     adapter: str
@@ -102,23 +102,23 @@ class Group:
         self._events: queue.Queue[tuple[Member, dict[str, Any] | None]] = queue.Queue()
         self._token = secrets.token_hex(16)
         self._listener = socket.create_server((HOST, 0))
-        self._listener.settimeout(LOOK_SECONDS)
+        self._listener.settimeout(CHECK_SECONDS)
         self._started: list[subprocess.Popen[bytes]] = []
         self._calls = 0
 
     @property
     def workers(self) -> list[Member]:
-        """Processes that train, by rank."""
-        found = [member for member in self.members if member.role == "worker"]
-        return sorted(found, key=lambda member: member.rank)
+        """The processes that train, by rank."""
+        workers = [member for member in self.members if member.role == "worker"]
+        return sorted(workers, key=lambda member: member.rank)
 
     # --- starting ------------------------------------------------------------------------
 
     def start(self, plan: Mapping[str, Any]) -> None:
-        """Start every process of a plan and wait until each has reported.
+        """Start every process of a plan and wait until each has connected.
 
         Raises:
-            WorkerError: one cannot be started, died, or never came.
+            WorkerError: a process could not be started, died, or never connected.
         """
         launcher = list(plan["launcher"])
         expected: list[Member] = []
@@ -150,7 +150,7 @@ class Group:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            # These would bring this environment's packages into the worker's.
+            # They would make the worker import packages of this environment.
             if name not in ("PYTHONPATH", "PYTHONHOME", "__PYVENV_LAUNCHER__")
         }
         host, port = self._listener.getsockname()[:2]
@@ -159,7 +159,7 @@ class Group:
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
-            # What a framework leaves in the temporary folder goes when the run's folder goes.
+            # Temporary files of a framework are deleted together with the run's folder.
             "TMPDIR": str(self.launch.scratch),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
@@ -188,13 +188,13 @@ class Group:
             self._greet(connection, waiting)
 
     def _greet(self, connection: socket.socket, waiting: dict[tuple[str, int], Member]) -> None:
-        """Take in a process that knows the token; turn anybody else away."""
+        """Accept a process that knows the token; refuse any other."""
         connection.settimeout(5)
         stream = connection.makefile("rb")
         try:
             hello = next(protocol.messages(stream))
-            known = secrets.compare_digest(str(hello["token"]).encode(), self._token.encode())
-            member = waiting.pop((hello["role"], int(hello["rank"]))) if known else None
+            trusted = secrets.compare_digest(str(hello["token"]).encode(), self._token.encode())
+            member = waiting.pop((hello["role"], int(hello["rank"]))) if trusted else None
         except (OSError, ValueError, TypeError, KeyError, StopIteration):
             member = None
         if member is None:
@@ -230,39 +230,39 @@ class Group:
         arguments: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None,
         on_progress: Progress | None = None,
     ) -> list[dict[str, Any]]:
-        """Ask every worker the same and wait for all of them.
+        """Send a call to every worker and wait for all results.
 
         Args:
-            name: of the call.
-            arguments: the same for all, or a function of the rank.
-            on_progress: hears what worker 0 reports meanwhile.
+            name: the call.
+            arguments: the same for all workers, or a function of the rank.
+            on_progress: receives the progress messages of worker 0.
 
         Returns:
             results by rank.
 
         Raises:
             UnsupportedError: the adapter cannot do it.
-            WorkerRaised, WorkerDied, WorkerHung: as their names say; the group is no more use.
+            WorkerRaised, WorkerDied, WorkerHung: a worker failed; the group cannot be used any more.
         """
-        asked = {}
+        calls = {}
         for member in self.workers:
-            given = arguments(member.rank) if callable(arguments) else arguments or {}
-            asked[self._send(member, name, given)] = member
-        return self._collect(name, asked, on_progress)
+            own_arguments = arguments(member.rank) if callable(arguments) else arguments or {}
+            calls[self._send(member, name, own_arguments)] = member
+        return self._collect(name, calls, on_progress)
 
     def serve(self, strategy: str) -> None:
-        """Set schedulers and servers to work; they are not waited for."""
+        """Start the work of schedulers and servers, without waiting for a result."""
         for member in self.members:
             if member.role != "worker":
-                given = {
+                arguments = {
                     "framework": self.launch.adapter,
                     "strategy": strategy,
                     "role": member.role,
                 }
-                self._send(member, "serve", given)
+                self._send(member, "serve", arguments)
 
     def _send(self, member: Member, name: str, arguments: Mapping[str, Any]) -> int:
-        """Send a call; its id, by which its answer is known."""
+        """Send a call; returns its id, which the answer repeats."""
         self._calls += 1
         assert member.connection is not None
         try:
@@ -274,19 +274,19 @@ class Group:
         return self._calls
 
     def _collect(
-        self, name: str, asked: Mapping[int, Member], on_progress: Progress | None
+        self, name: str, calls: Mapping[int, Member], on_progress: Progress | None
     ) -> list[dict[str, Any]]:
         results: dict[int, dict[str, Any]] = {}
         silence = IMPORT_SILENCE_SECONDS if name == "start" else SILENCE_SECONDS
-        looked = last_progress = time.monotonic()
-        while len(results) < len(asked):
+        last_check = last_progress = time.monotonic()
+        while len(results) < len(calls):
             self._check_stop()
-            # By the clock, not when nothing arrives: many workers never leave a pause.
-            if time.monotonic() - looked > LOOK_SECONDS:
+            # By the clock, not when nothing arrives: with many workers, messages never pause.
+            if time.monotonic() - last_check > CHECK_SECONDS:
                 self._check_all(silence)
-                looked = time.monotonic()
-                if looked - last_progress > self.launch.call_seconds:
-                    late = next(one for number, one in asked.items() if number not in results)
+                last_check = time.monotonic()
+                if last_check - last_progress > self.launch.call_seconds:
+                    late = next(worker for number, worker in calls.items() if number not in results)
                     raise WorkerHung(
                         f"{late} made no progress in '{name}' for "
                         f"{self.launch.call_seconds:.0f} s and was ended",
@@ -294,26 +294,26 @@ class Group:
                         log=late.log,
                     )
             try:
-                member, message = self._events.get(timeout=LOOK_SECONDS)
+                member, message = self._events.get(timeout=CHECK_SECONDS)
             except queue.Empty:
                 continue
             if message is None:
-                self._note_end(member)
+                self._handle_disconnect(member)
             elif message.get("event") == "progress":
                 last_progress = time.monotonic()
                 if on_progress is not None and member.rank == 0:
                     on_progress(message)
-            elif message.get("id") in asked:
+            elif message.get("id") in calls:
                 if "error" in message:
                     self._report_error(member, name, message["error"])
                 results[message["id"]] = message["result"]
                 last_progress = time.monotonic()
             elif "error" in message and member.role != "worker":
                 self._report_error(member, "serve", message["error"])
-            # Anything else is a sign of life, or a peer's late answer to a call that failed.
-        return [results[number] for number in asked]
+            # Anything else is a heartbeat, or a peer's late answer to a call that failed.
+        return [results[number] for number in calls]
 
-    # --- noticing ------------------------------------------------------------------------
+    # --- detecting failures --------------------------------------------------------------
 
     def _check_stop(self) -> None:
         if self.launch.stop.is_set():
@@ -325,10 +325,10 @@ class Group:
             self._check_process(member)
             if processes.is_stopped(member.pid):
                 raise WorkerHung(
-                    f"{member} (process {member.pid}) stands still: stopped by a signal",
+                    f"{member} (process {member.pid}) was stopped by a signal",
                     adapter=self.launch.adapter,
                 )
-            # A scheduler or a server lives inside one C call.
+            # A scheduler or a server spends its whole life in one C call.
             if member.role == "worker" and now - member.heard > silence:
                 raise WorkerHung(
                     f"{member} (process {member.pid}) was silent for {silence:.0f} s and was ended",
@@ -337,12 +337,12 @@ class Group:
                 )
 
     def _check_process(self, member: Member) -> None:
-        ended = member.process.poll()
-        # A scheduler or a server ends well when its workers have left.
-        if ended is not None and (member.role == "worker" or ended != 0):
+        status = member.process.poll()
+        # A scheduler or a server ends with status 0 after its workers have left.
+        if status is not None and (member.role == "worker" or status != 0):
             self._report_death(member)
 
-    def _note_end(self, member: Member) -> None:
+    def _handle_disconnect(self, member: Member) -> None:
         if member.role != "worker":
             with contextlib.suppress(subprocess.TimeoutExpired):
                 member.process.wait(2)
@@ -353,23 +353,23 @@ class Group:
     def _report_death(self, member: Member) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             member.process.wait(2)
-        said = processes.last_lines(member.log)
+        output = processes.last_lines(member.log)
         raise WorkerDied(
             f"{member} {processes.how_it_ended(member.process.returncode)}"
-            + (f"; it last said: {said}" if said else ""),
+            + (f"; it last said: {output}" if output else ""),
             adapter=self.launch.adapter,
             log=member.log,
         )
 
     def _report_error(self, member: Member, name: str, error: Mapping[str, Any]) -> None:
-        """Raise what a worker raised, unless a peer's death explains it."""
+        """Raise a worker's error, unless the death of a peer explains it."""
         if len(self.members) > 1:
-            deadline = time.monotonic() + BLAME_SECONDS
+            deadline = time.monotonic() + PEER_DEATH_SECONDS
             while time.monotonic() < deadline:
                 with contextlib.suppress(queue.Empty):
-                    other, message = self._events.get(timeout=LOOK_SECONDS)
-                    if message is None and other is not member:
-                        self._report_death(other)
+                    peer, message = self._events.get(timeout=CHECK_SECONDS)
+                    if message is None and peer is not member:
+                        self._report_death(peer)
                 self._check_all(SILENCE_SECONDS)
         message, adapter = error["message"], self.launch.adapter
         if error["kind"] == "unsupported":
@@ -383,7 +383,7 @@ class Group:
     # --- ending --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End every process, now, and wait until it has gone; no signal cuts this short."""
+        """Kill every process and wait until it has ended; signals do not interrupt this."""
         with interrupts.ignored():
             self._close()
 
@@ -397,18 +397,22 @@ class Group:
 
 @contextmanager
 def worker_group(launch: Launch) -> Iterator[Group]:
-    """Start the processes of a run, and end them all on every way out.
+    """Start the processes of a run; they all end with the context, in every case.
 
     Raises:
-        UnsupportedError: the adapter has no such strategy.
-        WorkerError: a process did not come up.
+        RequestError: there are several workers and no strategy.
+        UnsupportedError: the adapter does not have the strategy.
+        WorkerError: a process did not start.
     """
-    alone = {"processes": [{"role": "worker", "rank": 0, "environment": {}}], "launcher": []}
+    single_worker = {
+        "processes": [{"role": "worker", "rank": 0, "environment": {}}],
+        "launcher": [],
+    }
     if not launch.strategy and launch.workers != 1:
         raise RequestError("several workers need a strategy; see: dlb list strategies")
-    plan: Mapping[str, Any] = alone
+    plan: Mapping[str, Any] = single_worker
     if launch.strategy:
-        with _group(launch, alone) as planner:
+        with _group(launch, single_worker) as planner:
             request = {
                 "framework": launch.adapter,
                 "strategy": launch.strategy,

@@ -1,4 +1,4 @@
-"""A model that lives in workers, used as if it were here. Arrays cross as .npz files."""
+"""A proxy of a model in worker processes. Arrays are exchanged as .npz files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 
 def start(group: Group, *, threads: int, device: str, seed: int) -> list[dict[str, Any]]:
-    """Bring the framework up in every worker, and the strategy with it; facts by rank."""
+    """Start the framework and the strategy in every worker; returns facts by rank."""
     launch = group.launch
     arguments = {
         "framework": launch.adapter,
@@ -38,19 +38,19 @@ def start(group: Group, *, threads: int, device: str, seed: int) -> list[dict[st
 
 
 class Trained:
-    """What training cost and lost.
+    """The times and losses of training.
 
     Attributes:
-        step_seconds, data_seconds: float64 [steps] of rank 0.
+        step_seconds, data_seconds: float64 [steps], of rank 0.
         losses: float64 [steps], the mean over workers.
-        facts: of each worker, by rank.
+        facts: the facts that each worker returned, by rank.
     """
 
     def __init__(self, facts: list[dict[str, Any]], arrays: list[dict[str, Array]]) -> None:
         self.facts = facts
         self.step_seconds = arrays[0]["step_seconds"]
         self.data_seconds = arrays[0]["data_seconds"]
-        self.losses = np.mean([one["losses"] for one in arrays], axis=0)
+        self.losses = np.mean([own["losses"] for own in arrays], axis=0)
 
 
 class RemoteModel:
@@ -68,47 +68,51 @@ class RemoteModel:
         variant: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> None:
-        """Build it.
+        """Build the model in every worker.
 
         Args:
+            group: the workers.
+            workload: the workload.
+            weights: initial weights by ``layer.parameter``.
+            dtype: dtype of parameters and computation, ``float32`` or ``float64``.
             batch_size: samples in a step of all workers together.
-            masks: of dropouts by layer name, in the order of the samples of such a step, and no
-                fewer rows than any batch that is asked for. Each worker's begin where its share
-                of the step does.
-            variant: choices of the adapter's that are not at their default.
-            seed: for randomness that belongs to the model.
+            masks: dropout masks by layer name, in the order of the step's samples, with at least as
+                many rows as any batch. Each worker's rows start at its part of the step.
+            variant: the adapter's choices that differ from their default.
+            seed: seeds the randomness that belongs to the model.
         """
         self.group = group
         self.workload = workload
         self.dtype = dtype
         self.batch_size = batch_size
-        self.share = batch_size // group.launch.workers
+        self.per_worker_batch = batch_size // group.launch.workers
         self.last = workload.model.nodes[-1].name
-        seeded = self._path()
-        write_arrays(seeded, weights)
+        weights_path = self._path()
+        write_arrays(weights_path, weights)
         arguments: dict[str, Any] = {
             "workload": lower(workload).document(),
-            "weights": str(seeded),
+            "weights": str(weights_path),
             "dtype": dtype,
-            "batch_size": self.share,
+            "batch_size": self.per_worker_batch,
             "variant": dict(variant or {}),
             "seed": seed,
         }
         paths = [self._path() for _ in range(group.launch.workers)] if masks else []
         for rank, path in enumerate(paths):
-            begin = -rank * self.share
-            write_arrays(path, {n: np.roll(mask, begin, 0) for n, mask in (masks or {}).items()})
+            shift = -rank * self.per_worker_batch
+            rolled = {name: np.roll(mask, shift, 0) for name, mask in (masks or {}).items()}
+            write_arrays(path, rolled)
         built = group.call(
             "build", lambda rank: {**arguments, "masks": str(paths[rank]) if paths else ""}
         )[0]
-        for path in (seeded, *paths):  # of a large network every model would leave its own
+        for path in (weights_path, *paths):  # the weights of a large network need much space
             path.unlink()
         self.number = built["model"]
-        #: What the framework says of the layers it built; nothing where the worker does not tell.
+        #: The framework's description of each layer, by name; empty if the worker has none.
         self.native_layers: dict[str, str] = built.get("layers", {})
 
     def drop(self) -> None:
-        """Forget it, so that its memory can go."""
+        """Drop the model in every worker, so that its memory is freed."""
         self.group.call("drop", {"model": self.number})
 
     def weights(self) -> list[dict[str, Array]]:
@@ -119,7 +123,7 @@ class RemoteModel:
         ]
 
     def optimizer_state(self) -> dict[str, Array]:
-        """The optimizer's state by ``layer.parameter.slot``, of worker 0."""
+        """The optimizer's state in worker 0, by ``layer.parameter.slot``."""
         return {
             name.removeprefix("optimizer/"): array
             for name, array in self._fetch("weights", {})[0].items()
@@ -129,24 +133,24 @@ class RemoteModel:
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> dict[str, Array]:
-        """Values of layers and the logits, by layer name, of worker 0."""
-        given = self._path()
-        write_arrays(given, {"inputs": inputs})
-        arguments = {"inputs": str(given), "training": training, "layers": list(layers)}
+        """Values of ``layers`` and the logits in worker 0, by layer name."""
+        path = self._path()
+        write_arrays(path, {"inputs": inputs})
+        arguments = {"inputs": str(path), "training": training, "layers": list(layers)}
         results, arrays = self._fetch_with_results("forward", arguments)
         return {
             call["layer"]: arrays[0][f"values/{call['output']}"] for call in results[0]["calls"]
         }
 
     def gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
-        """``loss``, ``input`` (unless integers) and every parameter's gradient, of worker 0."""
-        given = self._path()
-        write_arrays(given, {"inputs": inputs, "labels": labels})
-        found = self._fetch("gradients", {"inputs": str(given), "training": True})[0]
-        named = {name.removeprefix("parameters/"): array for name, array in found.items()}
-        if "inputs" in named:
-            named["input"] = named.pop("inputs")
-        return named
+        """``loss``, and the gradients of ``input`` (if real) and every parameter, in worker 0."""
+        path = self._path()
+        write_arrays(path, {"inputs": inputs, "labels": labels})
+        arrays = self._fetch("gradients", {"inputs": str(path), "training": True})[0]
+        gradients = {name.removeprefix("parameters/"): array for name, array in arrays.items()}
+        if "inputs" in gradients:
+            gradients["input"] = gradients.pop("inputs")
+        return gradients
 
     def train(
         self,
@@ -159,23 +163,26 @@ class RemoteModel:
         observe: bool = False,
         on_progress: Progress | None = None,
     ) -> Trained:
-        """Train over the rows of ``order``, each worker on its equal share of every row.
+        """Train on the rows of ``order``; each worker trains on an equal part of every row.
 
         Args:
             data: .npz file with ``inputs`` and ``labels``.
-            order: int64 [steps, batch_size].
-            crops: int32 [steps, batch_size, 3], where images are augmented.
-            first_step: number of the first of them, for the learning-rate schedule.
+            order: int64 [steps, batch_size], indices of samples.
+            crops: int32 [steps, batch_size, 3], the crop of each sample; None without augmentation.
+            input_mode: ``pipeline`` or ``memory``.
+            first_step: the number of the first step, for the learning-rate schedule.
+            observe: whether observer plugins record the training.
+            on_progress: receives the progress messages of worker 0.
         """
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
         workers = self.group.launch.workers
-        shares = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
+        by_worker = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
         optimizer, schedule = self.workload.optimizer, self.workload.schedule
         steps = range(first_step, first_step + len(order))
         rates = np.array([learning_rate(optimizer, schedule, step) for step in steps])
         paths = [self._path() for _ in range(workers)]
         for rank, path in enumerate(paths):
-            own = {n: np.ascontiguousarray(of[rank]) for n, of in shares.items()}
+            own = {name: np.ascontiguousarray(rows[rank]) for name, rows in by_worker.items()}
             write_arrays(path, {**own, "rates": rates})
         results = [self._path() for _ in paths]
 
@@ -194,12 +201,12 @@ class RemoteModel:
         return Trained(facts, [self._read(path) for path in results])
 
     def predict(self, data: Path, on_progress: Progress | None = None) -> Array:
-        """Logits of every sample in a file with ``inputs``, of worker 0."""
-        arguments = {"data": str(data), "batch_size": self.share}
+        """The logits of every sample in an .npz file with ``inputs``, from worker 0."""
+        arguments = {"data": str(data), "batch_size": self.per_worker_batch}
         return self._fetch("predict", arguments, on_progress)[0]["logits"]
 
     def export(self, to: Path) -> dict[str, Any]:
-        """Write it as ONNX; only worker 0's file is kept."""
+        """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files."""
         arguments = [{"model": self.number, "to": str(to)}]
         arguments += [
             {"model": self.number, "to": str(self._path(".onnx"))}
@@ -210,13 +217,13 @@ class RemoteModel:
     def _fetch(
         self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
     ) -> list[dict[str, Array]]:
-        """Make a call that writes arrays, and read what each worker wrote."""
+        """Make a call that writes arrays; returns each worker's arrays."""
         return self._fetch_with_results(call, arguments, on_progress)[1]
 
     def _fetch_with_results(
         self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
     ) -> tuple[list[dict[str, Any]], list[dict[str, Array]]]:
-        """As :meth:`_fetch`, with what each worker answered."""
+        """As :meth:`_fetch`; returns each worker's result too."""
         paths = [self._path() for _ in range(self.group.launch.workers)]
         results = self.group.call(
             call,
@@ -233,24 +240,24 @@ class RemoteModel:
 
 
 def scratch_file(group: Group, suffix: str = ".npz") -> Path:
-    """A file that is not there yet, where the group and this process see it."""
+    """The path of a new file in the scratch folder of the group."""
     return group.launch.scratch / f"{next(_numbers)}{suffix}"
 
 
 def read_arrays(group: Group, path: Path) -> dict[str, Array]:
-    """Read, and remove, an .npz file that a worker of the group wrote.
+    """Read and delete an .npz file that a worker of the group wrote.
 
-    A large one is read where it is looked at, so that gradients of large models need not all be
-    in memory; it goes from the disk with the last array of it.
+    A large file is mapped, so that gradients of large models need not all be in memory. Its disk space
+    is freed with its last array.
 
     Raises:
-        WorkerError: it cannot be read.
+        WorkerError: the file cannot be read.
     """
     try:
         arrays = read_or_map(path, WEIGHTS_READ)
     except (OSError, ValueError, BadZipFile) as error:
         raise WorkerError(
-            f"what its worker wrote cannot be read: {error}", adapter=group.launch.adapter
+            f"the file that its worker wrote cannot be read: {error}", adapter=group.launch.adapter
         ) from None
     path.unlink()
     return arrays
@@ -260,7 +267,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write an .npz file.
 
     Raises:
-        RequestError: there is no room for it.
+        RequestError: the disk has no room for it.
     """
     try:
         with path.open("wb") as file:

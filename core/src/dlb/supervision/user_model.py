@@ -1,4 +1,4 @@
-"""A user's model in a worker, used as if it were here."""
+"""A proxy of a user model in a worker process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["RemoteUserModel"]
 Array = npt.NDArray[Any]
 
 
-class _Described(msgspec.Struct):
-    """The answer to ``load``."""
+class _ModelDescription(msgspec.Struct):
+    """The result of the call ``load``."""
 
     model: int
     layers: list[UserLayer]
@@ -36,14 +36,14 @@ class _Described(msgspec.Struct):
 
 
 class RemoteUserModel:
-    """A user's model, loaded by the one worker of a group.
+    """A user model, loaded by the one worker of a group.
 
     Attributes:
-        name: its adapter.
-        dtype: of parameters and computation.
-        layers: by name.
-        parameters: by name, in order.
-        input_shape: of one sample, if the model tells.
+        name: the adapter's name.
+        dtype: dtype of parameters and computation.
+        layers: the layers by name.
+        parameters: the parameters by name, in order.
+        input_shape: the shape of one sample, if the model states it.
     """
 
     def __init__(
@@ -54,34 +54,38 @@ class RemoteUserModel:
         inputs: Array | None,
         dtype: str = "float64",
     ) -> None:
-        """Load it.
+        """Load the model.
 
         Args:
+            group: a group of one worker.
             factory: ``package.module:function``.
-            folder: where its module is looked for first.
-            inputs: [batch, ...] as the model reads it, to show to layers without a shape.
-            dtype: of its parameters and computation, ``float32`` or ``float64``.
+            folder: where its module is searched first.
+            inputs: [batch, ...] as the model reads it; layers without a shape are built with it.
+            dtype: dtype of parameters and computation, ``float32`` or ``float64``.
+
+        Raises:
+            PluginError: the adapter returned a wrong description of the model.
         """
         self.group, self.dtype = group, dtype
         self.name = group.launch.adapter
-        given = "" if inputs is None else str(self._written({"inputs": inputs}))
-        arguments = {"factory": factory, "folder": str(folder), "inputs": given, "dtype": dtype}
+        path = "" if inputs is None else str(self._write({"inputs": inputs}))
+        arguments = {"factory": factory, "folder": str(folder), "inputs": path, "dtype": dtype}
         (answer,) = group.call("load", arguments)
         try:
-            described = msgspec.convert(answer, _Described)
+            described = msgspec.convert(answer, _ModelDescription)
         except msgspec.ValidationError as error:
             raise PluginError(
-                f"its adapter describes the model wrongly: {error}", adapter=self.name
+                f"its adapter returned a wrong description of the model: {error}", adapter=self.name
             ) from None
         self.number = described.model
-        self.layers = {one.name: one for one in described.layers}
-        self.parameters = {one.name: one for one in described.parameters}
+        self.layers = {layer.name: layer for layer in described.layers}
+        self.parameters = {parameter.name: parameter for parameter in described.parameters}
         self.input_shape = described.input_shape
         if len(self.parameters) != len(described.parameters):
-            raise PluginError("its adapter gave several parameters one name", adapter=self.name)
+            raise PluginError("its adapter has several parameters of one name", adapter=self.name)
 
     def drop(self) -> None:
-        """Forget it, so that its memory can go."""
+        """Drop the model in the worker, so that its memory is freed."""
         self.group.call("drop", {"model": self.number})
 
     def weights(self) -> dict[str, Array]:
@@ -92,15 +96,15 @@ class RemoteUserModel:
 
     def load_weights(self, weights: dict[str, Array]) -> None:
         """Set parameters and states by name."""
-        self._call("set_weights", weights=str(self._written(weights)))
+        self._call("set_weights", weights=str(self._write(weights)))
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        """One pass; see :meth:`dlb_worker.native.UserModel.forward`."""
-        given, to = self._written({"inputs": inputs}), scratch_file(self.group)
-        told = self._call(
-            "forward", inputs=str(given), to=str(to), training=training, layers=list(layers)
+        """One forward pass; see :meth:`dlb_worker.native.UserModel.forward`."""
+        path, to = self._write({"inputs": inputs}), scratch_file(self.group)
+        result = self._call(
+            "forward", inputs=str(path), to=str(to), training=training, layers=list(layers)
         )
         arrays = read_arrays(self.group, to)
 
@@ -108,34 +112,43 @@ class RemoteUserModel:
             return None if number is None else arrays[f"values/{number}"]
 
         return ForwardPass(
-            outputs=tuple(arrays[f"values/{number}"] for number in told["outputs"]),
+            outputs=tuple(arrays[f"values/{number}"] for number in result["outputs"]),
             calls=tuple(
                 LayerCall(call["layer"], value(call["inputs"]), value(call["output"]))
-                for call in told["calls"]
+                for call in result["calls"]
             ),
         )
 
     def vjp(self, inputs: Array, cotangents: Sequence[Array], *, training: bool) -> Gradients:
-        """One pass back; see :meth:`dlb_worker.native.UserModel.vjp`."""
+        """One backward pass; see :meth:`dlb_worker.native.UserModel.vjp`."""
         arrays = {f"cotangents/{number}": array for number, array in enumerate(cotangents)}
-        given = self._written({"inputs": inputs, **arrays})
+        path = self._write({"inputs": inputs, **arrays})
         to = scratch_file(self.group)
-        self._call("gradients", inputs=str(given), to=str(to), training=training)
-        found = read_arrays(self.group, to)
+        self._call("gradients", inputs=str(path), to=str(to), training=training)
+        gradients = read_arrays(self.group, to)
 
-        def of(start: str) -> dict[str, Array]:
-            return {name[len(start) :]: found[name] for name in found if name.startswith(start)}
+        def by_prefix(prefix: str) -> dict[str, Array]:
+            return {
+                name.removeprefix(prefix): array
+                for name, array in gradients.items()
+                if name.startswith(prefix)
+            }
 
-        return Gradients(found["loss"], of("parameters/"), found.get("inputs"), of("states/"))
+        return Gradients(
+            gradients["loss"],
+            by_prefix("parameters/"),
+            gradients.get("inputs"),
+            by_prefix("states/"),
+        )
 
     def export(self, to: Path) -> None:
-        """Write it as ONNX with the framework's exporter."""
+        """Export the model as ONNX with the framework's exporter."""
         self._call("export", to=str(to))
 
     def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.group.call(name, {"model": self.number, **arguments})[0]
 
-    def _written(self, arrays: dict[str, Array]) -> Path:
+    def _write(self, arrays: dict[str, Array]) -> Path:
         path = scratch_file(self.group)
         write_arrays(path, {name: np.ascontiguousarray(array) for name, array in arrays.items()})
         return path
