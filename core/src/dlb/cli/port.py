@@ -76,7 +76,7 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.port.inputs import BATCH, Given
+    from dlb.proof.port.inputs import BATCH, InputSpec
     from dlb.proof.port_proof import MAP, check_models, verify_port
     from dlb.provenance import available_cores
 
@@ -110,7 +110,7 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
             source=options["source"],
             report=note,
         ),
-        given=Given(
+        input_spec=InputSpec(
             file=inputs,
             shape=_shape(given["input_shape"]),
             tokens=given["tokens"],

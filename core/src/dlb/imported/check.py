@@ -28,7 +28,7 @@ from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.structure import check_file
 from dlb.proof.distance import figure
-from dlb.proof.files.analytic import not_decided
+from dlb.proof.files.analytic import undecided_nodes
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
@@ -118,7 +118,7 @@ def compare_with_file(
     undecided: tuple[str, ...] = ()
     if not structure.equal:
         theirs = trace(file, fed[0])
-        undecided = not_decided(
+        undecided = undecided_nodes(
             trace(canonical, {model.input.name: batches[0]}), theirs, FLOAT64_TOLERANCE
         )
     result = check_file(baseline, compared, structure.differences, LISTED, undecided[:LISTED])

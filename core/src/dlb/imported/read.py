@@ -115,7 +115,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
         raise UnsupportedError(
             f"input {file.inputs[0]} is larger than {LARGEST_INPUT} numbers a sample"
         )
-    traced = with_slices(_traced(file.wide))
+    traced = with_slices(_traced(file.float64))
     logits, findings = _logits(traced, file.outputs[0].name, file.opset)
     walk, last = _walked(traced, logits, file, any_output)
     nodes, exact, shared = tied(*walk.nodes(last))
@@ -126,7 +126,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
         title=f"read from {path.name}",
         source="; ".join(
-            [f"{path.name}, {file.described}", *(sentence(one, "") for one in findings)]
+            [f"{path.name}, {file.description}", *(sentence(one, "") for one in findings)]
         ),
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
@@ -137,7 +137,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> Imported:
     files.check(workload, str(path))
     findings += _rounded(exact)
     arrangement = Arrangement(walk.axes, walk.places(logits), _after(traced, logits))
-    batch, theirs = traced.batch, cut(file.wide, logits, traced, walk.meant)
+    batch, theirs = traced.batch, cut(file.float64, logits, traced, walk.meant)
     # Of a large network they hold gigabytes, and so does what follows.
     del traced, walk
     result = compare_with_file(

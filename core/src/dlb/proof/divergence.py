@@ -77,20 +77,20 @@ class Changes:
 
 def observed_steps(steps: int) -> tuple[int, ...]:
     """Steps after which weights are looked at: 1, 2, 5, 10, 20, 50, ..., and the last."""
-    powers = (base * 10**power for power in range(len(str(steps))) for base in (1, 2, 5))
-    return (*(one for one in powers if one < steps), steps)
+    candidates = (base * 10**power for power in range(len(str(steps))) for base in (1, 2, 5))
+    return (*(step for step in candidates if step < steps), steps)
 
 
 def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str, Array]:
     """Weights of which each is so many float32 numbers above or below, by chance."""
     generator = np.random.default_rng(seed)
-    moved = {}
+    perturbed_weights = {}
     for name, array in weights.items():
-        towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
+        direction = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
         for _ in range(units):
-            array = np.nextafter(array, towards.astype(array.dtype))
-        moved[name] = array
-    return moved
+            array = np.nextafter(array, direction.astype(array.dtype))
+        perturbed_weights[name] = array
+    return perturbed_weights
 
 
 def follow(
@@ -115,7 +115,7 @@ def follow(
 
 
 def drift(
-    found: Sequence[Changes],
+    changes: Sequence[Changes],
     origin: Sequence[Changes],
     truth: Sequence[Changes],
     trained: Sequence[str],
@@ -124,16 +124,18 @@ def drift(
 
     Null stands for infinity: where a weight is no number or missing, or nothing should have changed.
     """
-    return tuple(map(partial(_drift, trained=trained), found, origin, truth))
+    return tuple(map(partial(_drift, trained=trained), changes, origin, truth))
 
 
-def _drift(found: Changes, origin: Changes, truth: Changes, trained: Sequence[str]) -> float | None:
+def _drift(
+    changes: Changes, origin: Changes, truth: Changes, trained: Sequence[str]
+) -> float | None:
     apart = moved = 0.0
-    every = [one.read() for one in (found, origin, truth)]
+    sides = [side.read() for side in (changes, origin, truth)]
     for name in trained:
-        if not all(name in one for one in every):
+        if not all(name in side for side in sides):
             return None
-        for ours, theirs, exact in pieces(*(one[name] for one in every)):
+        for ours, theirs, exact in pieces(*(side[name] for side in sides)):
             apart += float(np.sum((ours - theirs) ** 2))
             moved += float(np.sum(exact**2))
     if not math.isfinite(apart + moved) or (apart and not moved):

@@ -20,11 +20,11 @@ __all__ = ["Explanation", "NotRun", "Reason", "explain"]
 #: A relative distance of about one rounding to float32.
 _FLOAT32_ROUNDING = (1e-9, 3e-7)
 #: Figures this near to each other, relative, have one common cause.
-_ALIKE = 0.05
+_SAME_SIZE = 0.05
 #: Checks of what training mode does, whose groups have one of evaluation mode too.
-_OF_TRAINING = {"forward float64, training", "isolated layers, training"}
+_TRAINING_CHECKS = {"forward float64, training", "isolated layers, training"}
 #: Causes that say where the difference is, besides those with a layer.
-_PLACES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
+_LOCATING_CAUSES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
 
 
 class InfiniteDistance(Cause, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class Explanation(Part, frozen=True, kw_only=True):
 
 def explain(certificate: Certificate) -> list[Explanation]:
     """An explanation for each adapter that deviates, in the certificate's order."""
-    order = {group: place for place, group in enumerate(_by_nearness())}
+    order = {group: place for place, group in enumerate(_groups_by_nearness())}
     explanations = []
     for adapter in dict.fromkeys(result.adapter for result in certificate.checks):
         own = certificate.results_of(adapter)
@@ -149,7 +149,7 @@ def explain(certificate: Certificate) -> list[Explanation]:
         if not failed:
             continue
         first = failed[0]
-        finding, figure = _place(first)
+        finding, figure = _first_difference(first)
         explanations.append(
             Explanation(
                 adapter=adapter,
@@ -169,19 +169,19 @@ def explain(certificate: Certificate) -> list[Explanation]:
     return explanations
 
 
-def _by_nearness() -> tuple[CheckGroup, ...]:
+def _groups_by_nearness() -> tuple[CheckGroup, ...]:
     """Groups by how near to a cause they point: an isolated layer before all that follows it."""
     groups: tuple[CheckGroup, ...] = get_args(CheckGroup)
-    near: tuple[CheckGroup, ...] = ("weights", "layers")
-    return near + tuple(group for group in groups if group not in near)
+    nearest: tuple[CheckGroup, ...] = ("weights", "layers")
+    return nearest + tuple(group for group in groups if group not in nearest)
 
 
-def _place(result: CheckResult) -> tuple[Finding | None, Figure | None]:
+def _first_difference(result: CheckResult) -> tuple[Finding | None, Figure | None]:
     """The finding that says where a check failed first, and how far apart it is there."""
     for finding in result.findings:
         if finding.layer is not None:
             return finding, finding.figure
-        if isinstance(finding.cause, _PLACES):
+        if isinstance(finding.cause, _LOCATING_CAUSES):
             return finding, finding.figure or result.worst
     return None, result.worst
 
@@ -199,7 +199,7 @@ def _reasons(
         yield NativeDropout(fault=finding.cause)
         return
     if result.group in ("layers", "forward") and kind:
-        evaluation_agrees = result.check in _OF_TRAINING and any(
+        evaluation_agrees = result.check in _TRAINING_CHECKS and any(
             other.verdict == "passed" and other.group == result.group for other in own
         )
         if evaluation_agrees:
@@ -212,23 +212,23 @@ def _reasons(
         yield InFloat32Only()
         return
     if result.group == "update":
-        yield from _of_update(result)
+        yield from _update_reasons(result)
     if result.group in _REASONED:
         yield OfGroup(group=result.group)
 
 
-def _of_update(result: CheckResult) -> Iterator[Reason]:
+def _update_reasons(result: CheckResult) -> Iterator[Reason]:
     """What the pattern over the tensors says."""
     tolerance = result.tolerance or 0.0
     # ``layer.parameter``; the optimizer's state has a slot behind it.
-    weights = [one for one in result.figures if one.tensor.count(".") == 1]
-    past = [one for one in weights if one.relative_l2 is None or one.relative_l2 > tolerance]
-    sizes = [one.relative_l2 for one in past if one.relative_l2]
-    every = 1 < len(past) == len(weights) == len(sizes)
-    if every and max(sizes) - min(sizes) <= _ALIKE * max(sizes):
+    weights = [item for item in result.figures if item.tensor.count(".") == 1]
+    failing = [item for item in weights if item.relative_l2 is None or item.relative_l2 > tolerance]
+    sizes = [item.relative_l2 for item in failing if item.relative_l2]
+    all_fail = 1 < len(failing) == len(weights) == len(sizes)
+    if all_fail and max(sizes) - min(sizes) <= _SAME_SIZE * max(sizes):
         yield SameFactor(size=max(sizes))
-    parameters = {one.tensor.split(".")[1] for one in past}
-    if past and len(past) < len(weights) and len(parameters) == 1:
+    parameters = {item.tensor.split(".")[1] for item in failing}
+    if failing and len(failing) < len(weights) and len(parameters) == 1:
         yield OnlyParameters(parameter=parameters.pop())
-    if not past:
+    if not failing:
         yield OnlyState()

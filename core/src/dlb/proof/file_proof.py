@@ -26,7 +26,7 @@ from dlb.proof.checks.structure import check_file_structure
 from dlb.proof.checks.weights import check_file_weights
 from dlb.proof.distance import relative_l2
 from dlb.proof.engine import INAPPLICABLE, Check, run
-from dlb.proof.files.inputs import feed, paired
+from dlb.proof.files.inputs import feed, pair_ports
 from dlb.proof.files.read import read_model_file
 from dlb.proof.files.runs import FilePair, Runs, run_both
 from dlb.proof.files.structure import compare_structures
@@ -49,7 +49,7 @@ _ROUNDING = 2.0**-24
 
 
 def verify_files(
-    first: Path, second: Path, given: Path | None = None, seed: int = 0
+    first: Path, second: Path, inputs: Path | None = None, seed: int = 0
 ) -> Certificate:
     """Compare the second file with the first.
 
@@ -69,24 +69,26 @@ def verify_files(
     labels = [path.name for path in (first, second)]
     if labels[0] == labels[1]:
         labels = [str(first), str(second)]
-    ours, theirs = (read_model_file(path, label) for path, label in zip((first, second), labels))
-    outputs, by_order = paired("outputs", ours, theirs)
-    fed = feed(ours, theirs, given, seed)
+    first_file, second_file = (
+        read_model_file(path, label) for path, label in zip((first, second), labels)
+    )
+    outputs, by_order = pair_ports("outputs", first_file, second_file)
+    file_inputs = feed(first_file, second_file, inputs, seed)
     pair = FilePair(
-        ours,
-        theirs,
-        fed,
-        [(a.name, b.name) for a, b in outputs],
-        (*fed.facts, *by_order),
+        first_file,
+        second_file,
+        file_inputs,
+        [(first_output.name, second_output.name) for first_output, second_output in outputs],
+        (*file_inputs.facts, *by_order),
     )
     # What overflows is found as an infinity; NumPy need not warn of it as well.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
     return Certificate(
         workload=f"{labels[0]} and {labels[1]}",
-        workload_hash=ours.sha256,
+        workload_hash=first_file.sha256,
         seed=seed,
-        adapters={each.label: each.described for each in (ours, theirs)},
+        adapters={file.label: file.description for file in (first_file, second_file)},
         checks=results,
         inapplicable=dict(INAPPLICABLE["file"]),
     )
@@ -148,20 +150,20 @@ def _folded_tolerance(
     by rounding those weights, and no others, once more at random.
     """
     worst = 0.0
-    sides = (pair.first, pair.fed.first), (pair.second, pair.fed.second)
+    sides = (pair.first, pair.inputs.first), (pair.second, pair.inputs.second)
     for side, (file, batches) in enumerate(sides):
-        held = {tensor.name: tensor for tensor in file.wide.graph.initializer}
-        names = {each.initialiser for each in matched.folded[side]} & set(held)
+        initialisers = {tensor.name: tensor for tensor in file.float64.graph.initializer}
+        names = {weight.initialiser for weight in matched.folded[side]} & set(initialisers)
         if not names:
             continue
-        moved = {}
+        rounded = {}
         for name in sorted(names):
-            array = numpy_helper.to_array(held[name])
-            moved[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
-        outputs = Evaluator(file.wide).run({**batches[0], **moved})
-        for names_of in pair.outputs:
-            expected = runs.values[side][0][names_of[0]]
-            worst = max(worst, relative_l2(outputs[names_of[side]], expected))
+            array = numpy_helper.to_array(initialisers[name])
+            rounded[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
+        outputs = Evaluator(file.float64).run({**batches[0], **rounded})
+        for output_names in pair.outputs:
+            expected = runs.values[side][0][output_names[0]]
+            worst = max(worst, relative_l2(outputs[output_names[side]], expected))
     if not math.isfinite(worst):
         return FLOAT64_TOLERANCE
     return max(FLOAT64_TOLERANCE, FLOAT32_MULTIPLE * worst)

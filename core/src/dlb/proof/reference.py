@@ -95,27 +95,27 @@ class Reference:
         self.inputs = inputs
         self.labels = labels
         self.masks = masks or {}
-        self._known: dict[object, Any] = {}
+        self._cache: dict[object, Any] = {}
         self._lock = threading.RLock()
 
-    def _once(self, key: object, compute: Callable[[], T]) -> T:
+    def _compute_once(self, key: object, compute: Callable[[], T]) -> T:
         """What ``compute`` gave, or gives, for a key."""
         with self._lock:
-            if key not in self._known:
-                self._known[key] = compute()
-            return self._known[key]  # type: ignore[no-any-return]
+            if key not in self._cache:
+                self._cache[key] = compute()
+            return self._cache[key]  # type: ignore[no-any-return]
 
     @property
     def logits(self) -> Array:
         """The last layer's value in evaluation mode, float64."""
         last = self.model.nodes[-1].name
-        return self._once("logits", lambda: self._values([last], training=False)[last])
+        return self._compute_once("logits", lambda: self._values([last], training=False)[last])
 
     @property
     def layers(self) -> dict[str, Array]:
         """Every layer's value in evaluation mode, float64, in order."""
         names = [node.name for node in self.model.nodes]
-        return self._once("layers", lambda: self._values(names, training=False))
+        return self._compute_once("layers", lambda: self._values(names, training=False))
 
     @property
     def training_layers(self) -> dict[str, Array]:
@@ -123,18 +123,18 @@ class Reference:
         if not state_names(self.model) and not self.masks:
             return self.layers  # nothing in it does anything else then
         names = [node.name for node in self.model.nodes]
-        return self._once("training layers", lambda: self._values(names, training=True))
+        return self._compute_once("training layers", lambda: self._values(names, training=True))
 
     def _values(self, names: list[str], *, training: bool) -> dict[str, Array]:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import Evaluator
 
-        masks = self._masks(self.inputs)
+        masks = self._batch_masks(self.inputs)
         graph = canonical_graph(self.model, None, dtype="float64", training=training, masks=masks)
         # Given, not held: a graph that holds weights holds them twice.
         return Evaluator(graph).run({self.model.input.name: self.inputs, **self.weights}, names)
 
-    def _masks(self, inputs: Array) -> dict[str, Array]:
+    def _batch_masks(self, inputs: Array) -> dict[str, Array]:
         """The masks of a batch."""
         return {name: mask[: len(inputs)] for name, mask in self.masks.items()}
 
@@ -150,7 +150,7 @@ class Reference:
         from dlb.graph.canonical import GIVEN, layers_graph
         from dlb.graph.evaluate import Evaluator
 
-        masks = self._masks(self.inputs)
+        masks = self._batch_masks(self.inputs)
         graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
         available = {**values, **self.weights, self.model.input.name: self.inputs}
         read = {
@@ -168,7 +168,7 @@ class Reference:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import evaluate
 
-        masks = self._masks(inputs)
+        masks = self._batch_masks(inputs)
         graph = canonical_graph(self.model, None, dtype="float64", training=True, masks=masks)
         values = evaluate(graph, {self.model.input.name: inputs, **weights})
         return {name: values[f"{name}/running"] for name in state_names(self.model)}
@@ -177,7 +177,7 @@ class Reference:
     def float32_baseline(self) -> float:
         """How far ONNX Runtime's float32 logits of the canonical graph are from the truth: a second
         account of what the graph computes, by other code. Infinite where it refuses the graph."""
-        return self._once("float32 baseline", self._float32_baseline)
+        return self._compute_once("float32 baseline", self._float32_baseline)
 
     def _float32_baseline(self) -> float:
         from dlb.graph.canonical import canonical_graph
@@ -218,14 +218,20 @@ class Reference:
         moved = {"all parameters": gradients}
         if inputs is not None:
             moved["input"] = {self.model.input.name: inputs}
-        return {what: self._middle(what, some, seed) for what, some in moved.items() if some}
+        return {
+            variables: self._median_slope(variables, tensors, seed)
+            for variables, tensors in moved.items()
+            if tensors
+        }
 
-    def _middle(self, what: str, gradients: Mapping[str, Array], seed: int) -> Slope:
+    def _median_slope(self, variables: str, gradients: Mapping[str, Array], seed: int) -> Slope:
         """The slope of median error of several directions."""
-        at = self._moved(what)
+        point = self._point(variables)
         # In the model's order: every adapter must be asked along the same directions.
-        gradients = {key: gradients[key] for key in at if key in gradients}
-        typical = norm(gradients.values()) / math.sqrt(sum(one.size for one in gradients.values()))
+        gradients = {key: gradients[key] for key in point if key in gradients}
+        typical = norm(gradients.values()) / math.sqrt(
+            sum(piece.size for piece in gradients.values())
+        )
         tried = []
         for number in range(DIRECTIONS):
             # Drawn anew for each adapter: to keep them would take several times the model.
@@ -234,61 +240,65 @@ class Reference:
                 key: generator.standard_normal(array.shape) for key, array in gradients.items()
             }
             length = norm(direction.values())
-            own = sum(
-                float(one @ along)
+            inner_product = sum(
+                float(piece @ direction_piece)
                 for key, array in gradients.items()
-                for one, along in pieces(array, direction[key])
+                for piece, direction_piece in pieces(array, direction[key])
             )
-            for share in STEPS:
-                step = self._step(what, share)
+            for relative_step in STEPS:
+                step = self._step_length(variables, relative_step)
                 # Differences do not depend on the adapter.
-                slope, uncertain = self._once(
-                    (what, seed, number, step),
-                    partial(self._difference, what, direction, length, step),
+                slope, uncertain = self._compute_once(
+                    (variables, seed, number, step),
+                    partial(self._difference, variables, direction, length, step),
                 )
-                one = Slope(own / length, slope, max(typical, uncertain / SLOPE_TOLERANCE), step)
-                if one.error <= SLOPE_TOLERANCE:
+                piece = Slope(
+                    inner_product / length, slope, max(typical, uncertain / SLOPE_TOLERANCE), step
+                )
+                if piece.error <= SLOPE_TOLERANCE:
                     break
-            tried.append(one)
+            tried.append(piece)
         # A NaN sorts last, so that it cannot hide behind the others.
-        ordered = sorted(tried, key=lambda one: np.nan_to_num(one.error, nan=np.inf))
+        ordered = sorted(tried, key=lambda piece: np.nan_to_num(piece.error, nan=np.inf))
         return ordered[DIRECTIONS // 2]
 
-    def _step(self, what: str, share: float) -> float:
+    def _step_length(self, variables: str, relative_step: float) -> float:
         """A step of differences: a share of the norm of what is moved, whatever its scale."""
-        at = self._moved(what)
+        point = self._point(variables)
         states = state_names(self.model)
-        return share * max(norm(at[name] for name in at if name not in states), 1.0)
+        return relative_step * max(norm(point[name] for name in point if name not in states), 1.0)
 
-    def _moved(self, what: str) -> Mapping[str, Array]:
-        return self.weights if what == "all parameters" else {self.model.input.name: self.inputs}
+    def _point(self, variables: str) -> Mapping[str, Array]:
+        return (
+            self.weights if variables == "all parameters" else {self.model.input.name: self.inputs}
+        )
 
     def _difference(
-        self, what: str, direction: Mapping[str, Array], length: float, step: float
+        self, variables: str, direction: Mapping[str, Array], length: float, step: float
     ) -> tuple[float, float]:
         """The loss's central difference along a direction of a length, brought to 1, and what
         rounding of the logits may make of it."""
-        at = self._moved(what)
+        point = self._point(variables)
         base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
-        ends = []
+        logits = []
         for sign in (1.0, -1.0):
             moved = {
-                key: at[key] + sign * step / length * array for key, array in direction.items()
+                key: point[key] + sign * step / length * array for key, array in direction.items()
             }
             last = self.model.nodes[-1].name
-            ends.append(self._loss().run({**base, **moved}, [last])[last])
-        rounded = LOGIT_ROUNDINGS * float(np.spacing(np.abs(ends[0]).max()))
-        apart = loss_difference(ends[0], ends[1], self.labels, self.loss.label_smoothing)
-        return apart / (2 * step), rounded / (2 * step)
+            logits.append(self._loss_evaluator().run({**base, **moved}, [last])[last])
+        rounding = LOGIT_ROUNDINGS * float(np.spacing(np.abs(logits[0]).max()))
+        difference = loss_difference(logits[0], logits[1], self.labels, self.loss.label_smoothing)
+        return difference / (2 * step), rounding / (2 * step)
 
-    def _loss(self) -> Evaluator:
-        return self._once("loss", self._make_loss)
+    def _loss_evaluator(self) -> Evaluator:
+        return self._compute_once("loss", self._make_loss_evaluator)
 
-    def _make_loss(self) -> Evaluator:
+    def _make_loss_evaluator(self) -> Evaluator:
         from dlb.graph.canonical import loss_graph
         from dlb.graph.evaluate import Evaluator
 
-        masks = self._masks(self.inputs)
+        masks = self._batch_masks(self.inputs)
         graph = loss_graph(
             self.model, None, dtype="float64", training=True, masks=masks, loss=self.loss
         )
@@ -296,7 +306,7 @@ class Reference:
 
 
 def loss_difference(
-    logits: Array, others: Array, labels: Array, label_smoothing: float = 0.0
+    logits: Array, base_logits: Array, labels: Array, label_smoothing: float = 0.0
 ) -> float:
     """The softmax cross-entropy of ``logits`` less that of ``others``, averaged as the loss is.
 
@@ -310,10 +320,16 @@ def loss_difference(
         labels: int64 [...].
         label_smoothing: the loss's.
     """
-    apart = logits - others
-    shifted = np.exp(others - others.max(axis=-1, keepdims=True))
-    shares = shifted / shifted.sum(axis=-1, keepdims=True)
-    moved = np.log1p((shares * np.expm1(apart)).sum(axis=-1))
-    hit = np.take_along_axis(apart, labels[..., None], -1)[..., 0]
-    shared = apart.mean(axis=-1)
-    return float((moved - (1 - label_smoothing) * hit - label_smoothing * shared).mean())
+    logit_differences = logits - base_logits
+    shifted = np.exp(base_logits - base_logits.max(axis=-1, keepdims=True))
+    probabilities = shifted / shifted.sum(axis=-1, keepdims=True)
+    log_ratio = np.log1p((probabilities * np.expm1(logit_differences)).sum(axis=-1))
+    label_differences = np.take_along_axis(logit_differences, labels[..., None], -1)[..., 0]
+    mean_differences = logit_differences.mean(axis=-1)
+    return float(
+        (
+            log_ratio
+            - (1 - label_smoothing) * label_differences
+            - label_smoothing * mean_differences
+        ).mean()
+    )

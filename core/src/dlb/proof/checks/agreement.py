@@ -44,25 +44,25 @@ def comparable_steps(
             unknown.
         apart: how far gradients that agree are apart, of any adapter: so much grows, too.
     """
-    asked, more = max(steps), max(1.0, apart / STEP_SCALE)
-    near = [step for step in steps if more * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
+    requested, factor = max(steps), max(1.0, apart / STEP_SCALE)
+    near = [step for step in steps if factor * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
     chosen = max(near, default=min(steps))
-    if chosen == asked:
+    if chosen == requested:
         return chosen, Finding(cause=StepsCompared(steps=chosen))
     cause = RoundingGrows(
         steps=chosen,
-        asked=asked,
+        asked=requested,
         step_scale=STEP_SCALE,
-        error_growth=growth[asked] if math.isfinite(growth[asked]) else None,
-        gradients_apart=apart if more > 1.0 else None,
+        error_growth=growth[requested] if math.isfinite(growth[requested]) else None,
+        gradients_apart=apart if factor > 1.0 else None,
     )
     return chosen, Finding(cause=cause)
 
 
 def largest_agreed_distance(results: Collection[CheckResult]) -> float:
     """The largest distance between gradients of adapters whose gradients agree."""
-    agreeing = [one for result in results if result.verdict == "passed" for one in result.figures]
-    return max((one.relative_l2 or 0.0 for one in agreeing), default=0.0)
+    agreeing = [item for result in results if result.verdict == "passed" for item in result.figures]
+    return max((item.relative_l2 or 0.0 for item in agreeing), default=0.0)
 
 
 def check_agreement(
@@ -85,31 +85,29 @@ def check_agreement(
         findings: facts about the comparison, for every result.
     """
     results = []
-    least = {adapter: norm_floor(own, SMALL) for adapter, own in tensors.items()}
-    for adapter, own in tensors.items():
-        others = {
-            other: theirs
-            for other, theirs in tensors.items()
-            if other != adapter and other in independently_correct
+    least = {adapter: norm_floor(own_tensors, SMALL) for adapter, own_tensors in tensors.items()}
+    for adapter, own_tensors in tensors.items():
+        peers = {
+            peer: peer_tensors
+            for peer, peer_tensors in tensors.items()
+            if peer != adapter and peer in independently_correct
         }
-        if not others:
+        if not peers:
             continue
         collected: list[Figure] = []
-        for tensor, array in own.items():
+        for tensor, array in own_tensors.items():
             distances = [
-                relative_l2(array, theirs.get(tensor, np.full(1, np.nan)), least[other])
-                for other, theirs in others.items()
+                relative_l2(array, peer_tensors.get(tensor, np.full(1, np.nan)), least[peer])
+                for peer, peer_tensors in peers.items()
             ]
-            middle = statistics.median_low(distances)
-            nearest = min(
-                others, key=lambda other: abs(distances[list(others).index(other)] - middle)
-            )
-            counterpart = others[nearest].get(tensor, np.full(1, np.nan))
+            median = statistics.median_low(distances)
+            nearest = min(peers, key=lambda peer: abs(distances[list(peers).index(peer)] - median))
+            counterpart = peers[nearest].get(tensor, np.full(1, np.nan))
             compared = figure(tensor, array, counterpart, least[adapter])
-            finite = middle if np.isfinite(middle) else None
+            finite = median if np.isfinite(median) else None
             collected.append(msgspec.structs.replace(compared, relative_l2=finite))
         ordered = worst_first(collected)
-        baseline = Baseline(kind="adapters", names=tuple(others), float64=True)
+        baseline = Baseline(kind="adapters", names=tuple(peers), float64=True)
         judged = Check(check, group, adapter, baseline)
         results.append(judged.result(ordered, FLOAT64_TOLERANCE, findings))
     return results

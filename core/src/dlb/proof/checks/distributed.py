@@ -25,7 +25,7 @@ def check_distributed(
 ) -> CheckResult:
     """Weights of K workers after some steps against one worker's on the same global batches."""
     compared = [figures(weights, single_worker) for weights in per_worker_weights]
-    ordered = worst_first(one for by_tensor in compared for one in by_tensor)
+    ordered = worst_first(item for by_tensor in compared for item in by_tensor)
     first, *peers = per_worker_weights
     apart = [
         name

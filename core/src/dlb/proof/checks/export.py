@@ -17,7 +17,7 @@ from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
-from dlb.proof.port.inputs import as_read
+from dlb.proof.port.inputs import to_model_layout
 from dlb.proof.port.model import Model as UserModel
 from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
@@ -78,11 +78,13 @@ def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Ar
     """
     model.remote.export(exported)
     check_is_onnx(exported)
-    read = as_read(inputs, model.reads, model.name)
-    own = model.remote.forward(read).outputs
-    found = run_exported(exported, read)
-    names = [f"output {number}" for number in range(max(len(own), len(found)))]
-    return check_export(check, model.remote.dtype, dict(zip(names, found)), dict(zip(names, own)))
+    model_input = to_model_layout(inputs, model.input_layout, model.name)
+    own_outputs = model.remote.forward(model_input).outputs
+    exported_outputs = run_exported(exported, model_input)
+    names = [f"output {number}" for number in range(max(len(own_outputs), len(exported_outputs)))]
+    return check_export(
+        check, model.remote.dtype, dict(zip(names, exported_outputs)), dict(zip(names, own_outputs))
+    )
 
 
 def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:
@@ -131,8 +133,8 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
     from dlb.graph.runtime import in_parts, run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
-    held = {tensor.name for tensor in loaded.graph.initializer}
-    source = next(value for value in loaded.graph.input if value.name not in held)
+    initialisers = {tensor.name for tensor in loaded.graph.initializer}
+    source = next(value for value in loaded.graph.input if value.name not in initialisers)
     if inputs.dtype != np.float64:
         return run_model(exported, {source.name: inputs})
     fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]

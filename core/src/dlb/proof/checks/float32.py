@@ -102,10 +102,10 @@ def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep:
         )
 
     keep(run(Check("weights float32", "weights", adapter, GIVEN), weights))
-    keep(run(_forward(adapter), forward))
+    keep(run(_forward_check(adapter), forward))
 
 
-def _forward(adapter: str) -> Check:
+def _forward_check(adapter: str) -> Check:
     return Check("forward float32", "float32", adapter, CANONICAL)
 
 
@@ -130,7 +130,9 @@ def check_forward_float32(
     if all(len(array) > 1 and (array == array[:1]).all() for array in truth.values()):
         facts.append(Finding(cause=ConstantLogits()))
     causes = infinite_causes(compared, values, truth)
-    return layers_result(_forward(adapter), model, compared, tolerance, native, causes, *facts)
+    return layers_result(
+        _forward_check(adapter), model, compared, tolerance, native, causes, *facts
+    )
 
 
 def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict[str, Array]]:
@@ -161,22 +163,28 @@ def check_float32_gradients(
         errors: :func:`gradient_errors` of several batches in float32, by adapter.
         perturbed: those of one adapter in float64, at such weights.
     """
-    middle = {adapter: _middle(batches) for adapter, batches in errors.items()}
-    moved: dict[str, float] = {}
+    median = {adapter: _median_errors(batches) for adapter, batches in errors.items()}
+    perturbed_errors: dict[str, float] = {}
     for batch in perturbed:
         for error in batch:
-            moved[error.tensor] = max(moved.get(error.tensor, 0.0), error.relative_l2 or 0.0)
+            perturbed_errors[error.tensor] = max(
+                perturbed_errors.get(error.tensor, 0.0), error.relative_l2 or 0.0
+            )
     best: dict[str, float] = {}
-    for figures_of_adapter in middle.values():
+    for figures_of_adapter in median.values():
         for error in figures_of_adapter:
             size = np.inf if error.relative_l2 is None else error.relative_l2
             best[error.tensor] = min(best.get(error.tensor, np.inf), size)
     allowed = {
-        name: max(size, FLOAT32_LEAST, moved.get(name, 0.0) * PERTURBED_MULTIPLE / FLOAT32_MULTIPLE)
+        name: max(
+            size,
+            FLOAT32_LEAST,
+            perturbed_errors.get(name, 0.0) * PERTURBED_MULTIPLE / FLOAT32_MULTIPLE,
+        )
         for name, size in best.items()
     }
     results = []
-    for adapter, figures_of_adapter in middle.items():
+    for adapter, figures_of_adapter in median.items():
         ordered, multiple = order_by_multiple(figures_of_adapter, allowed)
         worst = ordered[0] if ordered else None
         tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
@@ -208,7 +216,7 @@ def gradient_errors(gradients: Tensors, truth: Tensors) -> tuple[Figure, ...]:
     )
 
 
-def _middle(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
+def _median_errors(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
     """For each tensor the figure of the batch with the median error; an infinite one, which no kink
     makes, wherever there is one."""
     by_tensor: dict[str, list[Figure]] = {}
@@ -229,8 +237,8 @@ def order_by_multiple(
     Where each tensor has a tolerance of its own, the first figure's is the result's.
     """
 
-    def multiple(one: Figure) -> float:
-        return (np.inf if one.relative_l2 is None else one.relative_l2) / errors[one.tensor]
+    def multiple(error: Figure) -> float:
+        return (np.inf if error.relative_l2 is None else error.relative_l2) / errors[error.tensor]
 
     ordered = tuple(sorted(compared, key=multiple, reverse=True))
     return (ordered, multiple(ordered[0])) if ordered else ((), 0.0)
@@ -241,7 +249,7 @@ def check_port_outputs_float32(
 ) -> CheckResult:
     """Outputs of a user's model in float32, by how much further from the truth they are than the
     reference's."""
-    truth = [np.asarray(output) for output in port.truth.evaluated.outputs]
+    truth = [np.asarray(output) for output in port.truth.evaluation_pass.outputs]
     inputs = as_dtype(port.truth.inputs, "float32")
     errors = []
     for model in (single.reference, single.model):
@@ -249,7 +257,7 @@ def check_port_outputs_float32(
         names = ["output"] if len(truth) == 1 else [f"output {n}" for n in range(len(truth))]
         errors.append(figures(dict(zip(names, outputs)), dict(zip(names, truth))))
     baseline, compared = errors
-    sizes = [one.relative_l2 for one in baseline]
+    sizes = [error.relative_l2 for error in baseline]
     least = max((size for size in sizes if size is not None), default=0.0)
     least = least if least < FLOAT32_MOST else 0.0
     return check.result(compared, FLOAT32_MULTIPLE * max(least, FLOAT32_LEAST))
@@ -259,24 +267,24 @@ def check_port_gradients_float32(
     check: Check, *, port: PortComparison, single: Float32Port
 ) -> CheckResult:
     """Gradients of a user's model in float32, as :func:`check_float32_gradients`."""
-    training = port.drawing is None
+    training = port.randomness is None
     inputs = as_dtype(port.truth.inputs, "float32")
     cotangents = [array.astype(np.float32) for array in port.truth.cotangents]
-    truth = port.in_reference(port.truth.gradients(training), port.truth.model)
+    truth = port.by_reference_names(port.truth.gradients(training), port.truth.model)
     errors = {
         model.name: [
             gradient_errors(
-                port.in_reference(model.gradients(inputs, cotangents, training), model), truth
+                port.by_reference_names(model.gradients(inputs, cotangents, training), model), truth
             )
         ]
         for model in (single.reference, single.model)
     }
     perturbed = [
-        gradient_errors(port.in_reference(gradients, port.truth.model), truth)
+        gradient_errors(port.by_reference_names(gradients, port.truth.model), truth)
         for gradients in single.perturbed
     ]
     results = check_float32_gradients(errors, perturbed)
-    result = next(one for one in results if one.adapter == check.subject)
+    result = next(result for result in results if result.adapter == check.subject)
     return msgspec.structs.replace(result, baseline=check.baseline)
 
 
@@ -295,10 +303,10 @@ def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) ->
 
     errors: list[list[Figure]] = []
     findings: list[Finding] = []
-    sides = ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
+    sides = ((pair.first, pair.inputs.first), (pair.second, pair.inputs.second))
     for side, (file, batches) in enumerate(sides):
         model = file.model
-        if _is_wide(model):
+        if _is_float64(model):
             model = in_precision(model, TensorProto.FLOAT)
             findings.append(Finding(cause=RunInFloat32(file=file.label)))
         errors.append(_file_errors(pair, runs, side, model, batches))
@@ -338,10 +346,10 @@ def _file_errors(
             for name, array in batch.items()
         }
         try:
-            made = run_model(content, feeds, threads=1)
+            outputs = run_model(content, feeds, threads=1)
         except DlbError as error:
             raise UnsupportedError(f"{file.label}: {error}") from None
-        values = {port.name: value for port, value in zip(file.outputs, made)}
+        values = {port.name: value for port, value in zip(file.outputs, outputs)}
         errors += [
             figure(f"{names[0]} of {file.label}", values[names[side]], truth[names[0]])
             for names in pair.outputs
@@ -349,7 +357,7 @@ def _file_errors(
     return errors
 
 
-def _is_wide(model: ModelProto) -> bool:
+def _is_float64(model: ModelProto) -> bool:
     from onnx import TensorProto
 
     double = TensorProto.DOUBLE

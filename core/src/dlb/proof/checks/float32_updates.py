@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.float32 import order_by_multiple
 from dlb.proof.checks.gradients import check_gradient_shapes
-from dlb.proof.checks.updates import DEFINITION, change_figures, moves
+from dlb.proof.checks.updates import DEFINITION, change_figures, shows_change
 from dlb.proof.distance import norm, pieces
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
@@ -110,11 +110,15 @@ def check_update_float32(
         baseline: what NumPy makes of it in float32.
     """
     check = _check(adapter)
-    if not moves(start, truth):
+    if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
-    rounding = {one.tensor: one.relative_l2 for one in change_figures(start, baseline, truth)}
+    rounding = {
+        change.tensor: change.relative_l2 for change in change_figures(start, baseline, truth)
+    }
     compared = change_figures(start, after, truth)
-    allowed = {one.tensor: max(rounding.get(one.tensor) or 0.0, FLOAT32_LEAST) for one in compared}
+    allowed = {
+        change.tensor: max(rounding.get(change.tensor) or 0.0, FLOAT32_LEAST) for change in compared
+    }
     ordered, multiple = order_by_multiple(compared, allowed)
     worst = ordered[0] if ordered else None
     tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)

@@ -104,7 +104,7 @@ def check_forward(
 
 def check_outputs(check: Check, port: PortComparison) -> CheckResult:
     """Outputs of a user's model in evaluation mode."""
-    return _outputs(check, port.truth.evaluated, port.evaluated)
+    return _compare_outputs(check, port.truth.evaluation_pass, port.evaluation_pass)
 
 
 def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
@@ -112,9 +112,9 @@ def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
 
     Where they differ, the layer is named, unless it is the one that differs in evaluation mode.
     """
-    if port.drawing is not None:
-        return check.not_run(port.drawing)
-    result = _outputs(check, port.truth.trained, port.trained)
+    if port.randomness is not None:
+        return check.not_run(port.randomness)
+    result = _compare_outputs(check, port.truth.training_pass, port.training_pass)
     if result.verdict == "failed":
         findings = check_counterparts(check, port, training=True).findings
         in_evaluation = check_counterparts(check, port).findings
@@ -129,21 +129,21 @@ def _causes(findings: Sequence[Finding]) -> list[Any]:
     return [finding.cause for finding in findings]
 
 
-def _outputs(check: Check, ours: ForwardPass, theirs: ForwardPass) -> CheckResult:
-    found, expected = _named(theirs.outputs), _named(ours.outputs)
-    compared = figures(found, expected)
+def _compare_outputs(check: Check, ours: ForwardPass, theirs: ForwardPass) -> CheckResult:
+    actual, expected = _name_outputs(theirs.outputs), _name_outputs(ours.outputs)
+    compared = figures(actual, expected)
     findings: list[Finding] = []
-    if len(found) != len(expected):
-        findings.append(Finding(cause=OutputCount(found=len(found), expected=len(expected))))
-    for one in compared if not findings else ():
-        cause = infinite_cause(one.tensor, found.get(one.tensor), expected.get(one.tensor))
-        if one.relative_l2 is None and cause is not None:
-            findings.append(Finding(cause=cause, figure=one, tolerance=FLOAT64_TOLERANCE))
-    passed = passes(compared, FLOAT64_TOLERANCE) and len(found) == len(expected)
+    if len(actual) != len(expected):
+        findings.append(Finding(cause=OutputCount(found=len(actual), expected=len(expected))))
+    for item in compared if not findings else ():
+        cause = infinite_cause(item.tensor, actual.get(item.tensor), expected.get(item.tensor))
+        if item.relative_l2 is None and cause is not None:
+            findings.append(Finding(cause=cause, figure=item, tolerance=FLOAT64_TOLERANCE))
+    passed = passes(compared, FLOAT64_TOLERANCE) and len(actual) == len(expected)
     return check.result(compared, FLOAT64_TOLERANCE, findings, passed=passed)
 
 
-def _named(outputs: Sequence[Array]) -> dict[str, Array]:
+def _name_outputs(outputs: Sequence[Array]) -> dict[str, Array]:
     if len(outputs) == 1:
         return {"output": outputs[0]}
     return {f"output {number}": output for number, output in enumerate(outputs)}

@@ -41,7 +41,7 @@ def prove_gradients(
     def slopes(check: Check) -> CheckResult:
         return check_slopes(adapter, reference.slopes(parameters, gradients.get("input"), seed))
 
-    keep(run(_slopes(adapter), slopes))
+    keep(run(_slopes_check(adapter), slopes))
     return gradients
 
 
@@ -53,27 +53,27 @@ def check_slopes(adapter: str, slopes: Mapping[str, Slope]) -> CheckResult:
     )
     steps = DifferenceSteps(steps={name: slope.step for name, slope in slopes.items()})
     findings = (Finding(cause=steps),)
-    return _slopes(adapter).result(compared, SLOPE_TOLERANCE, findings)
+    return _slopes_check(adapter).result(compared, SLOPE_TOLERANCE, findings)
 
 
-def _slopes(adapter: str) -> Check:
+def _slopes_check(adapter: str) -> Check:
     baseline = Baseline(kind="finite_differences")
     return Check("gradients by differences", "gradients", adapter, baseline)
 
 
 def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
     """Gradients of the outputs times seeded cotangents, by every parameter and the input."""
-    training = port.drawing is None
+    training = port.randomness is None
     ours, theirs = port.truth.gradients(training), port.gradients
     expected: dict[str, Array] = {}
-    found: dict[str, Array] = {}
+    actual: dict[str, Array] = {}
     findings: list[Finding] = []
     for pair in port.pairs:
         source, target = pair.source.name, pair.target.name
         if source in ours.parameters:
             expected[source] = ours.parameters[source]
         if source in ours.parameters and target in theirs.parameters:
-            found[source] = pair.bring_back(theirs.parameters[target])
+            actual[source] = pair.bring_back(theirs.parameters[target])
         elif source in ours.parameters or target in theirs.parameters:
             in_reference = source in ours.parameters
             model = port.truth.model if in_reference else port.model
@@ -83,9 +83,9 @@ def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
     if ours.inputs is not None:
         expected["input"] = ours.inputs
     if theirs.inputs is not None:
-        found["input"] = theirs.inputs
+        actual["input"] = theirs.inputs
     # A gradient that is zero but for rounding is off by 1e-16 of the whole.
-    compared = figures(found, expected, SMALL / NOISE * norm_floor(expected))
+    compared = figures(actual, expected, SMALL / NOISE * norm_floor(expected))
     findings += [] if training else [Finding(cause=EvaluationMode())]
     passed = passes(compared, FLOAT64_TOLERANCE) and trained_in_both
     return check.result(compared, FLOAT64_TOLERANCE, findings, passed=passed)

@@ -82,14 +82,14 @@ def layers_result(
         native: what the framework says of each layer, by name.
         causes: of infinite distances, by layer.
     """
-    past = {one.tensor: one for one in compared if not passes((one,), tolerance)}
-    first = next((node.name for node in model.nodes if node.name in past), None)
+    failing = {item.tensor: item for item in compared if not passes((item,), tolerance)}
+    first = next((node.name for node in model.nodes if node.name in failing), None)
     fault = None
     if first is not None:
         fault = Finding(
             cause=causes.get(first, LayerDiffers()),
             layer=layer_facts(model, first, native),
-            figure=past[first],
+            figure=failing[first],
             tolerance=tolerance,
         )
     return check.result(compared, tolerance, (fault, *notes))
@@ -99,7 +99,7 @@ def infinite_causes(
     compared: Iterable[Figure], values: Tensors, truth: Tensors
 ) -> dict[str, AnyCause]:
     """Why distances are infinite, by layer."""
-    names = [one.tensor for one in compared if one.relative_l2 is None]
+    names = [item.tensor for item in compared if item.relative_l2 is None]
     causes = {name: infinite_cause(name, values.get(name), truth.get(name)) for name in names}
     return {name: cause for name, cause in causes.items() if cause is not None}
 
@@ -139,29 +139,29 @@ def check_counterparts(check: Check, port: PortComparison, training: bool = Fals
 def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
     """Where the values of the first batch whose outputs differ part."""
     from dlb.proof.files.parting import first_parting
-    from dlb.proof.files.runs import traced_on
+    from dlb.proof.files.runs import trace_file
 
     for place, (ours, theirs) in enumerate(zip(*runs.values)):
-        apart = [
+        differing = [
             names
             for names in pair.outputs
             if not relative_l2(theirs[names[0]], ours[names[0]]) <= tolerance
         ]
-        if not apart:
+        if not differing:
             continue
         traces = runs.traces
         if place:
             traces = (
-                traced_on(pair.first, pair.fed.first[place]),
-                traced_on(pair.second, pair.fed.second[place]),
+                trace_file(pair.first, pair.inputs.first[place]),
+                trace_file(pair.second, pair.inputs.second[place]),
             )
-        parting = first_parting(*traces, apart, tolerance)
+        parting = first_parting(*traces, differing, tolerance)
         if parting is None:
             break
-        owned = msgspec.structs.replace
+        with_owner = msgspec.structs.replace
         cause = NodesPart(
-            node=owned(parting.first, owner=pair.first.label),
-            other=owned(parting.second, owner=pair.second.label),
+            node=with_owner(parting.first, owner=pair.first.label),
+            other=with_owner(parting.second, owner=pair.second.label),
             **parting.differs,
         )
         finding = Finding(cause=cause, figure=parting.figure, tolerance=tolerance)

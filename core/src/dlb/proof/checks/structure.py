@@ -90,7 +90,7 @@ def check_file_structure(
     Args:
         agree: whether the outputs do.
     """
-    from dlb.proof.files.analytic import not_decided
+    from dlb.proof.files.analytic import undecided_nodes
 
     cause = structure.cause
     findings = (Finding(cause=cause),) if cause is not None else ()
@@ -100,7 +100,7 @@ def check_file_structure(
         return check.not_run(*findings)
     if not agree or not isinstance(cause, StructuresDiffer):
         return check.result(findings=findings, passed=False)
-    undecided = not_decided(*runs.traces, FLOAT64_TOLERANCE)
+    undecided = undecided_nodes(*runs.traces, FLOAT64_TOLERANCE)
     decided = msgspec.structs.replace(
         cause,
         decided_by="nothing" if undecided else "values",

@@ -49,8 +49,8 @@ __all__ = [
     "check_port_trajectory",
     "check_trajectory",
     "check_update",
-    "moves",
     "prove_updates",
+    "shows_change",
 ]
 
 Array = npt.NDArray[Any]
@@ -138,7 +138,7 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
     A user's model has no optimizer, so NumPy takes the steps, with momentum and with each model's own
     gradients at its own weights. Each step has cotangents of its own.
     """
-    truth, training = port.truth, port.drawing is None
+    truth, training = port.truth, port.randomness is None
     gradients = truth.gradients(training).parameters
     pairs = [
         pair
@@ -160,27 +160,29 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
         carried = {pair.target.name: pair.carry(weights[pair.source.name]) for pair in pairs}
         port.model.remote.load_weights(carried)
         cotangents = truth.step_cotangents(step)
-        found = port.model.gradients(truth.inputs, cotangents, training).parameters
-        return {pair.source.name: pair.bring_back(found[pair.target.name]) for pair in pairs}
+        model_gradients = port.model.gradients(truth.inputs, cotangents, training).parameters
+        return {
+            pair.source.name: pair.bring_back(model_gradients[pair.target.name]) for pair in pairs
+        }
 
-    expected = _follow(reference, start, optimizer)
-    longer = msgspec.structs.replace(
+    expected = _step_changes(reference, start, optimizer)
+    scaled_optimizer = msgspec.structs.replace(
         optimizer, learning_rate=optimizer.learning_rate * (1 + STEP_SCALE)
     )
-    perturbed = _follow(reference, start, longer)
-    found = _follow(model, start, optimizer)
+    perturbed = _step_changes(reference, start, scaled_optimizer)
+    actual = _step_changes(model, start, optimizer)
     truth.model.remote.load_weights(start)
-    port.model.remote.load_weights(port.carried)
+    port.model.remote.load_weights(port.carried_weights)
     growth = {step: error_growth(expected[step], perturbed[step]) for step in expected}
     steps, finding = comparable_steps(expected, growth)
     least = norm_floor(expected[steps], SMALL)
     compared = worst_first(
-        figure(name, found[steps][name], expected[steps][name], least) for name in start
+        figure(name, actual[steps][name], expected[steps][name], least) for name in start
     )
     return check.result(compared, FLOAT64_TOLERANCE, (finding,))
 
 
-def _follow(
+def _step_changes(
     gradients: Callable[[int, Tensors], Tensors], start: Tensors, optimizer: SGD
 ) -> dict[int, dict[str, Array]]:
     """What steps change of weights, after each step that is looked at.
@@ -226,7 +228,7 @@ def _check_changes(
         after: both and ``layer.parameter.slot`` after the last.
         truth, running: trained weights and slots, and running statistics, as they should be.
     """
-    if not moves(start, truth):
+    if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
     expected = {**truth, **running}
     ordered = change_figures(start, after, expected)
@@ -239,7 +241,7 @@ def _check_changes(
     return check.result(ordered, FLOAT64_TOLERANCE, findings)
 
 
-def moves(start: Tensors, truth: Tensors) -> bool:
+def shows_change(start: Tensors, truth: Tensors) -> bool:
     """Whether any weight that is trained should have changed so that it shows. A NaN does."""
     for name in start.keys() & truth.keys():
         apart = (after - before for after, before in pieces(truth[name], start[name]))

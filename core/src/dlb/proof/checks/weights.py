@@ -27,16 +27,16 @@ Array = npt.NDArray[Any]
 GIVEN = Baseline(kind="given_weights")
 
 
-def check_weights(adapter: str, dtype: str, held: Tensors, given: Tensors) -> CheckResult:
+def check_weights(adapter: str, dtype: str, loaded: Tensors, weights: Tensors) -> CheckResult:
     """Every parameter of a built model after loading, bit for bit."""
-    expected = {name: array.astype(dtype) for name, array in given.items()}
+    expected = {name: array.astype(dtype) for name, array in weights.items()}
     check = Check(f"weights {dtype}", "weights", adapter, GIVEN)
-    return _same_bits(check, held, expected, {**expected, **held})
+    return _same_bits(check, loaded, expected, {**expected, **loaded})
 
 
 def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
     """Give the reference's weights to a user's model, and see that every bit came."""
-    expected = port.carried
+    expected = port.carried_weights
     port.model.remote.load_weights(expected)
     held = port.model.remote.weights()
     left = (*port.truth.model.leave, *port.model.leave)
@@ -45,13 +45,17 @@ def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
 
 
 def _same_bits(
-    check: Check, held: Tensors, expected: Tensors, names: Mapping[str, Any], *notes: Finding | None
+    check: Check,
+    actual: Tensors,
+    expected: Tensors,
+    names: Mapping[str, Any],
+    *notes: Finding | None,
 ) -> CheckResult:
-    compared = figures(held, expected)
+    compared = figures(actual, expected)
     wrong = [
         name
         for name in names
-        if name not in held or name not in expected or not same_bits(held[name], expected[name])
+        if name not in actual or name not in expected or not same_bits(actual[name], expected[name])
     ]
 
     def faults() -> Iterator[Finding]:
@@ -59,7 +63,7 @@ def _same_bits(
             cause=BitsDiffer(tensors=tuple(wrong)), figure=compared[0] if compared else None
         )
         first = next((name for name in wrong if name in expected), wrong[0])
-        if infinite := infinite_cause(first, held.get(first), expected.get(first)):
+        if infinite := infinite_cause(first, actual.get(first), expected.get(first)):
             yield Finding(cause=infinite)
 
     findings = [*(faults() if wrong else ()), *notes]
@@ -78,8 +82,8 @@ def check_file_weights(
     if findings and agree and not structure.equal:
         return check.not_run(Finding(cause=WeightsNotComparable()), *findings)
     if findings and all(
-        one.relative_l2 is not None and one.relative_l2 <= FOLDED_TOLERANCE
-        for one in matched.figures
+        item.relative_l2 is not None and item.relative_l2 <= FOLDED_TOLERANCE
+        for item in matched.figures
     ):
         findings.insert(0, Finding(cause=BothFolded()))
     folded = tuple(weight.name for side in matched.folded for weight in side)
