@@ -262,13 +262,13 @@ def verify_port(
             matched; nothing was proven.
         dlb.errors.WorkerError: a worker failed.
     """
-    from dlb.proof.port.inputs import Given
+    from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import verify_port as prove
 
     shape = None if input_shape is None else tuple(input_shape)
     return prove(
         models,
-        given=Given(
+        input_spec=InputSpec(
             file=None if inputs is None else Path(inputs), shape=shape, tokens=tokens, seed=seed
         ),
         layouts=layouts,

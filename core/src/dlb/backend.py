@@ -27,7 +27,7 @@ from dlb.errors import RequestError, UnsupportedError, WorkerError
 from dlb.graph.evaluate import evaluate
 from dlb.imported import ImportedModel, import_file
 from dlb.proof.files.read import OLDEST_OPSET
-from dlb.proof.files.runs import settled
+from dlb.proof.files.runs import fix_input_shapes
 from dlb.provenance import available_cores
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
@@ -272,7 +272,7 @@ class _Prepared(BackendRep):
             NotOffered: the model is not supported.
         """
         names = [value.name for value in self.inputs]
-        model = settled(self.model, {names[0]: arrays[0]})
+        model = fix_input_shapes(self.model, {names[0]: arrays[0]})
         model.graph.initializer.extend(
             numpy_helper.from_array(array, name) for name, array in zip(names[1:], arrays[1:])
         )

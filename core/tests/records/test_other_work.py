@@ -11,7 +11,7 @@ import psutil
 import pytest
 from test_run_records import TIMING, make
 
-from dlb.cli.tables import crowded, print_results
+from dlb.cli.tables import is_disturbed, print_results
 from dlb.provenance import OtherWork, _own_seconds
 
 #: Works for so many CPU seconds, tells its number, and is there until it is ended.
@@ -67,7 +67,7 @@ def test_a_table_says_where_others_took_what_was_timed(
     timing = msgspec.structs.replace(
         TIMING, other_cores=others, cpu_seconds=own * TIMING.total_seconds
     )
-    assert crowded(timing, cores) == told
+    assert is_disturbed(timing, cores) == told
     print_results([make(timing=timing, machine={"available_cores": cores})])
     line = f"example: while it was timed, other work took {others} of {cores} cores"
     assert (line in capsys.readouterr().out) == told
@@ -75,4 +75,4 @@ def test_a_table_says_where_others_took_what_was_timed(
 
 def test_a_record_of_no_time_is_shown() -> None:
     nothing = msgspec.structs.replace(TIMING, other_cores=1.0, total_seconds=0.0, cpu_seconds=0.0)
-    assert not crowded(nothing, 2)
+    assert not is_disturbed(nothing, 2)

@@ -47,7 +47,9 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, text) for name, (_, text) in COMMANDS.items()]
-        rows += [(name, one.get_short_help_str()) for name, one in plugin_commands().items()]
+        rows += [
+            (name, command.get_short_help_str()) for name, command in plugin_commands().items()
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -56,8 +58,13 @@ def plugin_commands() -> dict[str, click.Command]:
     """Commands that plugins bring, by name; dlb's own names are not given away."""
     from dlb_worker.plugins import load_plugins
 
-    found = [one for some in load_plugins().hook.dlb_commands() for one in some]
-    return {one.name: one for one in found if one.name and one.name not in COMMANDS}
+    by_plugin = load_plugins().hook.dlb_commands()
+    commands = [command for own_commands in by_plugin for command in own_commands]
+    return {
+        command.name: command
+        for command in commands
+        if command.name and command.name not in COMMANDS
+    }
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -43,10 +43,10 @@ def create(
     from dlb import environments
 
     for name in names:
-        made = environments.create(
+        environment = environments.create(
             name, source=source, python=python, constraint=constraint, report=note
         )
-        click.echo(f"{name}: ready in {made.folder}")
+        click.echo(f"{name}: ready in {environment.folder}")
 
 
 @env_command.command("list")
@@ -57,14 +57,14 @@ def list_all(as_json: bool) -> None:
 
     rows = [
         [
-            one.name,
-            one.distribution,
-            "made by dlb" if one.managed else "told of",
-            one.created,
-            str(one.source or "-"),
-            str(one.folder if one.managed else one.python),
+            environment.name,
+            environment.distribution,
+            "made by dlb" if environment.managed else "told of",
+            environment.created,
+            str(environment.source or "-"),
+            str(environment.folder if environment.managed else environment.python),
         ]
-        for one in environments.list_all()
+        for environment in environments.list_all()
     ]
     columns = ["name", "distribution", "kind", "created", "source", "where"]
     if as_json:
@@ -82,8 +82,8 @@ def add(name: str, python: Path) -> None:
     """Use an environment made by hand: NAME's adapter is installed for the interpreter PYTHON."""
     from dlb import environments
 
-    made = environments.add(name, python)
-    click.echo(f"{name}: {made.python}")
+    environment = environments.add(name, python)
+    click.echo(f"{name}: {environment.python}")
 
 
 @env_command.command()
@@ -103,11 +103,11 @@ def doctor(name: str | None, as_json: bool) -> int:
     """Say what is wrong with an environment (all, without NAME), and what mends it."""
     from dlb import environments
 
-    names = [name] if name else [one.name for one in environments.list_all()]
+    names = [name] if name else [environment.name for environment in environments.list_all()]
     rows = [
-        [one, finding.severity, finding.what, finding.remedy]
-        for one in names
-        for finding in environments.doctor(one)
+        [environment, finding.severity, finding.what, finding.remedy]
+        for environment in names
+        for finding in environments.doctor(environment)
     ]
     if as_json:
         print_json(

@@ -34,22 +34,24 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     )
 
     try:
-        held = read(certificate)
+        read_certificate = read(certificate)
     except RecordError as error:
         try:
-            within = record.read(certificate).certificate
+            embedded = record.read(certificate).certificate
         except RecordError:
             raise RequestError(error.message, path=error.path) from None
-        if within is None:
+        if embedded is None:
             raise RequestError("a record without a certificate", path=certificate) from None
-        held = within
-    explanations = explain(held)
-    statuses = {adapter: held.status(adapter) for adapter in held.judged_adapters}
+        read_certificate = embedded
+    explanations = explain(read_certificate)
+    statuses = {
+        adapter: read_certificate.status(adapter) for adapter in read_certificate.judged_adapters
+    }
     if as_json:
         print_json(
             {
                 "proof": statuses,
-                "left_out": held.left_out,
+                "left_out": read_certificate.left_out,
                 "explanations": [
                     {
                         **msgspec.to_builtins(explanation),
@@ -65,9 +67,9 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             }
         )
         return 0
-    print_certificate(held)
+    print_certificate(read_certificate)
     for explanation in explanations:
-        click.echo(f"\n{explanation_line(explanation, held)}")
+        click.echo(f"\n{explanation_line(explanation, read_certificate)}")
         if built := built_text(explanation):
             click.echo(f"  as {explanation.adapter} has it: {built}")
         if reason := reason_text(explanation):
@@ -76,7 +78,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             click.echo(f"  failed too, and mostly follows: {', '.join(explanation.failed_too)}")
     for adapter, status in statuses.items():
         if status != "deviates":
-            failure = held.failures.get(adapter)
+            failure = read_certificate.failures.get(adapter)
             failed = f"; its run failed: {failure.line}" if failure else ""
-            click.echo(f"{held.title(adapter)}: {status}{failed}")
+            click.echo(f"{read_certificate.title(adapter)}: {status}{failed}")
     return 0

@@ -48,16 +48,16 @@ def export_command(
     from dlb.workload.initial import initial_weights
 
     print_warnings()
-    read, imported = load_with_file(workload)
-    read = with_changes(read, changes, keep_model=imported is not None)
-    weights = dict(imported.weights if imported else initial_weights(read.model, seed))
+    described, imported = load_with_file(workload)
+    described = with_changes(described, changes, keep_model=imported is not None)
+    weights = dict(imported.weights if imported else initial_weights(described.model, seed))
     with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
-        made = Path(folder) / "model.onnx"
+        exported = Path(folder) / "model.onnx"
         if adapter is None:
             from dlb.graph.canonical import canonical_graph
 
-            graph = canonical_graph(read.model, weights, dtype=dtype)  # type: ignore[arg-type]
-            made.write_bytes(graph.SerializeToString())
+            graph = canonical_graph(described.model, weights, dtype=dtype)  # type: ignore[arg-type]
+            exported.write_bytes(graph.SerializeToString())
         else:
             from dlb.adapters import find_adapters
             from dlb.capabilities import capabilities_of, check_capabilities, check_export
@@ -67,14 +67,14 @@ def export_command(
             environment = find_adapters([adapter])[0]
             with worker_group(Launch(adapter, environment.python, Path(folder))) as group:
                 start(group, threads=1, device="cpu", seed=seed)
-                known = capabilities_of(group.call("describe")[0], adapter)
-                check_capabilities(known, read, dtype=dtype, device="cpu")
-                check_export(known)
-                RemoteModel(group, read, weights, dtype=dtype, batch_size=read.batch_size).export(
-                    made
-                )
+                capabilities = capabilities_of(group.call("describe")[0], adapter)
+                check_capabilities(capabilities, described, dtype=dtype, device="cpu")
+                check_export(capabilities)
+                RemoteModel(
+                    group, described, weights, dtype=dtype, batch_size=described.batch_size
+                ).export(exported)
         try:
-            shutil.copyfile(made, file)
+            shutil.copyfile(exported, file)
         except OSError as error:
             raise RequestError(f"cannot write {file}: {error.strerror or error}") from None
     click.echo(f"{file}: {file.stat().st_size} bytes")

@@ -43,41 +43,41 @@ def _descriptions() -> dict[str, Any]:
     from dlb.adapters import adapter_environments, describe_environment
     from dlb.errors import DlbError
 
-    found: dict[str, Any] = {}
+    descriptions: dict[str, Any] = {}
     for name, environment in adapter_environments().items():
         try:
-            found[name] = describe_environment(environment)
+            descriptions[name] = describe_environment(environment)
         except DlbError as error:
-            found[name] = {
+            descriptions[name] = {
                 "adapters": [],
                 "strategies": [],
                 "plugins": [],
                 "broken": [],
                 "error": str(error),
             }
-    return found
+    return descriptions
 
 
 def _adapters() -> tuple[list[str], list[list[Any]]]:
     from dlb import environments
     from dlb.adapters import adapter_environments
 
-    described, there = _descriptions(), adapter_environments()
+    descriptions, installed = _descriptions(), adapter_environments()
     rows: list[list[Any]] = []
-    for name in sorted({*environments.KNOWN, *there}):
-        if name not in there:
-            known = environments.KNOWN[name]
-            rows.append([name, known.title, "", "not installed", f"dlb env create {name}", {}])
+    for name in sorted({*environments.KNOWN, *installed}):
+        if name not in installed:
+            framework = environments.KNOWN[name]
+            rows.append([name, framework.title, "", "not installed", f"dlb env create {name}", {}])
             continue
-        one = next((a for a in described[name]["adapters"] if a["name"] == name), None)
-        if one is None:
-            broken = "; ".join(b["reason"] for b in described[name]["broken"])
-            state = described[name].get("error") or broken or "its plugin is not there"
+        entry = next((a for a in descriptions[name]["adapters"] if a["name"] == name), None)
+        if entry is None:
+            broken = "; ".join(b["reason"] for b in descriptions[name]["broken"])
+            state = descriptions[name].get("error") or broken or "its plugin is not there"
             rows.append([name, "", "", f"broken: {state}", f"dlb env doctor {name}", {}])
         else:
-            state, variants = "installed", one.get("variants", {})
-            version, where = one["framework_version"], there[name].where
-            rows.append([name, one["title"], version, state, where, variants])
+            state, variants = "installed", entry.get("variants", {})
+            version, where = entry["framework_version"], installed[name].where
+            rows.append([name, entry["title"], version, state, where, variants])
     return ["adapter", "framework", "version", "state", "where", "variants"], rows
 
 
@@ -87,8 +87,16 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
     rows = []
     for name in workload_names():
-        one = load_workload(name)
-        rows.append([name, one.title, one.data.name, workload_hash(one)[:12], one.source])
+        workload = load_workload(name)
+        rows.append(
+            [
+                name,
+                workload.title,
+                workload.data.name,
+                workload_hash(workload)[:12],
+                workload.source,
+            ]
+        )
     return ["workload", "title", "data", "hash", "source"], rows
 
 
@@ -98,8 +106,15 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
     from dlb.data.registry import data_sets
 
     rows = [
-        [one.name, one.title, f"{one.n_train} + {one.n_test}", one.where, one.licence, ""]
-        for one in map(state_of, data_sets().values())
+        [
+            data_set.name,
+            data_set.title,
+            f"{data_set.n_train} + {data_set.n_test}",
+            data_set.where,
+            data_set.licence,
+            "",
+        ]
+        for data_set in map(state_of, data_sets().values())
     ]
     rows += [
         [name, "your own files", "", str(find_own(name) or "data.path"), "", title]
@@ -109,22 +124,22 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
 
 
 def _strategies() -> tuple[list[str], list[list[Any]]]:
-    rows, seen = [], set()
+    rows, listed = [], set()
     for described in _descriptions().values():
-        for one in described["strategies"]:
-            key = (one["name"], tuple(one["frameworks"]))
-            if key not in seen:
-                seen.add(key)
-                kind = f"{'synchronous' if one['synchronous'] else 'asynchronous'} {one['parallelism']}"
+        for entry in described["strategies"]:
+            key = (entry["name"], tuple(entry["frameworks"]))
+            if key not in listed:
+                listed.add(key)
+                kind = f"{'synchronous' if entry['synchronous'] else 'asynchronous'} {entry['parallelism']}"
                 rows.append(
                     [
-                        one["name"],
-                        one["title"],
-                        ", ".join(one["frameworks"]),
+                        entry["name"],
+                        entry["title"],
+                        ", ".join(entry["frameworks"]),
                         kind,
-                        one["parameters"],
-                        ", ".join(one["backends"]),
-                        ", ".join(one["devices"]),
+                        entry["parameters"],
+                        ", ".join(entry["backends"]),
+                        ", ".join(entry["devices"]),
                     ]
                 )
     columns = ["strategy", "title", "adapters", "kind", "parameters", "backends", "devices"]
@@ -138,12 +153,26 @@ def _plugins() -> tuple[list[str], list[list[Any]]]:
     plugins = load_plugins()
     contract = ".".join(map(str, CONTRACT))
     rows: list[list[Any]] = [
-        [one.name, f"{one.distribution} {one.version}", "loaded", contract, list(one.hooks), ""]
-        for one in plugins.loaded
+        [
+            plugin.name,
+            f"{plugin.distribution} {plugin.version}",
+            "loaded",
+            contract,
+            list(plugin.hooks),
+            "",
+        ]
+        for plugin in plugins.loaded
     ]
     rows += [
-        [one.name, f"{one.distribution} {one.version}", "left out", contract, [], one.reason]
-        for one in plugins.broken
+        [
+            plugin.name,
+            f"{plugin.distribution} {plugin.version}",
+            "left out",
+            contract,
+            [],
+            plugin.reason,
+        ]
+        for plugin in plugins.broken
     ]
     return ["plugin", "distribution", "state", "contract", "hooks", "reason"], rows
 

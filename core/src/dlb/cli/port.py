@@ -66,35 +66,35 @@ def port_command(inputs: Path | None, **options: Any) -> int:
     outputs, gradients, running statistics and some training steps in float64, then outputs and
     gradients in float32. It names the first layer that differs.
     """
-    given = {name: options.pop(name) for name in ("models", "map_file", "layouts", "input_shape")}
-    given["tokens"] = options.pop("tokens")
-    return _compare(inputs, given, options)
+    model_options = {
+        name: options.pop(name) for name in ("models", "map_file", "layouts", "input_shape")
+    }
+    model_options["tokens"] = options.pop("tokens")
+    return _compare(inputs, model_options, options)
 
 
-def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]) -> int:
+def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[str, Any]) -> int:
     from dlb.adapters import find_adapters
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.port.inputs import BATCH, Given
+    from dlb.proof.port.inputs import BATCH, InputSpec
     from dlb.proof.port_proof import MAP, check_models, verify_port
     from dlb.provenance import available_cores
 
     print_warnings()
-    models = check_models(given["models"])
+    models = check_models(model_options["models"])
     check_destination(options["certificate"])
     if options["source"] is not None and not options["provision"]:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    if inputs is not None and (given["input_shape"] or given["tokens"]):
+    if inputs is not None and (model_options["input_shape"] or model_options["tokens"]):
         raise click.UsageError("--input excludes --input-shape and --tokens")
     threads = options["threads"]
     if threads is not None and threads < 1:
         raise RequestError(f"--threads is {threads}; it must be 1 or more")
-    seen: list[Port] = []
     as_json = options["as_json"]
 
     def on_matched(port: Port) -> None:
-        seen.append(port)
         if not as_json:
             print_matching(port)
         if port.written:
@@ -110,16 +110,16 @@ def _compare(inputs: Path | None, given: dict[str, Any], options: dict[str, Any]
             source=options["source"],
             report=note,
         ),
-        given=Given(
+        input_spec=InputSpec(
             file=inputs,
-            shape=_shape(given["input_shape"]),
-            tokens=given["tokens"],
+            shape=_shape(model_options["input_shape"]),
+            tokens=model_options["tokens"],
             batch=BATCH if options["batch_size"] is None else options["batch_size"],
             seed=options["seed"],
         ),
-        layouts=_layouts(given["layouts"]),
-        map_file=given["map_file"],
-        proposal=None if given["map_file"] else MAP,
+        layouts=_layouts(model_options["layouts"]),
+        map_file=model_options["map_file"],
+        proposal=None if model_options["map_file"] else MAP,
         export=options["export"],
         threads=threads or available_cores(),
         device=options["device"],
@@ -150,17 +150,17 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
-def _layouts(words: tuple[str, ...]) -> dict[str, str]:
+def _layouts(options: tuple[str, ...]) -> dict[str, str]:
     from dlb.errors import RequestError
 
     layouts = {}
-    for layout in words:
-        name, equals, word = layout.partition("=")
+    for option in options:
+        name, equals, order = option.partition("=")
         if not equals or name in layouts:
             raise RequestError(
-                f"--layout {layout}: must be ADAPTER=ORDER, such as tf=NHWC, once each"
+                f"--layout {option}: must be ADAPTER=ORDER, such as tf=NHWC, once each"
             )
-        layouts[name] = word
+        layouts[name] = order
     return layouts
 
 

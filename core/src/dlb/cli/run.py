@@ -135,14 +135,14 @@ def run_command(**options: Any) -> int:
     help="Training steps that the trajectory is followed over. Default: 20.",
 )
 @CERTIFICATE
-@click.argument("others", nargs=-1, metavar="")
+@click.argument("extra_arguments", nargs=-1, metavar="")
 @click.option("--model", "former_models", multiple=True, hidden=True)
 @click.option("--level", "former_groups", multiple=True, hidden=True)
 def verify_command(
     workload: str | None,
     groups: tuple[str, ...],
     trajectory_steps: int | None,
-    others: tuple[str, ...],
+    extra_arguments: tuple[str, ...],
     former_models: tuple[str, ...],
     former_groups: tuple[str, ...],
     **options: Any,
@@ -156,7 +156,7 @@ def verify_command(
 
     See dlb port for models of your own, and dlb diff for two ONNX files.
     """
-    _refuse_former(workload, others, former_models, former_groups)
+    _refuse_former(workload, extra_arguments, former_models, former_groups)
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
     chosen = CHECK_GROUPS if "all" in groups or not groups else groups
@@ -176,7 +176,7 @@ def verify_command(
 
 def _refuse_former(
     workload: str | None,
-    others: tuple[str, ...],
+    extra_arguments: tuple[str, ...],
     former_models: tuple[str, ...],
     former_groups: tuple[str, ...],
 ) -> None:
@@ -193,12 +193,11 @@ def _refuse_former(
         raise click.UsageError(f"--level is called --group now; write: {words}")
     if workload is None:
         raise click.UsageError("Missing argument 'WORKLOAD'")
-    if others:
-        if all(name.endswith(".onnx") for name in (workload, *others)):
-            raise click.UsageError(
-                f"files have a command: dlb diff {' '.join((workload, *others))}"
-            )
-        raise click.UsageError(f"Got unexpected extra argument ({' '.join(others)})")
+    if extra_arguments:
+        names = (workload, *extra_arguments)
+        if all(name.endswith(".onnx") for name in names):
+            raise click.UsageError(f"files have a command: dlb diff {' '.join(names)}")
+        raise click.UsageError(f"Got unexpected extra argument ({' '.join(extra_arguments)})")
 
 
 def execute(
@@ -218,7 +217,7 @@ def execute(
     data: str | None,
     as_json: bool,
     certificate: Path | None = None,
-    **rest: Any,
+    **request_options: Any,
 ) -> int:
     """Fill in defaults, find the adapters, run, show."""
     from dlb.adapters import check_strategy, find_adapters
@@ -236,33 +235,35 @@ def execute(
     from dlb.workload.changes import with_changes
 
     print_warnings()
-    read, imported = load_with_file(workload)
-    read = with_changes(read, changes, keep_model=imported is not None)
+    described, imported = load_with_file(workload)
+    described = with_changes(described, changes, keep_model=imported is not None)
     if data is not None:
-        read = with_data(read, data)
+        described = with_data(described, data)
     if command == "verify":
-        read = with_data_here(read, note)
-    size = read.batch_size if batch_size is None else batch_size
-    samples = count_samples(read)
+        described = with_data_here(described, note)
+    samples_a_step = described.batch_size if batch_size is None else batch_size
+    samples = count_samples(described)
     if epochs is not None and epochs < 1:
         raise RequestError(f"--epochs is {epochs}; it must be 1 or more")
-    if not 1 <= size <= samples:
+    if not 1 <= samples_a_step <= samples:
         raise RequestError(
-            f"--batch-size is {size}; it must be from 1 to the {samples} training samples of "
-            f"'{read.data.name}'"
+            f"--batch-size is {samples_a_step}; it must be from 1 to the {samples} training samples of "
+            f"'{described.data.name}'"
         )
-    count = steps if steps is not None else (epochs or read.epochs) * (samples // size)
-    workers = rest["workers"]
+    count = (
+        steps if steps is not None else (epochs or described.epochs) * (samples // samples_a_step)
+    )
+    workers = request_options["workers"]
     request = Request(
-        workload=read,
+        workload=described,
         environments=(),
-        batch_size=size,
+        batch_size=samples_a_step,
         steps=count,
         warmup=min(10, count // 10) if warmup is None else warmup,
         threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
         command=command,
         imported=imported,
-        **rest,
+        **request_options,
     )
     check(request)
     check_destination(certificate)
@@ -273,10 +274,10 @@ def execute(
         check_strategy(request.strategy, environments)
     request = replace(request, environments=environments, variants=choose(variants, environments))
     if command == "verify":
-        at_once, each = share_cores(
+        at_once, worker_threads = share_cores(
             available_cores(), len(environments), threads, workers=workers, device=request.device
         )
-        request = replace(request, at_once=at_once, threads=each)
+        request = replace(request, at_once=at_once, threads=worker_threads)
     with make_reporter([environment.adapter for environment in environments]) as reporter:
         outcome = run(request, reporter)
     if certificate is not None:

@@ -40,13 +40,13 @@ def show_record(path: Path, as_json: bool) -> None:
     from dlb.record import read
 
     try:
-        one = read(path)
+        shown = read(path)
     except RecordError as error:
         raise RequestError(error.message, path=error.path) from None
     if as_json:
-        print_json(msgspec.to_builtins(one))
+        print_json(msgspec.to_builtins(shown))
     else:
-        print_record(one)
+        print_record(shown)
 
 
 def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
@@ -64,31 +64,31 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     from dlb.workload.changes import with_changes
     from dlb.workload.files import to_document
 
-    read = with_changes(load_workload(name), changes)
-    shapes, parameters = infer_shapes(read.model), parameter_shapes(read.model)
+    shown = with_changes(load_workload(name), changes)
+    shapes, parameters = infer_shapes(shown.model), parameter_shapes(shown.model)
     counts = {
         node.name: sum(
             math.prod(shape) for key, shape in parameters.items() if key.split(".")[0] == node.name
         )
-        for node in read.model.nodes
+        for node in shown.model.nodes
     }
-    work = multiply_adds(read.model)
-    states = sum(math.prod(parameters[name]) for name in state_names(read.model))
+    operations = multiply_adds(shown.model)
+    states = sum(math.prod(parameters[name]) for name in state_names(shown.model))
     trained = sum(counts.values()) - states
     if as_json:
         print_json(
             {
-                "workload": to_document(read),
-                "hash": workload_hash(read),
+                "workload": to_document(shown),
+                "hash": workload_hash(shown),
                 "shapes": shapes,
                 "parameters": counts,
                 "trained": trained,
-                "multiply_adds": work,
+                "multiply_adds": operations,
             }
         )
         return
     rows = []
-    for node in read.model.wired():
+    for node in shown.model.wired():
         attributes = [
             f"{field}={value}"
             for field in node.layer.__struct_fields__
@@ -102,25 +102,25 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
                 ", ".join(node.inputs),
                 size,
                 f"{counts[node.name]:,}",
-                f"{work[node.name]:,}" if node.name in work else "",
+                f"{operations[node.name]:,}" if node.name in operations else "",
                 ", ".join(attributes),
             ]
         )
     print_table(
         ["layer", "type", "inputs", "output", "parameters", "multiply-adds", "attributes"],
         rows,
-        f"{read.name}: {read.title}",
+        f"{shown.name}: {shown.title}",
         right=["parameters", "multiply-adds"],
     )
     running = f", {states:,} running statistics" if states else ""
     click.echo(
-        f"{trained:,} parameters{running}; {sum(work.values()):,} multiply-adds a sample; "
-        f"hash {workload_hash(read)}"
+        f"{trained:,} parameters{running}; {sum(operations.values()):,} multiply-adds a sample; "
+        f"hash {workload_hash(shown)}"
     )
-    augmented = f", {read.data.augmentation}" if read.data.augmentation != Augmentation() else ""
+    augmented = f", {shown.data.augmentation}" if shown.data.augmentation != Augmentation() else ""
     click.echo(
-        f"data {read.data.name}{augmented}; batch size {read.batch_size}; {read.loss}; "
-        f"{read.optimizer}; {read.schedule}"
+        f"data {shown.data.name}{augmented}; batch size {shown.batch_size}; {shown.loss}; "
+        f"{shown.optimizer}; {shown.schedule}"
     )
-    if read.source:
-        click.echo(f"source: {read.source}")
+    if shown.source:
+        click.echo(f"source: {shown.source}")

@@ -18,11 +18,11 @@ from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
 from dlb.report.sentences import describe, inapplicable_groups
 
-__all__ = ["crowded", "outcome_document", "print_certificate", "print_outcome", "print_record"]
+__all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
 #: Cores that others may keep busy without a word; and the share of all that is to be idle where they
 #: keep more.
-OTHERS_LEAST, IDLE_LEAST = 0.1, 0.1
+MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
@@ -31,14 +31,14 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
         "proven": outcome.proven,
         "passed": outcome.passed,
         "interrupted": outcome.interrupted,
-        "records": [_summary(one) for one in outcome.records],
+        "records": [_without_series(record) for record in outcome.records],
         "files": [str(path) for path in outcome.paths],
         "certificate": msgspec.to_builtins(outcome.certificate),
     }
 
 
-def _summary(one: Record) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(one)
+def _without_series(record: Record) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(record)
     del document["certificate"], document["workload"]
     for part, series in (("timing", ("step_seconds", "data_seconds")), ("quality", ("losses",))):
         for name in series:
@@ -52,9 +52,9 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.paths:
         print_results(outcome.records)
     print_certificate(outcome.certificate)
-    for one in outcome.records:
-        if one.failure:
-            click.echo(f"{one.adapter} failed: {one.failure.line}")
+    for record in outcome.records:
+        if record.failure:
+            click.echo(f"{record.adapter} failed: {record.failure.line}")
     if outcome.paths:
         click.echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
 
@@ -66,40 +66,43 @@ def print_results(records: Iterable[Record]) -> None:
         return
     first = records[0]
     options = first.options
-    where = f"{options.workers} x {options.strategy}, " if options.strategy else ""
+    strategy = f"{options.workers} x {options.strategy}, " if options.strategy else ""
     title = (
         f"{first.workload_name}: {options.steps} steps of {options.batch_size} ({options.dtype}, "
-        f"{options.device}, {where}{options.threads} threads), data {first.data['name']}"
+        f"{options.device}, {strategy}{options.threads} threads), data {first.data['name']}"
     )
     columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
     columns += ["accuracy", "threads", "proof"]
-    print_table(columns, [_row(one) for one in records], title, right=columns[2:9])
-    for one in records:
-        cores = one.machine.get("available_cores", 0)
-        if one.timing is not None and crowded(one.timing, cores):
-            name = with_variant(one.adapter, one.options.variant)
+    print_table(columns, [_result_row(record) for record in records], title, right=columns[2:9])
+    for record in records:
+        cores = record.machine.get("available_cores", 0)
+        if record.timing is not None and is_disturbed(record.timing, cores):
+            name = with_variant(record.adapter, record.options.variant)
             click.echo(
-                f"{name}: while it was timed, other work took {one.timing.other_cores:.1f} of {cores} "
+                f"{name}: while it was timed, other work took {record.timing.other_cores:.1f} of {cores} "
                 "cores: its times are not a quiet machine's"
             )
 
 
-def crowded(timing: Timing, cores: int) -> bool:
+def is_disturbed(timing: Timing, cores: int) -> bool:
     """Whether others worked while a run was timed, and so little was idle that it had less.
 
     Args:
         cores: that there are.
     """
     # In seconds, for a record that somebody changed may have trained in none.
-    others = timing.other_cores or 0.0
-    idle = (cores - others) * timing.total_seconds - timing.cpu_seconds
-    return others > OTHERS_LEAST and idle < IDLE_LEAST * cores * timing.total_seconds
+    other_cores = timing.other_cores or 0.0
+    idle_seconds = (cores - other_cores) * timing.total_seconds - timing.cpu_seconds
+    return (
+        other_cores > MOST_OTHER_CORES
+        and idle_seconds < LEAST_IDLE_SHARE * cores * timing.total_seconds
+    )
 
 
-def _row(one: Record) -> list[str]:
-    name = with_variant(one.adapter, one.options.variant)
-    cells = [name, f"{one.framework} {one.framework_version}".strip() or "-"]
-    timing, quality = one.timing, one.quality
+def _result_row(record: Record) -> list[str]:
+    name = with_variant(record.adapter, record.options.variant)
+    cells = [name, f"{record.framework} {record.framework_version}".strip() or "-"]
+    timing, quality = record.timing, record.quality
     if timing is None:
         cells += ["-"] * 4
     else:
@@ -112,14 +115,14 @@ def _row(one: Record) -> list[str]:
     if quality is None:
         cells += ["-", "-"]
     else:
-        last = quality.losses[-1]
+        last_loss = quality.losses[-1]
         cells += [
-            "not a number" if last is None else loss_text(last),
+            "not a number" if last_loss is None else loss_text(last_loss),
             f"{quality.test_accuracy:.1%}",
         ]
     threads = timing.busy_threads if timing else None
     cells.append("-" if threads is None else str(threads))
-    return [*cells, one.proof if not one.failure else f"failed, {one.proof}"]
+    return [*cells, record.proof if not record.failure else f"failed, {record.proof}"]
 
 
 def print_certificate(certificate: Certificate) -> None:
@@ -139,15 +142,15 @@ def print_certificate(certificate: Certificate) -> None:
             if result.check == name and result.tolerance is not None
         ]
         tolerance = f"{max(tolerances):.0e}" if tolerances else "exact"
-        cells = [_cell(by_place.get((name, adapter))) for adapter in adapters]
+        cells = [_cell_text(by_place.get((name, adapter))) for adapter in adapters]
         rows.append([name, tolerance, *cells])
     rows.append(["proof", "", *[certificate.status(adapter) for adapter in adapters]])
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
     columns = ["check", "tolerance", *map(certificate.title, adapters)]
     print_table(columns, rows, title, right=["tolerance"])
-    for line in sorted(set(_facts(certificate))):
+    for line in sorted(set(_fact_lines(certificate))):
         click.echo(line)
-    for line in _not_passed(certificate):
+    for line in _not_passed_lines(certificate):
         click.echo(line)
     _print_divergences(certificate)
     if certificate.left_out:
@@ -164,7 +167,7 @@ def print_certificate(certificate: Certificate) -> None:
         )
 
 
-def _not_passed(certificate: Certificate) -> Iterator[str]:
+def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
     """A line for each check that failed or was not run; one for all that lack the same feature."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for result in certificate.checks:
@@ -176,18 +179,18 @@ def _not_passed(certificate: Certificate) -> Iterator[str]:
             continue
         failed = result.worst is not None and result.verdict == "failed"
         worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
-        said = [part for part in (result.verdict, *worst, text) if part]
-        yield f"{title}, {result.check}: {'; '.join(said)}"
+        parts = [part for part in (result.verdict, *worst, text) if part]
+        yield f"{title}, {result.check}: {'; '.join(parts)}"
     for (title, text), checks in lacking.items():
         names = "; ".join(checks)
         yield f"{title}: {len(checks)} checks not run, since {text}: {names}"
 
 
-def _facts(certificate: Certificate) -> Iterator[str]:
+def _fact_lines(certificate: Certificate) -> Iterator[str]:
     """What passed checks say that is worth a line: what a file is, and after how many steps
     trajectories were compared, where that is not all of them."""
     for result in certificate.checks:
-        shortened = any(isinstance(one.cause, RoundingGrows) for one in result.findings)
+        shortened = any(isinstance(finding.cause, RoundingGrows) for finding in result.findings)
         if result.findings and (
             result.check == "file" or (result.verdict == "passed" and shortened)
         ):
@@ -196,55 +199,64 @@ def _facts(certificate: Certificate) -> Iterator[str]:
 
 def _print_divergences(certificate: Certificate) -> None:
     """Float32 trajectories after each observed step, next to the band of perturbations."""
-    every = certificate.divergences
-    if not every:
+    divergences = certificate.divergences
+    if not divergences:
         return
-    shown = [(one.adapter, [f"{_size(value)}" for value in one.distances]) for one in every]
-    for one in every:
-        if one.perturbed:
-            runs = [[_number(value) for value in row] for row in one.perturbed]
-            band = [f"{_size(min(at))} to {_size(max(at))}" for at in zip(*runs, strict=True)]
-            shown.insert(0, (f"{one.adapter}, perturbed", band))
-    rows = [[f"{step}", *at] for step, *at in zip(every[0].steps, *(some for _, some in shown))]
+    columns = [
+        (divergence.adapter, [f"{_distance_text(value)}" for value in divergence.distances])
+        for divergence in divergences
+    ]
+    for divergence in divergences:
+        if divergence.perturbed:
+            runs = [[_finite_or_infinity(value) for value in row] for row in divergence.perturbed]
+            band = [
+                f"{_distance_text(min(at_step))} to {_distance_text(max(at_step))}"
+                for at_step in zip(*runs, strict=True)
+            ]
+            columns.insert(0, (f"{divergence.adapter}, perturbed", band))
+    rows = [
+        [f"{step}", *at_step]
+        for step, *at_step in zip(divergences[0].steps, *(distances for _, distances in columns))
+    ]
     title = (
         f"{certificate.workload}: float32 trajectories, distance from float64 (shown, no verdict)"
     )
-    print_table(["after step", *(name for name, _ in shown)], rows, title, right=["after step"])
+    print_table(["after step", *(name for name, _ in columns)], rows, title, right=["after step"])
 
 
-def _number(value: float | None) -> float:
+def _finite_or_infinity(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _size(value: float | None) -> str:
+def _distance_text(value: float | None) -> str:
     """A distance in a table."""
     if value is None or math.isinf(value):
         return "infinite"
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def _cell(result: CheckResult | None) -> str:
+def _cell_text(result: CheckResult | None) -> str:
     if result is None:
         return "-"
     if result.verdict == "not run" or result.worst is None:
         return result.verdict
-    shown = _size(result.worst.relative_l2)
+    shown = _distance_text(result.worst.relative_l2)
     return shown if result.verdict == "passed" else f"{shown} failed"
 
 
-def print_record(one: Record) -> None:
+def print_record(record: Record) -> None:
     """A record: results, proof, provenance."""
-    print_results([one])
-    if one.certificate is not None:
-        print_certificate(one.certificate)
-    if one.failure:
-        click.echo(f"failed: {one.failure.line}")
-    machine, worker = one.machine, one.worker
+    print_results([record])
+    if record.certificate is not None:
+        print_certificate(record.certificate)
+    if record.failure:
+        click.echo(f"failed: {record.failure.line}")
+    machine, worker = record.machine, record.worker
     rows = [
-        ["record", f"{one.name}, {one.started}, format {one.format}"],
-        ["workload", f"{one.workload_name} {one.workload_hash}"],
-        ["adapter", with_variant(one.adapter, one.options.variant)],
-        ["data", f"{one.data['name']} from {one.data['from']}"],
+        ["record", f"{record.name}, {record.started}, format {record.format}"],
+        ["workload", f"{record.workload_name} {record.workload_hash}"],
+        ["adapter", with_variant(record.adapter, record.options.variant)],
+        ["data", f"{record.data['name']} from {record.data['from']}"],
         [
             "machine",
             f"{machine.get('cpu')}, {machine.get('available_cores')} cores, "
@@ -259,7 +271,10 @@ def print_record(one: Record) -> None:
             "libraries",
             ", ".join(f"{key} {value}" for key, value in worker.get("build", {}).items()),
         ],
-        ["dlb", f"{one.core.get('version')} {one.core.get('git') or ''}"],
-        ["exported", f"{one.exported.sha256}, {one.exported.bytes} bytes" if one.exported else "-"],
+        ["dlb", f"{record.core.get('version')} {record.core.get('git') or ''}"],
+        [
+            "exported",
+            f"{record.exported.sha256}, {record.exported.bytes} bytes" if record.exported else "-",
+        ],
     ]
     print_table(["provenance", ""], rows)

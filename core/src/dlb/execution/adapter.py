@@ -1,4 +1,4 @@
-"""The stages of one adapter's run in order, and what came of them."""
+"""The stages of one adapter's run, in order, and their results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import DlbError, RecordError
 from dlb.execution.calibration import Calibration, calibrate
 from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
-from dlb.execution.exported import export_model
+from dlb.execution.export import export_model
 from dlb.execution.float32 import Float32Proof, prove_float32
 from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refuse_training
 from dlb.execution.models import Stage
-from dlb.execution.tested import test_model
-from dlb.execution.timed import time_training
+from dlb.execution.quality import test_model
+from dlb.execution.timing import time_training
 from dlb.execution.workers import Workers, keep_output, with_kept_logs
 from dlb.failure import Failure, failure_of
 from dlb.proof.certificate import CheckResult
@@ -36,23 +36,26 @@ from dlb.supervision.group import Group
 __all__ = ["AdapterRun", "calibrate_again", "run_adapter"]
 
 Array = npt.NDArray[Any]
-#: Groups whose checks are of the model that is timed.
+#: Groups whose checks use the model that is timed.
 TIMED_GROUPS = {"weights", "float32", "structure", "export"}
 
 
 @dataclass
 class AdapterRun:
-    """What came of one adapter, filled in as far as it got.
+    """The results of one adapter. A run that failed has the results of the stages before the failure.
 
     Attributes:
-        facts: what the framework and its worker say of themselves.
-        version: framework and version; deviations: what the adapter declares.
-        checks: what was found of it by itself.
-        gradients: in float64, to be compared across adapters.
-        changes: what so many float64 steps changed, for the same.
-        float32: what float32 does to it.
-        calibration: what rounding alone does to it, of the adapter that shows that.
-        failure: what ended it early.
+        facts: what the framework and its worker report about themselves.
+        version: framework and version.
+        deviations: deviations that the adapter declares.
+        checks: results of the checks that need no other adapter.
+        gradients: float64 gradients by ``layer.parameter``, to be compared across adapters.
+        changes: what float64 steps changed, by number of steps, to be compared across adapters.
+        float32: the float32 proof.
+        calibration: the effect of rounding; only the adapter that was calibrated has one.
+        timing, quality, exported: of the model that was timed.
+        observed: what observers recorded during training.
+        failure: the error that ended the run early.
     """
 
     adapter: str
@@ -72,7 +75,7 @@ class AdapterRun:
 
     @property
     def independently_correct(self) -> bool:
-        """Whether it failed nothing by itself, so that others can be compared with it."""
+        """Whether none of its own checks failed, so that other adapters can be compared with it."""
         return not any(result.verdict == "failed" for result in self.checks)
 
 
@@ -84,35 +87,38 @@ def run_adapter(
     stop: threading.Event,
     workers: Workers | None = None,
 ) -> AdapterRun:
-    """Run one adapter; whatever goes wrong with it is in the result.
+    """Run one adapter. An error of the adapter does not raise; the result holds it.
 
     Args:
-        workers: to run it in, of a run without a strategy; otherwise it has its own.
+        stop: ends the run when it is set.
+        workers: running workers to use, only for a run without a strategy; None starts new ones.
 
     Raises:
-        RecordError: its exported model cannot be kept.
-        KeyboardInterrupt: ``stop`` was set; its processes have been ended.
+        RecordError: the exported model cannot be written.
+        KeyboardInterrupt: ``stop`` was set; the adapter's processes have ended.
     """
-    run = AdapterRun(environment.adapter)
+    adapter_run = AdapterRun(environment.adapter)
     if request.imported is not None:
-        # What all other checks compare with is the file that was asked for.
-        run.checks.append(
+        # All other checks compare with the canonical graph; this one compares that with the file.
+        adapter_run.checks.append(
             msgspec.structs.replace(request.imported.file_check, adapter=environment.adapter)
         )
-    stage = _stage(environment, request, prepared, reporter, stop, run)
+    stage = _stage(environment, request, prepared, reporter, stop, adapter_run)
     reporter.phase(environment.adapter, "starting")
     try:
         if request.strategy:
-            _run_with_strategy(stage, run)
+            _run_with_strategy(stage, adapter_run)
         else:
-            _run_in_one_worker(stage, run, workers)
-        _keep_failures(stage, run, None)
+            _run_in_one_worker(stage, adapter_run, workers)
+        _keep_failures(stage, adapter_run, None)
     except RecordError:
         raise
     except DlbError as error:
-        _keep_failures(stage, run, error)
-    reporter.finished(environment.adapter, run.failure.line if run.failure else "done")
-    return run
+        _keep_failures(stage, adapter_run, error)
+    reporter.finished(
+        environment.adapter, adapter_run.failure.line if adapter_run.failure else "done"
+    )
+    return adapter_run
 
 
 def calibrate_again(
@@ -123,9 +129,9 @@ def calibrate_again(
     stop: threading.Event,
     run: AdapterRun,
 ) -> None:
-    """Measure rounding on an adapter whose run has ended, in a worker of its own.
+    """Calibrate an adapter whose run has ended, in a new worker.
 
-    ``run`` is given the calibration, or the failure where its worker fails.
+    Sets ``run.calibration``, or ``run.failure`` if the worker fails.
     """
     stage = _stage(environment, request, prepared, reporter, stop, run)
     try:
@@ -145,7 +151,7 @@ def _stage(
     run: AdapterRun,
 ) -> Stage:
     def keep(result: CheckResult) -> None:
-        """Keep a result, if its group is asked for; that of workers always is."""
+        """Keep a result if its group was asked for; results of ``distributed`` are always kept."""
         if result.group in request.groups or result.group == "distributed":
             run.checks.append(result)
 
@@ -155,13 +161,13 @@ def _stage(
 
 
 def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:
-    """Keep what ended a run, and the output that it and its findings point to."""
-    raised = any(
+    """Keep the error that ended a run, and the workers' output that errors and findings point to."""
+    has_logs = any(
         isinstance(finding.cause, CannotRun) and finding.cause.failure.log
         for result in run.checks
         for finding in result.findings
     )
-    if error is None and not raised:
+    if error is None and not has_logs:
         return
     copies = keep_output(stage.scratch, stage.request.out, stage.adapter)
     run.checks = [with_kept_logs(result, copies) for result in run.checks]
@@ -170,10 +176,10 @@ def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> Non
         run.failure = failure_of(error)
 
 
-def _run_in_one_worker(stage: Stage, run: AdapterRun, lent: Workers | None) -> None:
-    """Prove in float64, then build, train, test and export what is timed, all in one process."""
-    with nullcontext(lent) if lent else stage.start("timed") as workers:
-        adapter = _introduce(stage, run, workers)
+def _run_in_one_worker(stage: Stage, run: AdapterRun, given_workers: Workers | None) -> None:
+    """Prove in float64; then build, train, test and export the timed model, all in one process."""
+    with nullcontext(given_workers) if given_workers else stage.start("timed") as workers:
+        adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         model.drop()
@@ -183,11 +189,14 @@ def _run_in_one_worker(stage: Stage, run: AdapterRun, lent: Workers | None) -> N
 
 
 def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
-    """The same where processes that work together carry one model at a time: models that are only
-    there for the proof have processes of their own."""
+    """Run the same stages with a strategy.
+
+    Processes that train together hold one model at a time. So models that only the proof needs are built
+    in other processes.
+    """
     per_worker_weights: list[dict[str, Array]] = []
     with stage.start("distributed") as workers:
-        adapter = _introduce(stage, run, workers)
+        adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         if is_synchronous(stage, workers):
@@ -204,11 +213,11 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         _prove_rounding(stage, run, workers.group, no_masks)
 
 
-def _introduce(stage: Stage, run: AdapterRun, workers: Workers) -> Capabilities:
-    """Note what the framework says of itself, and see that it can do what is asked.
+def _check_adapter(stage: Stage, run: AdapterRun, workers: Workers) -> Capabilities:
+    """Keep what the framework reports about itself, and check its capabilities.
 
     Raises:
-        UnsupportedError: it cannot.
+        UnsupportedError: the adapter cannot run the request.
     """
     request, facts = stage.request, workers.facts
     run.facts, run.version = facts, f"{facts['framework']} {facts['version']}"
@@ -240,14 +249,14 @@ def _measure(stage: Stage, run: AdapterRun, workers: Workers, adapter: Capabilit
 
 
 def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Finding | None) -> None:
-    """Float32 of models built for it in one worker; of the first adapter, what rounding may do."""
+    """Prove models in float32 in one worker, and calibrate the first adapter."""
     request = stage.request
     if no_masks is not None:
         refuse_training(stage, no_masks)
         return
     if request.dtype == "float32" and "float32" in request.groups:
         run.float32 = prove_float32(stage, group, run.changes)
-    # Where there is no other adapter, its own band is shown whatever it is.
-    right = run.independently_correct or len(request.environments) == 1
-    if stage.environment == request.environments[0] and right:
+    # A single adapter is calibrated even if a check failed: its perturbed trajectories are shown.
+    may_calibrate = run.independently_correct or len(request.environments) == 1
+    if stage.environment == request.environments[0] and may_calibrate:
         run.calibration = calibrate(stage, group, run.changes, run.float32)

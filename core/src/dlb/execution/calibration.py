@@ -1,7 +1,7 @@
-"""What rounding alone may do, measured on one adapter: the others are seen in that band.
+"""The effect of rounding alone, measured on one adapter. Other adapters are compared with it.
 
-The adapter must be right by itself: what its own steps do wrong is no measure of rounding. So where
-the first adapter of a run fails or deviates, the next one that works is calibrated.
+The adapter must have passed its own checks: an adapter with wrong steps cannot measure rounding. If the
+first adapter of a run fails or deviates, the next one that works is calibrated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.execution.float32 import Float32Proof
-from dlb.execution.models import Stage, dropped
+from dlb.execution.models import Stage, drop_at_end
 from dlb.proof import divergence
 from dlb.proof.checks.agreement import error_growth
 from dlb.proof.checks.float32 import batch_gradients, gradient_errors
@@ -30,13 +30,13 @@ __all__ = ["Calibration", "calibrate"]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What rounding does to one adapter.
+    """The effect of rounding on one adapter.
 
     Attributes:
-        error_growth: after so many steps, how far slightly longer steps end from the plain ones.
-        gradient_errors: of float64 gradients at perturbed weights, a batch each.
-        perturbed: how far float32 trajectories from perturbed weights end from the plain one, a run
-            each.
+        error_growth: by number of steps, the relative L2 distance between a trajectory with steps longer
+            by :data:`STEP_SCALE` and the plain one.
+        gradient_errors: errors of float64 gradients at perturbed weights, one entry per batch.
+        perturbed: drift of float32 trajectories from perturbed weights, one entry per run.
     """
 
     error_growth: Mapping[int, float]
@@ -47,18 +47,18 @@ class Calibration:
 def calibrate(
     stage: Stage, group: Group, changes: Mapping[int, Changes], float32: Float32Proof | None
 ) -> Calibration:
-    """Measure an adapter.
+    """Measure the effect of rounding on an adapter.
 
     Args:
         group: one worker.
-        changes: what its float64 steps changed.
-        float32: its float32 proof; None where no group of checks asks for one.
+        changes: what the adapter's float64 steps changed, by number of steps.
+        float32: the adapter's float32 proof; None if no requested group needs one.
     """
     stage.phase("calibrating")
-    several = len(stage.request.environments) > 1
+    has_peers = len(stage.request.environments) > 1
     growth: dict[int, float] = {}
-    # Of one adapter, or one step, there is nothing to be compared with.
-    if several and len(changes) > 1:
+    # Error growth is needed only to compare several steps of several adapters.
+    if has_peers and len(changes) > 1:
         perturbed_run = stage.follow(group, "float64", step_scale=STEP_SCALE)
         growth = {
             step: error_growth(plain.read_moved(), perturbed.read())
@@ -66,20 +66,22 @@ def calibrate(
         }
     if float32 is None:
         return Calibration(growth, (), ())
-    errors = _perturbed_gradients(stage, group) if several else ()
+    errors = _perturbed_gradients(stage, group) if has_peers else ()
     return Calibration(growth, errors, _perturbed_trajectories(stage, group, float32))
 
 
 def _perturbed_gradients(stage: Stage, group: Group) -> tuple[tuple[Figure, ...], ...]:
     batches, weights = stage.prepared.update_batches, stage.prepared.reference.weights
-    with dropped(stage.build(group, "float64", batches.batch_size)) as model:
+    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
         truth = list(batch_gradients(model, batches))
     normalised = state_names(stage.request.workload.model)
     units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
     errors: list[tuple[Figure, ...]] = []
     for seed in range(stage.request.seed, stage.request.seed + PERTURBED_RUNS):
-        moved = divergence.perturbed(weights, seed, units)
-        with dropped(stage.build(group, "float64", batches.batch_size, moved)) as model:
+        perturbed_weights = divergence.perturbed(weights, seed, units)
+        with drop_at_end(
+            stage.build(group, "float64", batches.batch_size, perturbed_weights)
+        ) as model:
             errors += map(gradient_errors, batch_gradients(model, batches), truth)
     return tuple(errors)
 
@@ -91,6 +93,8 @@ def _perturbed_trajectories(
     trained = trained_names(stage.request.workload.model)
     rows = []
     for seed in range(stage.request.seed, stage.request.seed + divergence.PERTURBATIONS):
-        moved = stage.follow(group, "float32", divergence.perturbed(weights, seed))
-        rows.append(divergence.drift(moved, float32.trajectory, float32.exact, trained))
+        perturbed_trajectory = stage.follow(group, "float32", divergence.perturbed(weights, seed))
+        rows.append(
+            divergence.drift(perturbed_trajectory, float32.trajectory, float32.exact, trained)
+        )
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""Training with several workers, and with one on the same global batches."""
+"""Training with several workers and with one worker on the same global batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.execution.models import Stage, dropped
+from dlb.execution.models import Stage, drop_at_end
 from dlb.execution.workers import Workers
 from dlb.proof.checks.distributed import check_distributed, distributed_check
 from dlb.proof.engine import run
@@ -27,10 +27,10 @@ DISTRIBUTED_STEPS = 10
 
 
 def is_synchronous(stage: Stage, workers: Workers) -> bool:
-    """Whether the strategy must end as one worker does; if not, the check says so."""
+    """Whether the strategy must give the weights of one worker. If not, the check is kept as not run."""
     strategy = stage.request.strategy
-    described = [one for one in workers.described["strategies"] if one["name"] == strategy]
-    if all(one["synchronous"] for one in described):
+    entries = [entry for entry in workers.described["strategies"] if entry["name"] == strategy]
+    if all(entry["synchronous"] for entry in entries):
         return True
     reason = Finding(cause=Asynchronous(strategy=strategy))
     stage.keep(distributed_check(stage.adapter).not_run(reason))
@@ -38,25 +38,30 @@ def is_synchronous(stage: Stage, workers: Workers) -> bool:
 
 
 def train_few_steps(stage: Stage, model: RemoteModel) -> list[dict[str, Array]]:
-    """Every worker's weights after a few steps in float64."""
+    """Train for a few steps in float64; the weights of each worker."""
     prepared = stage.prepared
     data = prepared.scratch / "train-float64.npz"
     rows = prepared.order[:DISTRIBUTED_STEPS]
-    samples, places = np.unique(rows, return_inverse=True)
+    samples, indices = np.unique(rows, return_inverse=True)
     if not data.exists():
         stored = read_or_map(prepared.train)
         inputs, labels = stored["inputs"][samples], stored["labels"][samples]
         write_arrays(data, {"inputs": as_dtype(inputs, "float64"), "labels": labels})
-    model.train(data, places.reshape(rows.shape).astype(np.int64))
+    model.train(data, indices.reshape(rows.shape).astype(np.int64))
     return model.weights()
 
 
 def compare_with_single_worker(
     stage: Stage, group: Group, per_worker_weights: Sequence[dict[str, Array]]
 ) -> None:
-    """The check ``distributed``: the same steps by one worker."""
+    """Run the check ``distributed``: one worker takes the same steps.
+
+    Args:
+        group: one worker without the strategy.
+        per_worker_weights: result of :func:`train_few_steps` with the strategy.
+    """
     stage.phase("comparing with one worker")
-    with dropped(stage.build(group, "float64", stage.request.batch_size)) as model:
+    with drop_at_end(stage.build(group, "float64", stage.request.batch_size)) as model:
         (single_worker,) = train_few_steps(stage, model)
     steps = len(stage.prepared.order[:DISTRIBUTED_STEPS])
     workers = stage.request.workers

@@ -1,11 +1,11 @@
-"""Proving float32: gradients and updates of a model built for it, and where its steps lead."""
+"""The float32 proof of one adapter: gradients, updates and a trajectory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlb.execution.models import Stage, dropped
+from dlb.execution.models import Stage, drop_at_end
 from dlb.proof import divergence
 from dlb.proof.checks.float32 import batch_gradients, gradient_errors
 from dlb.proof.checks.float32_updates import prove_float32_updates
@@ -19,12 +19,13 @@ __all__ = ["Float32Proof", "prove_float32"]
 
 @dataclass(frozen=True)
 class Float32Proof:
-    """What float32 does to one adapter.
+    """Errors of float32 in one adapter.
 
     Attributes:
-        gradient_errors: of a few batches, to its own gradients in float64.
-        exact: the float64 trajectory; trajectory: the float32 one, after each observed step.
-        drift: how far the latter is from the former.
+        gradient_errors: errors of its float32 gradients against its float64 gradients, by batch.
+        exact: the float64 trajectory, after each observed step.
+        trajectory: the float32 trajectory, after each observed step.
+        drift: relative L2 distance between both, after each observed step; None stands for infinity.
     """
 
     gradient_errors: tuple[tuple[Figure, ...], ...]
@@ -34,17 +35,18 @@ class Float32Proof:
 
 
 def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) -> Float32Proof:
-    """Gradients, updates and a trajectory in float32, of models built for it in one worker.
+    """Prove gradients and updates in float32, and follow a trajectory.
 
     Args:
-        changes: what float64 steps changed, where that is known already.
+        group: one worker.
+        changes: what float64 steps changed; empty if these have not been run.
     """
     batches, weights = stage.prepared.update_batches, stage.prepared.reference.weights
     stage.phase("proving float32 gradients")
-    with dropped(stage.build(group, "float64", batches.batch_size)) as model:
-        # Those of a large network lie on the disk.
+    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
+        # Gradients of a large network are memory-mapped files.
         truth = list(batch_gradients(model, batches))
-    with dropped(stage.build(group, "float32", batches.batch_size)) as model:
+    with drop_at_end(stage.build(group, "float32", batches.batch_size)) as model:
         errors = tuple(map(gradient_errors, batch_gradients(model, batches), truth))
         seed = stage.request.seed
         prove_float32_updates(model, weights, batches, stage.adapter, seed, stage.keep)

@@ -1,4 +1,4 @@
-"""Proving in float64: a model's layers and gradients, its updates, and native dropout."""
+"""The float64 proof of one adapter: layers, gradients, updates, and native dropout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dlb.execution.models import Stage, dropped
+from dlb.execution.models import Stage, drop_at_end
 from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
 from dlb.proof.checks.dropout import prove_dropout
 from dlb.proof.checks.forward import CANONICAL, prove_layers
@@ -25,7 +25,7 @@ from dlb.supervision.remote import RemoteModel, scratch_file
 __all__ = ["missing_masks", "prove_model", "prove_steps", "refuse_training"]
 
 Array = npt.NDArray[Any]
-#: Checks of training mode, which need masks where there is dropout.
+#: Checks in training mode. A workload with dropout needs masks for them.
 TRAINING_CHECKS: dict[str, tuple[CheckGroup, Baseline]] = {
     "forward float64, training": ("forward", CANONICAL),
     "isolated layers, training": ("layers", ISOLATED),
@@ -36,7 +36,10 @@ TRAINING_CHECKS: dict[str, tuple[CheckGroup, Baseline]] = {
 
 
 def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
-    """Why checks of training mode cannot be run: the workload has dropout, the adapter takes no masks."""
+    """Why checks in training mode cannot be run; None if they can.
+
+    They cannot if the workload has dropout and the adapter does not accept masks.
+    """
     masks = stage.prepared.reference.masks
     if not masks or "masks" in features:
         return None
@@ -44,14 +47,14 @@ def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
 
 
 def refuse_training(stage: Stage, reason: Finding) -> None:
-    """Say of each check of training mode that it was not run."""
+    """Keep each check in training mode as not run."""
     request = stage.request
     checks = dict(TRAINING_CHECKS)
     if request.dtype == "float32":
         checks["update float32"] = ("float32", DEFINITION)
     if len(request.environments) > 1:
-        others = Baseline(kind="adapters", names=(), float64=True)
-        checks |= {"gradients": ("gradients", others), "trajectories": ("trajectory", others)}
+        adapters = Baseline(kind="adapters", names=(), float64=True)
+        checks |= {"gradients": ("gradients", adapters), "trajectories": ("trajectory", adapters)}
         if request.dtype == "float32":
             checks["gradients float32"] = ("float32", Baseline(kind="own_float64"))
     for check, (group, baseline) in checks.items():
@@ -61,7 +64,14 @@ def refuse_training(stage: Stage, reason: Finding) -> None:
 def prove_model(
     stage: Stage, group: Group, *, training: bool
 ) -> tuple[RemoteModel, Mapping[str, Array]]:
-    """Prove a model built in float64; returned with its gradients, still there."""
+    """Build a model in float64, and prove its weights, layers and gradients.
+
+    Args:
+        training: whether checks in training mode can be run.
+
+    Returns:
+        the model, not dropped, and its gradients; no gradients if that group was not asked for.
+    """
     stage.phase("proving in float64")
     model = stage.build(group, "float64", stage.request.batch_size)
     adapter, groups = stage.adapter, stage.request.groups
@@ -81,18 +91,22 @@ def prove_model(
 
 
 def prove_steps(stage: Stage, group: Group, *, training: bool) -> Mapping[int, Changes]:
-    """Native dropout, and updates in one worker; what so many steps changed."""
+    """Prove native dropout and updates in one worker.
+
+    Returns:
+        what float64 steps changed, by number of steps.
+    """
     request, prepared = stage.request, stage.prepared
     if prepared.reference.masks and "forward" in request.groups:
         stage.phase("proving dropout")
         batch, weights = len(prepared.reference.inputs), prepared.reference.weights
-        with dropped(stage.build_plain(group, "float64", batch, weights)) as model:
+        with drop_at_end(stage.build_plain(group, "float64", batch, weights)) as model:
             prove_dropout(model, request.workload.model, stage.adapter, request.seed, stage.keep)
     if not training or not request.groups & {"update", "trajectory"}:
         return {}
     stage.phase("proving updates")
     batches = prepared.update_batches
-    with dropped(stage.build(group, "float64", batches.batch_size)) as model:
+    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
         return prove_updates(
             model,
             prepared.reference,

@@ -1,4 +1,4 @@
-"""What every stage works with, and the models that stages build."""
+"""The data that every stage uses, and the models that stages build."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from dlb.supervision.group import Group, Launch
 from dlb.supervision.remote import RemoteModel, scratch_file
 from dlb.workload.shapes import trained_names
 
-__all__ = ["Stage", "dropped"]
+__all__ = ["Stage", "drop_at_end"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What every stage of one adapter's run works with.
+    """The data that every stage of one adapter's run uses.
 
     Attributes:
         environment: the adapter and its interpreter.
-        scratch: a folder for its processes.
-        keep: takes each result as it is made, so that none is lost to what comes after it.
+        scratch: a folder for the adapter's processes.
+        stop: ends the run when it is set.
+        keep: receives each result at once, so that a later error loses none.
     """
 
     environment: AdapterEnvironment
@@ -50,14 +51,14 @@ class Stage:
         return self.environment.adapter
 
     def phase(self, text: str) -> None:
-        """Say what is being done."""
+        """Report the current step to the user."""
         self.reporter.phase(self.adapter, text)
 
     def start(self, name: str, *, single: bool = False) -> AbstractContextManager[Workers]:
-        """Workers with a folder of their own.
+        """Start workers in a new folder ``name``.
 
         Args:
-            single: one worker without the strategy.
+            single: start one worker without the strategy.
         """
         folder = self.scratch / name
         folder.mkdir()
@@ -83,11 +84,13 @@ class Stage:
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
     ) -> RemoteModel:
-        """Build a model for the proof: its dropouts are given masks, and no weight is constant.
+        """Build a model for the proof: its dropouts use given masks, and no weight is constant.
 
         Args:
-            weights: those of the reference, when left out.
-            step_scale: by what share its steps are longer than the workload's.
+            dtype: ``float32`` or ``float64``.
+            batch_size: samples of a batch, all workers together.
+            weights: by ``layer.parameter``; the reference's weights if left out.
+            step_scale: relative increase of the learning rate.
         """
         reference, replace = self.prepared.reference, msgspec.structs.replace
         optimizer = self.request.workload.optimizer
@@ -110,7 +113,7 @@ class Stage:
     def build_plain(
         self, group: Group, dtype: str, batch_size: int, weights: Mapping[str, Array]
     ) -> RemoteModel:
-        """Build a model as it is timed: its dropouts draw by themselves."""
+        """Build a model as it is timed: its dropouts draw their own masks."""
         return RemoteModel(
             group,
             self.request.workload,
@@ -127,21 +130,23 @@ class Stage:
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
     ) -> list[divergence.Changes]:
-        """What a trajectory changes of the reference's weights, after each observed step.
+        """Train a new model; the changes from the reference's weights after each observed step.
 
         Args:
-            weights: that it starts from; those of the reference, when left out.
-            step_scale: by what share its steps are longer than the workload's.
+            weights: weights at the start, by ``layer.parameter``; the reference's if left out.
+            step_scale: relative increase of the learning rate.
         """
         batches, start = self.prepared.update_batches, self.prepared.reference.weights
         trained = {name: start[name] for name in trained_names(self.prepared.reference.model)}
-        with dropped(self.build(group, dtype, batches.batch_size, weights, step_scale)) as model:
+        with drop_at_end(
+            self.build(group, dtype, batches.batch_size, weights, step_scale)
+        ) as model:
             path, folder = batches.path(dtype), scratch_file(group, "")
             return divergence.follow(model, path, batches.order, folder, trained)
 
 
 @contextmanager
-def dropped(model: RemoteModel) -> Iterator[RemoteModel]:
-    """A model that is dropped at the end, unless its worker has failed by then."""
+def drop_at_end(model: RemoteModel) -> Iterator[RemoteModel]:
+    """Drop the model at the end of the block. After an error its worker may be gone, so nothing is done."""
     yield model
     model.drop()

@@ -1,4 +1,4 @@
-"""``dlb run`` and ``dlb verify``: build, prove, time, record, one adapter after the other."""
+"""``dlb run`` and ``dlb verify``: build, prove, time and record one adapter after the other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
 from dlb.adapters import AdapterEnvironment
+from dlb.execution.across_adapters import (
+    check_across_adapters,
+    ensure_calibration,
+    find_calibration,
+)
 from dlb.execution.adapter import AdapterRun, run_adapter
-from dlb.execution.between import calibration_of, check_between, see_calibrated
 from dlb.execution.workers import Workers
 from dlb.failure import Failure
 from dlb.proof.certificate import Certificate, Divergence
@@ -33,7 +37,14 @@ __all__ = ["Outcome", "run"]
 
 @dataclass
 class Outcome:
-    """What came of a run: a record for each adapter, where they lie, and the certificate."""
+    """The results of a run.
+
+    Attributes:
+        records: one per adapter.
+        certificate: the proof of all adapters.
+        paths: files of the records; empty if none were written.
+        interrupted: whether the user interrupted the run.
+    """
 
     records: list[Record]
     certificate: Certificate
@@ -43,13 +54,15 @@ class Outcome:
     @property
     def proven(self) -> bool:
         """Whether every adapter finished and was proven."""
-        return bool(self.records) and all(one.proof == "proven" for one in self.records)
+        return bool(self.records) and all(
+            adapter_record.proof == "proven" for adapter_record in self.records
+        )
 
     @property
     def passed(self) -> bool:
         """Whether every adapter finished, and every check that was asked for passed."""
         return bool(self.records) and all(
-            self.certificate.passed(one.adapter) for one in self.records
+            self.certificate.passed(adapter_record.adapter) for adapter_record in self.records
         )
 
 
@@ -58,24 +71,24 @@ def run(
 ) -> Outcome:
     """Run a workload on adapters, prove them the same, and record each.
 
-    An adapter that fails costs its own run and nothing else. Records are written as each adapter
-    ends, and again when the certificate is whole.
+    If one adapter fails, the others still run. A record is written when its adapter ends, and again when
+    the certificate is complete.
 
     Args:
-        workers: by adapter, those that are already there, to run one workload after another in;
-            of runs without a strategy. An adapter without has its own, which end with its run.
+        workers: running workers by adapter, to run several workloads in; only without a strategy.
+            Other adapters get new workers, which end with the run.
 
     Raises:
-        RequestError: the request cannot be carried out; nothing was started.
-        RecordError: a record cannot be written; those before it are kept.
+        RequestError: the request is wrong; nothing was started.
+        RecordError: a record cannot be written; earlier records are kept.
     """
     check(request)
     if request.out is not None:
         record.check_folder(request.out)
-    # The truth is computed while workers compute: with more threads than cores, NumPy's matrix
+    # The reference is computed while workers compute. With more threads than cores, NumPy's matrix
     # products take several times longer.
-    own = threadpool_limits(max(1, available_cores() // request.at_once), user_api="blas")
-    with own, tempfile.TemporaryDirectory(prefix="dlb-") as folder:
+    thread_limits = threadpool_limits(max(1, available_cores() // request.at_once), user_api="blas")
+    with thread_limits, tempfile.TemporaryDirectory(prefix="dlb-") as folder:
         prepared = prepare(request, Path(folder))
         return _run_all(request, prepared, reporter, workers or {})
 
@@ -83,51 +96,52 @@ def run(
 def _run_all(
     request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
 ) -> Outcome:
-    """Every adapter, then what needs several of them, then the records with the whole proof."""
+    """Run every adapter, then the checks across adapters; write records with the complete proof."""
     runs: list[AdapterRun] = []
     records: list[Record] = []
     ended: list[tuple[datetime, AdapterRun]] = []
     interrupted = False
     machine = machine_facts()
 
-    def take(moment: datetime, ran: AdapterRun) -> None:
-        runs.append(ran)
+    def take(began: datetime, adapter_run: AdapterRun) -> None:
+        runs.append(adapter_run)
         certificate = _certify(request, runs)
-        records.append(_record(request, prepared, ran, certificate, moment, machine))
+        records.append(_record(request, prepared, adapter_run, certificate, began, machine))
         _write(records[-1], request)
 
     try:
         with closing(_run_each(request, prepared, reporter, workers, ended)) as finished:
-            for moment, ran in finished:
-                take(moment, ran)
-        see_calibrated(request, prepared, reporter, runs)
+            for began, adapter_run in finished:
+                take(began, adapter_run)
+        ensure_calibration(request, prepared, reporter, runs)
     except KeyboardInterrupt:
         interrupted = True
-        # Those that had ended, but were not taken yet.
-        taken = {one.adapter for one in runs}
-        for moment, ran in ended:
-            if ran.adapter not in taken:
-                take(moment, ran)
-    done = {one.adapter for one in runs}
-    missing = [one.adapter for one in request.environments if one.adapter not in done]
-    # None but where it was interrupted; a certificate without them would look whole.
-    cut = Failure(kind="Interrupted", message="interrupted before it was done")
-    runs += [AdapterRun(adapter, failure=cut) for adapter in missing]
-    asked = [one.adapter for one in request.environments]
-    runs.sort(key=lambda one: asked.index(one.adapter))
-    records.sort(key=lambda one: asked.index(one.adapter))
+        # Runs that had ended, but that were not recorded yet.
+        taken = {run.adapter for run in runs}
+        for began, adapter_run in ended:
+            if adapter_run.adapter not in taken:
+                take(began, adapter_run)
+    requested = [environment.adapter for environment in request.environments]
+    done = {run.adapter for run in runs}
+    missing = [adapter for adapter in requested if adapter not in done]
+    # Adapters are missing only after an interruption. A certificate without them would look complete.
+    interruption = Failure(kind="Interrupted", message="interrupted before it was done")
+    runs += [AdapterRun(adapter, failure=interruption) for adapter in missing]
+    runs.sort(key=lambda run: requested.index(run.adapter))
+    records.sort(key=lambda kept: requested.index(kept.adapter))
     certificate = _certify(request, runs, across=True)
     failures = {run.adapter: run.failure for run in runs}
     final = [
         msgspec.structs.replace(
-            one,
+            adapter_record,
             certificate=certificate,
-            proof=certificate.status(one.adapter),
-            failure=failures[one.adapter],
+            proof=certificate.status(adapter_record.adapter),
+            failure=failures[adapter_record.adapter],
         )
-        for one in records
+        for adapter_record in records
     ]
-    paths = [path for one in final if (path := _write(one, request)) is not None]
+    written = (_write(adapter_record, request) for adapter_record in final)
+    paths = [path for path in written if path is not None]
     return Outcome(final, certificate, paths, interrupted)
 
 
@@ -138,12 +152,15 @@ def _run_each(
     workers: Mapping[str, Workers],
     ended: list[tuple[datetime, AdapterRun]],
 ) -> Generator[tuple[datetime, AdapterRun], None, None]:
-    """When each adapter began, and what came of it, as each is done; at once in ``ended``."""
+    """Run each adapter; yields when it began and its results. ``ended`` gets the same at once."""
     stop = threading.Event()
 
     def run_one(environment: AdapterEnvironment) -> tuple[datetime, AdapterRun]:
-        moment, lent = record.now(), workers.get(environment.adapter)
-        ended_run = moment, run_adapter(environment, request, prepared, reporter, stop, lent)
+        began, given_workers = record.now(), workers.get(environment.adapter)
+        ended_run = (
+            began,
+            run_adapter(environment, request, prepared, reporter, stop, given_workers),
+        )
         ended.append(ended_run)
         return ended_run
 
@@ -153,20 +170,20 @@ def _run_each(
     with ThreadPoolExecutor(request.at_once) as pool:
         running = [pool.submit(run_one, environment) for environment in request.environments]
         try:
-            for one in as_completed(running):
-                yield one.result()
+            for future in as_completed(running):
+                yield future.result()
         finally:
-            # On every way out the processes of those that still run are ended first.
+            # Whatever happened, end the processes of adapters that still run.
             with interrupts.ignored():
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
 
 def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
-    """What the adapters so far were compared with; with ``across``, each other too."""
+    """The certificate of the adapters that have run; with ``across``, also checks across adapters."""
     checks = [result for run in runs for result in run.checks]
     if across:
-        checks += check_between(runs, request.groups, calibration_of(request, runs))
+        checks += check_across_adapters(runs, request.groups, find_calibration(request, runs))
     steps = observed_steps(request.trajectory_steps)
     return Certificate(
         workload=request.workload.name,
@@ -193,29 +210,29 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
     )
 
 
-def _write(one: Record, request: Request) -> Path | None:
-    return record.write(one, request.out) if request.out is not None else None
+def _write(adapter_record: Record, request: Request) -> Path | None:
+    return record.write(adapter_record, request.out) if request.out is not None else None
 
 
 def _record(
     request: Request,
     prepared: Prepared,
-    ran: AdapterRun,
+    adapter_run: AdapterRun,
     certificate: Certificate,
-    moment: datetime,
+    began: datetime,
     machine: dict[str, object],
 ) -> Record:
-    """The record of one adapter; until all have run, what it could be proven is not known."""
+    """The record of one adapter. It is not called proven before all adapters have run."""
     workload = request.workload
-    deviates = certificate.status(ran.adapter) == "deviates"
+    deviates = certificate.status(adapter_run.adapter) == "deviates"
     return Record(
         format=record.FORMAT,
-        name=record.new_name(workload.name, ran.adapter, moment),
-        started=moment.isoformat(timespec="seconds"),
+        name=record.new_name(workload.name, adapter_run.adapter, began),
+        started=began.isoformat(timespec="seconds"),
         command=request.command,
-        adapter=ran.adapter,
-        framework=ran.facts.get("framework", ""),
-        framework_version=ran.facts.get("version", ""),
+        adapter=adapter_run.adapter,
+        framework=adapter_run.facts.get("framework", ""),
+        framework_version=adapter_run.facts.get("version", ""),
         workload_name=workload.name,
         workload=to_document(workload),
         workload_hash=workload_hash(workload),
@@ -231,16 +248,16 @@ def _record(
             input=request.input_mode,
             strategy=request.strategy,
             workers=request.workers,
-            variant=request.variant(ran.adapter),
+            variant=request.variant(adapter_run.adapter),
         ),
         proof="deviates" if deviates else "unproven",
         certificate=certificate,
-        timing=ran.timing,
-        quality=ran.quality,
-        exported=ran.exported,
-        failure=ran.failure,
+        timing=adapter_run.timing,
+        quality=adapter_run.quality,
+        exported=adapter_run.exported,
+        failure=adapter_run.failure,
         machine=machine,
-        worker=ran.facts,
+        worker=adapter_run.facts,
         core={"version": __version__, "git": git_state(Path(__file__).parent)},
-        observed=ran.observed,
+        observed=adapter_run.observed,
     )

@@ -26,12 +26,13 @@ KEPT_OUTPUT_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes of one adapter, its framework up.
+    """The processes of one adapter, each with its framework started.
 
     Attributes:
-        facts: what the framework and its worker say of themselves.
-        described: what its environment has.
-        seconds: what it took to start them.
+        group: the processes.
+        facts: what the framework and its worker report about themselves.
+        described: what the environment holds.
+        seconds: time to start the processes.
     """
 
     group: Group
@@ -42,10 +43,10 @@ class Workers:
 
 @contextmanager
 def start_workers(launch: Launch, seed: int) -> Iterator[Workers]:
-    """Start processes and the framework in each, and end them all on every way out.
+    """Start processes and the framework in each. At the end of the block all of them end.
 
     Raises:
-        WorkerError: a process or a framework did not come up.
+        WorkerError: a process or a framework did not start.
     """
     began = time.perf_counter()
     with worker_group(launch) as group:
@@ -56,14 +57,14 @@ def start_workers(launch: Launch, seed: int) -> Iterator[Workers]:
 
 
 def keep_output(scratch: Path, kept: Path | None, adapter: str) -> dict[str, str]:
-    """Keep what the workers printed where an error can still point to it.
+    """Copy what the workers printed to a folder that outlives the run.
 
     Args:
-        scratch: the folder of the adapter's workers, a folder each.
-        kept: where the records are; a temporary folder that stays where there are none.
+        scratch: folder with one folder per worker.
+        kept: folder of the records; None makes a temporary folder that is not removed.
 
     Returns:
-        the file that is kept, by the log that it is a copy of.
+        path of each copy, by the path of its log. A log that cannot be copied is left out.
     """
     logs = sorted(scratch.glob("*/*.log"))
     if not logs:
@@ -71,7 +72,7 @@ def keep_output(scratch: Path, kept: Path | None, adapter: str) -> dict[str, str
     try:
         folder = kept or Path(tempfile.mkdtemp(prefix="dlb-output-"))
     except OSError:
-        return {}  # There is no room to keep it in; the error itself is still shown.
+        return {}  # No folder can be made. The error itself is still shown.
     copies = {}
     for log in logs:
         copy = folder / f"{adapter}-{log.parent.name}-{log.name}"
@@ -84,14 +85,14 @@ def keep_output(scratch: Path, kept: Path | None, adapter: str) -> dict[str, str
 
 
 def with_kept_logs(result: CheckResult, copies: Mapping[str, str]) -> CheckResult:
-    """A result whose errors point to the files that are kept."""
+    """A result whose errors point to the copies of the logs."""
     replace = msgspec.structs.replace
 
-    def moved(finding: Finding) -> Finding:
+    def with_kept_log(finding: Finding) -> Finding:
         cause = finding.cause
         if not isinstance(cause, CannotRun) or cause.failure.log not in copies:
             return finding
         failure = replace(cause.failure, log=copies[cause.failure.log])
         return replace(finding, cause=replace(cause, failure=failure))
 
-    return replace(result, findings=tuple(map(moved, result.findings)))
+    return replace(result, findings=tuple(map(with_kept_log, result.findings)))

@@ -27,7 +27,7 @@ from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.structure import check_file
 from dlb.proof.distance import figure
-from dlb.proof.files.analytic import not_decided
+from dlb.proof.files.analytic import undecided_nodes
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
@@ -133,7 +133,7 @@ def compare_with_file(
     undecided: tuple[str, ...] = ()
     if not structure.equal:
         file_trace = trace(file, feeds[0])
-        undecided = not_decided(
+        undecided = undecided_nodes(
             trace(canonical, {model.input.name: batches[0]}), file_trace, FLOAT64_TOLERANCE
         )
     result = check_file(

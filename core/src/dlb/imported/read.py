@@ -119,7 +119,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         raise UnsupportedError(
             f"input {file.inputs[0]} has more than {LARGEST_INPUT} numbers per sample"
         )
-    traced = split_into_slices(_run_once(file.wide))
+    traced = split_into_slices(_run_once(file.float64))
     logits, findings = _find_logits(traced, file.outputs[0].name, file.opset)
     importer, last = _read_graph(traced, logits, file, any_output)
     nodes, exact_weights, tying_findings = tie_weights(*importer.nodes(last))
@@ -133,7 +133,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
         title=f"read from {path.name}",
         source="; ".join(
-            [f"{path.name}, {file.described}", *(sentence(finding, "") for finding in findings)]
+            [f"{path.name}, {file.description}", *(sentence(finding, "") for finding in findings)]
         ),
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
@@ -144,7 +144,10 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
     files.check(workload, str(path))
     findings += _rounding_findings(exact_weights)
     layout = FileLayout(importer.axes, importer.index_map(logits), _nodes_after(traced, logits))
-    batch, truncated = traced.batch, truncate_at(file.wide, logits, traced, importer.nominal_values)
+    batch, truncated = (
+        traced.batch,
+        truncate_at(file.float64, logits, traced, importer.nominal_values),
+    )
     # For a large network, these hold gigabytes, and the next step needs as many.
     del traced, importer
     result = compare_with_file(

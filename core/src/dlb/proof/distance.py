@@ -24,54 +24,55 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Numbers that are looked at together.
+#: Numbers of a tensor that are processed at a time.
 PIECE = 1 << 20
 
 
 def relative_l2(
-    found: Array, expected: Array, floor: float = 0.0, start: Array | None = None
+    actual: Array, expected: Array, floor: float = 0.0, start: Array | None = None
 ) -> float:
-    """``||found - expected|| / max(||expected||, floor)`` in float64.
+    """``||actual - expected|| / max(||expected||, floor)`` in float64.
 
-    Infinite where shapes differ, where either holds a NaN or an infinity, and where something was
-    found although nothing but zeros was expected.
+    Infinite if shapes differ, if either tensor holds a NaN or an infinity, or if ``expected`` is all zeros
+    and ``actual`` is not.
 
     Args:
-        floor: a norm below which ``expected`` is only rounding (a bias before a batch
-            normalisation has a gradient of zero, and what is computed is noise).
-        start: what both were before; the distance is of what changed then.
+        actual, expected: tensors of any shape.
+        floor: a norm below which ``expected`` is only rounding. Example: a bias before a batch
+            normalisation, whose gradient is zero.
+        start: value of both tensors before a step; the distance between the changes is then computed.
     """
-    if found.shape != expected.shape:
+    if actual.shape != expected.shape:
         return math.inf
-    apart = whole = 0.0
-    for ours, theirs in _changed(found, expected, start):
-        if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+    squared_distance = squared_norm = 0.0
+    for actual_piece, expected_piece in _change_pieces(actual, expected, start):
+        if not (np.isfinite(actual_piece).all() and np.isfinite(expected_piece).all()):
             return math.inf
-        difference = ours - theirs
-        apart += float(difference @ difference)
-        whole += float(theirs @ theirs)
-    scale = max(math.sqrt(whole), floor)
+        difference = actual_piece - expected_piece
+        squared_distance += float(difference @ difference)
+        squared_norm += float(expected_piece @ expected_piece)
+    scale = max(math.sqrt(squared_norm), floor)
     if scale == 0.0:
-        return 0.0 if apart == 0.0 else math.inf
-    return math.sqrt(apart) / scale
+        return 0.0 if squared_distance == 0.0 else math.inf
+    return math.sqrt(squared_distance) / scale
 
 
 def figure(
-    tensor: str, found: Array, expected: Array, floor: float = 0.0, start: Array | None = None
+    tensor: str, actual: Array, expected: Array, floor: float = 0.0, start: Array | None = None
 ) -> Figure:
-    """The distance of one tensor, as :func:`relative_l2`."""
-    relative = relative_l2(found, expected, floor, start)
+    """The distance of one tensor; arguments as for :func:`relative_l2`."""
+    relative = relative_l2(actual, expected, floor, start)
     if not math.isfinite(relative):
         return Figure(tensor=tensor, relative_l2=None, largest=None)
-    kind = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
+    dtype = actual.dtype if actual.dtype.kind == "f" else np.dtype(np.float64)
     largest = ulp = 0.0
-    for ours, theirs in _changed(found, expected, start):
-        apart = np.abs(ours - theirs)
-        # Of a subnormal number the last place says nothing about a relative error.
-        place = np.spacing(np.maximum(np.abs(theirs), np.finfo(kind).tiny).astype(kind))
+    for actual_piece, expected_piece in _change_pieces(actual, expected, start):
+        differences = np.abs(actual_piece - expected_piece)
+        # The last place of a subnormal number says nothing about a relative error.
+        place = np.spacing(np.maximum(np.abs(expected_piece), np.finfo(dtype).tiny).astype(dtype))
         with np.errstate(over="ignore"):
-            ulp = max(ulp, float((apart / place).max()))
-        largest = max(largest, float(apart.max()))
+            ulp = max(ulp, float((differences / place).max()))
+        largest = max(largest, float(differences.max()))
     return Figure(
         tensor=tensor,
         relative_l2=relative,
@@ -80,67 +81,76 @@ def figure(
     )
 
 
-def infinite_cause(tensor: str, found: Array | None, expected: Array | None) -> AnyCause | None:
-    """Why a tensor's distance is infinite whatever its numbers are; None where it need not be."""
-    if found is None and expected is not None:
+def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) -> AnyCause | None:
+    """Why a tensor's distance is infinite: missing, another shape, or not finite. None if no such cause."""
+    if actual is None and expected is not None:
         return Missing(names=(tensor,))
-    if found is None or expected is None or found.shape != expected.shape:
-        return ShapeMismatch(found=shape_of(found), expected=shape_of(expected))
-    if not all(np.isfinite(piece).all() for pair in pieces(found, expected) for piece in pair):
+    if actual is None or expected is None or actual.shape != expected.shape:
+        return ShapeMismatch(found=shape_of(actual), expected=shape_of(expected))
+    if not all(np.isfinite(piece).all() for pair in pieces(actual, expected) for piece in pair):
         return NotFinite()
     return None
 
 
 def norm(arrays: Iterable[Array]) -> float:
-    """Of all numbers of some tensors together, in float64."""
-    return math.sqrt(sum(float(one @ one) for array in arrays for (one,) in pieces(array)))
+    """The L2 norm of all numbers of several tensors together, in float64."""
+    return math.sqrt(sum(float(piece @ piece) for array in arrays for (piece,) in pieces(array)))
 
 
 def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Tensors of one shape in float64, some of their numbers at a time: what is made of a whole
-    one takes several times its memory."""
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, PIECE):
-        yield tuple(one[start : start + PIECE].astype(np.float64) for one in flat)
+    """Tensors of one shape in float64, :data:`PIECE` numbers at a time.
+
+    Operations on a whole tensor take several times its memory.
+    """
+    flat_arrays = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat_arrays[0].size, PIECE):
+        yield tuple(array[start : start + PIECE].astype(np.float64) for array in flat_arrays)
 
 
-def _changed(found: Array, expected: Array, start: Array | None) -> Iterator[tuple[Array, Array]]:
-    """Pieces of two tensors, or of what changed."""
+def _change_pieces(
+    actual: Array, expected: Array, start: Array | None
+) -> Iterator[tuple[Array, Array]]:
+    """Pieces of two tensors, or of their changes from ``start``."""
     if start is None:
-        for ours, theirs in pieces(found, expected):
-            yield ours, theirs
+        for actual_piece, expected_piece in pieces(actual, expected):
+            yield actual_piece, expected_piece
         return
-    for ours, theirs, before in pieces(found, expected, start):
-        # In the type of what was found, which its last place is counted in.
-        yield (ours - before).astype(found.dtype).astype(np.float64), theirs - before
+    for actual_piece, expected_piece, start_piece in pieces(actual, expected, start):
+        # Rounded to the type of the actual tensor: units in the last place refer to that type.
+        yield (
+            (actual_piece - start_piece).astype(actual.dtype).astype(np.float64),
+            expected_piece - start_piece,
+        )
 
 
 def figures(
-    found: Mapping[str, Array], expected: Mapping[str, Array], floor: float = 0.0
+    actual: Mapping[str, Array], expected: Mapping[str, Array], floor: float = 0.0
 ) -> tuple[Figure, ...]:
-    """The distance of every expected tensor, worst first; one that was not found is infinite."""
+    """The distance of every expected tensor, worst first; infinite for a missing tensor."""
     nothing = np.full(1, np.nan)
     return worst_first(
-        figure(name, found.get(name, nothing), array, floor) for name, array in expected.items()
+        figure(name, actual.get(name, nothing), array, floor) for name, array in expected.items()
     )
 
 
-def worst_first(found: Any) -> tuple[Figure, ...]:
-    """Figures by falling distance."""
-    return tuple(sorted(found, key=lambda one: -_number(one.relative_l2)))
+def worst_first(unordered: Any) -> tuple[Figure, ...]:
+    """Figures by decreasing distance."""
+    return tuple(sorted(unordered, key=lambda item: -_finite_or_infinity(item.relative_l2)))
 
 
-def passes(found: tuple[Figure, ...], tolerance: float) -> bool:
+def passes(compared: tuple[Figure, ...], tolerance: float) -> bool:
     """Whether there are figures, and every one is within the tolerance."""
-    return bool(found) and all(_number(one.relative_l2) <= tolerance for one in found)
+    return bool(compared) and all(
+        _finite_or_infinity(item.relative_l2) <= tolerance for item in compared
+    )
 
 
-def same_bits(found: Array, expected: Array) -> bool:
-    """Whether two arrays are equal bit for bit, in type and shape too."""
+def same_bits(actual: Array, expected: Array) -> bool:
+    """Whether two arrays have the same dtype, the same shape and the same bits."""
     return (
-        found.dtype == expected.dtype
-        and found.shape == expected.shape
-        and (found.size == 0 or _bytes(found) == _bytes(expected))
+        actual.dtype == expected.dtype
+        and actual.shape == expected.shape
+        and (actual.size == 0 or _bytes(actual) == _bytes(expected))
     )
 
 
@@ -148,5 +158,5 @@ def _bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).data.cast("B")
 
 
-def _number(value: float | None) -> float:
+def _finite_or_infinity(value: float | None) -> float:
     return math.inf if value is None else value

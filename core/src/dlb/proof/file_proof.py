@@ -1,9 +1,8 @@
-"""The checks of two ONNX files, and the certificate that they make.
+"""The checks of two ONNX files, and their certificate.
 
-In float64, files that compute the same agree to rounding, and one that does not stands out: the
-second file is held to 1e-10 of the first. Values show agreement where they were tried. What shows
-it elsewhere is that both are made of the same operators with the same numbers, or that what is
-written differently is analytic (:mod:`dlb.proof.files.analytic`).
+In float64, files that compute the same agree to rounding; the tolerance is 1e-10. Equal values show
+agreement only on the inputs that were run. Agreement on all inputs follows if both files have the same
+operators with the same numbers, or if what differs is analytic (:mod:`dlb.proof.files.analytic`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dlb.proof.checks.structure import check_file_structure
 from dlb.proof.checks.weights import check_file_weights
 from dlb.proof.distance import relative_l2
 from dlb.proof.engine import INAPPLICABLE, Check, run
-from dlb.proof.files.inputs import feed, paired
+from dlb.proof.files.inputs import feed, pair_ports
 from dlb.proof.files.read import read_model_file
 from dlb.proof.files.runs import FilePair, Runs, run_both
 from dlb.proof.files.structure import compare_structures
@@ -35,7 +34,7 @@ from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
 
 __all__ = ["CHECKS", "verify_files"]
 
-#: Every check that there may be, in order, and its group.
+#: Every check, in order, with its group.
 CHECKS: dict[str, CheckGroup] = {
     "structure": "structure",
     "weights": "weights",
@@ -44,56 +43,59 @@ CHECKS: dict[str, CheckGroup] = {
     "forward float32": "float32",
 }
 
-#: Half a unit in the last place of float32: what rounding may do to a weight, relatively.
+#: Half a unit in the last place of float32: the largest relative error of a rounded weight.
 _ROUNDING = 2.0**-24
 
 
 def verify_files(
-    first: Path, second: Path, given: Path | None = None, seed: int = 0
+    first: Path, second: Path, inputs: Path | None = None, seed: int = 0
 ) -> Certificate:
     """Compare the second file with the first.
 
     Args:
-        given: an .npz file with the inputs; seeded noise that fits when left out.
-        seed: of the noise.
+        inputs: an .npz file with the inputs; seeded noise if left out.
+        seed: seed of the noise.
 
     Returns:
-        A certificate whose results are those of one adapter, the second file. ``workload`` names both
-        files, ``workload_hash`` is the SHA-256 of the first file's bytes, ``seed`` is that of the
-        inputs, and ``adapters`` has the producer and the operator set of each file.
+        A certificate with one adapter, the second file. ``workload`` names both files, and
+        ``workload_hash`` is the SHA-256 of the first file. ``adapters`` holds the producer and the
+        operator set of each file.
 
     Raises:
-        DataError, UnsupportedError, RequestError: a file cannot be read, the two read different
-            things, or the inputs do not fit.
+        DataError: a file cannot be read.
+        UnsupportedError: a file holds something that dlb cannot run.
+        RequestError: the files have different inputs or outputs, or the given inputs do not fit.
     """
     labels = [path.name for path in (first, second)]
     if labels[0] == labels[1]:
         labels = [str(first), str(second)]
-    ours, theirs = (read_model_file(path, label) for path, label in zip((first, second), labels))
-    outputs, by_order = paired("outputs", ours, theirs)
-    fed = feed(ours, theirs, given, seed)
-    pair = FilePair(
-        ours,
-        theirs,
-        fed,
-        [(a.name, b.name) for a, b in outputs],
-        (*fed.facts, *by_order),
+    first_file, second_file = (
+        read_model_file(path, label) for path, label in zip((first, second), labels)
     )
-    # What overflows is found as an infinity; NumPy need not warn of it as well.
+    outputs, by_order = pair_ports("outputs", first_file, second_file)
+    file_inputs = feed(first_file, second_file, inputs, seed)
+    pair = FilePair(
+        first_file,
+        second_file,
+        file_inputs,
+        [(first_output.name, second_output.name) for first_output, second_output in outputs],
+        (*file_inputs.facts, *by_order),
+    )
+    # An overflow is found as an infinity, so NumPy's warnings are not needed.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
     return Certificate(
         workload=f"{labels[0]} and {labels[1]}",
-        workload_hash=ours.sha256,
+        workload_hash=first_file.sha256,
         seed=seed,
-        adapters={each.label: each.described for each in (ours, theirs)},
+        adapters={file.label: file.description for file in (first_file, second_file)},
         checks=results,
         inapplicable=dict(INAPPLICABLE["file"]),
     )
 
 
 def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
-    """Every check, in order; what structure and weights amount to depends on the values."""
+    """Every check, in order. The verdicts on structure and weights depend on the outputs."""
     began = time.perf_counter()
     try:
         runs = run_both(pair)
@@ -142,26 +144,26 @@ def _check(pair: FilePair, name: str) -> Check:
 def _folded_tolerance(
     pair: FilePair, runs: Runs, matched: MatchedWeights, draw: np.random.Generator
 ) -> float:
-    """1e-10, or what rounding of folded weights does to the outputs, times 20.
+    """1e-10, or 20 times the effect of rounding the folded weights on the outputs.
 
-    Whoever folds batch normalisation rounds what comes of it to float32. What that does is found
-    by rounding those weights, and no others, once more at random.
+    Folding a batch normalisation rounds the folded weights to float32. The effect is measured by rounding
+    these weights once more at random.
     """
     worst = 0.0
-    sides = (pair.first, pair.fed.first), (pair.second, pair.fed.second)
+    sides = (pair.first, pair.inputs.first), (pair.second, pair.inputs.second)
     for side, (file, batches) in enumerate(sides):
-        held = {tensor.name: tensor for tensor in file.wide.graph.initializer}
-        names = {each.initialiser for each in matched.folded[side]} & set(held)
+        initialisers = {tensor.name: tensor for tensor in file.float64.graph.initializer}
+        names = {weight.initialiser for weight in matched.folded[side]} & set(initialisers)
         if not names:
             continue
-        moved = {}
+        rounded = {}
         for name in sorted(names):
-            array = numpy_helper.to_array(held[name])
-            moved[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
-        outputs = Evaluator(file.wide).run({**batches[0], **moved})
-        for names_of in pair.outputs:
-            expected = runs.values[side][0][names_of[0]]
-            worst = max(worst, relative_l2(outputs[names_of[side]], expected))
+            array = numpy_helper.to_array(initialisers[name])
+            rounded[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
+        outputs = Evaluator(file.float64).run({**batches[0], **rounded})
+        for output_names in pair.outputs:
+            expected = runs.values[side][0][output_names[0]]
+            worst = max(worst, relative_l2(outputs[output_names[side]], expected))
     if not math.isfinite(worst):
         return FLOAT64_TOLERANCE
     return max(FLOAT64_TOLERANCE, FLOAT32_MULTIPLE * worst)

@@ -1,4 +1,4 @@
-"""Arrays of a stranger's .npz file: numbers and nothing else."""
+"""Reading arrays of numbers from an .npz file of unknown origin."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["read_arrays"]
 
 Array = npt.NDArray[Any]
 
-#: Bytes of the arrays that are given.
-LARGEST_GIVEN = 1 << 30
+#: Most bytes that the arrays of a file may have together.
+LARGEST_BYTES = 1 << 30
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of an .npz file.
 
     Raises:
-        DataError: it is not there, is no .npz file, or holds Python objects.
+        DataError: there is no such file, it is no .npz file, it is too large, or it holds Python objects.
     """
     try:
         if not path.exists():
@@ -33,16 +33,16 @@ def read_arrays(path: Path) -> dict[str, Array]:
             raise DataError("not an .npz file; write one with numpy.savez", path=path)
         with zipfile.ZipFile(path) as archive:
             total = sum(member.file_size for member in archive.infolist())
-        if total > LARGEST_GIVEN:
-            raise DataError(f"{total} bytes of arrays; at most {LARGEST_GIVEN} are read", path=path)
+        if total > LARGEST_BYTES:
+            raise DataError(f"{total} bytes of arrays; at most {LARGEST_BYTES} are read", path=path)
         with np.load(path, allow_pickle=False) as stored:
-            found = {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, KeyError, MemoryError, SyntaxError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"not an .npz file of plain numbers: {text}", path=path) from None
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise DataError(f"a damaged .npz file: {error}", path=path) from None
-    for name, array in found.items():
+    for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise DataError(f"'{name}' is no array of numbers", path=path)
-    return found
+    return arrays

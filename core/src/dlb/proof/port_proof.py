@@ -37,10 +37,10 @@ from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import NotLoaded
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
-from dlb.proof.port.inputs import Given, check_layout
+from dlb.proof.port.inputs import InputSpec, check_layout
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
-from dlb.proof.port.session import PortSession, kept_output
+from dlb.proof.port.session import PortSession, keep_worker_output
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Launch
@@ -130,7 +130,7 @@ def verify_port(
     models: Mapping[str, str],
     *,
     environments: Sequence[AdapterEnvironment] = (),
-    given: Given | None = None,
+    input_spec: InputSpec | None = None,
     layouts: Mapping[str, str] | None = None,
     map_file: Path | None = None,
     proposal: Path | None = None,
@@ -170,28 +170,32 @@ def verify_port(
             raise RequestError(
                 f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
             )
-    said = read_map(map_file, names) if map_file else WeightMap()
-    words = {name: said.models.get(name, ModelMap()).input for name in names}
-    for name, word in (layouts or {}).items():
+    weight_map = read_map(map_file, names) if map_file else WeightMap()
+    axis_orders = {name: weight_map.models.get(name, ModelMap()).input for name in names}
+    for name, axis_order in (layouts or {}).items():
         if name not in models:
-            raise RequestError(f"--layout {name}={word}: there is no model of '{name}'")
-        words[name] = check_layout(name, word)
+            raise RequestError(f"--layout {name}={axis_order}: there is no model of '{name}'")
+        axis_orders[name] = check_layout(name, axis_order)
     if export is not None:
         _make_folder(export)
     environments = environments or find_adapters(names)
     with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:
-        session = PortSession(models, said, words, folder or Path.cwd(), Path(scratch), report)
+        session = PortSession(
+            models, weight_map, axis_orders, folder or Path.cwd(), Path(scratch), report
+        )
         launch = Launch(
             "", Path(), Path(scratch), threads, device=device, call_seconds=call_seconds
         )
-        with kept_output(Path(scratch)):
-            session.start(stack, environments, launch, (given or Given()).seed)
-            inputs = session.input(given or Given())
+        with keep_worker_output(Path(scratch)):
+            session.start(stack, environments, launch, (input_spec or InputSpec()).seed)
+            inputs = session.input(input_spec or InputSpec())
             session.load(inputs)
             port = Port(session.reference)
             port.pairs, port.undecided = session.match(map_file is not None)
-            _propose(port, said, words, proposal, on_matched)
-            port.certificate = _prove(session, port.pairs, inputs, (given or Given()).seed, export)
+            _propose(port, weight_map, axis_orders, proposal, on_matched)
+            port.certificate = _prove(
+                session, port.pairs, inputs, (input_spec or InputSpec()).seed, export
+            )
             return port
 
 
@@ -203,7 +207,7 @@ def _prove(
     export: Path | None,
 ) -> Certificate:
     """Carry the weights and run the checks, with each model but the reference."""
-    reference, *others = session.models.values()
+    reference, *models = session.models.values()
     # In numbers of float32, so that the same weights can be loaded in float32.
     weights = {
         name: array.astype(np.float32).astype(array.dtype)
@@ -216,7 +220,7 @@ def _prove(
     truth = ReferenceModel(reference, inputs, seed, list(dict.fromkeys(layers)))
     results: list[CheckResult] = []
     ports = []
-    for model in others:
+    for model in models:
         session.report(f"{model.name}: comparing with {reference.name}")
         port = PortComparison(truth, model, pairs[model.name], weights)
         results += [_run(check, compare, port) for check, compare in _checks(port)]
@@ -269,7 +273,7 @@ def _prove_float32(
     prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
     for port in ports:
         try:
-            training = port.drawing is None
+            training = port.randomness is None
             prepared.append((port, truth.perturbed_gradients(training, port.weights)))
         except errors as error:
             prepared.append((port, error))
@@ -281,18 +285,21 @@ def _prove_float32(
         try:
             if isinstance(perturbed, DlbError):
                 raise perturbed
-            for each, weights in ((truth.model.name, port.weights), (name, port.carried)):
-                if each not in loaded:
-                    loaded[each] = session.load_float32(each, truth.inputs, weights)
+            for model_name, weights in (
+                (truth.model.name, port.weights),
+                (name, port.carried_weights),
+            ):
+                if model_name not in loaded:
+                    loaded[model_name] = session.load_float32(model_name, truth.inputs, weights)
         except errors as error:
             yield from (outputs.raised(error), gradients.raised(error))
             continue
-        single = Float32Port(loaded[truth.model.name], loaded[name], perturbed)
+        float32_models = Float32Port(loaded[truth.model.name], loaded[name], perturbed)
         for check, compare in (
             (outputs, check_port_outputs_float32),
             (gradients, check_port_gradients_float32),
         ):
-            yield run(check, partial(compare, port=port, single=single), errors)
+            yield run(check, partial(compare, port=port, single=float32_models), errors)
     if export is not None:
         yield from _prove_exports(session, loaded, truth.inputs, export)
 
@@ -302,14 +309,14 @@ def _prove_exports(
 ) -> Iterator[CheckResult]:
     """Export every model in float32, the reference too, and run the files against the models."""
     session.report("exporting and verifying")
-    given = as_dtype(inputs, "float32")
+    float32_inputs = as_dtype(inputs, "float32")
     for name in session.models:
         check = Check("export", "export", name, Baseline(kind="own_model"))
         if "export_user_models" not in session.features[name]:
             yield check.not_run(Finding(cause=FeatureMissing(feature="export_user_models")))
         elif name in loaded:
             path, model = folder / f"{name}.onnx", loaded[name]
-            compare = partial(check_user_export, model=model, exported=path, inputs=given)
+            compare = partial(check_user_export, model=model, exported=path, inputs=float32_inputs)
             yield run(check, compare, (DlbError,))
         else:
             yield check.not_run(Finding(cause=NotLoaded(dtype="float32")))
@@ -335,8 +342,8 @@ def _make_folder(folder: Path) -> None:
 
 def _propose(
     port: Port,
-    said: WeightMap,
-    words: Mapping[str, str],
+    weight_map: WeightMap,
+    axis_orders: Mapping[str, str],
     proposal: Path | None,
     on_matched: Callable[[Port], None],
 ) -> None:
@@ -344,14 +351,14 @@ def _propose(
     if proposal is not None:
         models = {}
         for name in (port.reference, *port.pairs):
-            before = said.models.get(name, ModelMap())
+            model_map = weight_map.models.get(name, ModelMap())
             entries = None
             if name in port.pairs:
                 entries = tuple(
                     Entry(pair.source.name, pair.target.name, pair.reshape, pair.transpose)
                     for pair in port.pairs[name]
                 )
-            model = msgspec.structs.replace(before, input=words[name], weights=entries)
+            model = msgspec.structs.replace(model_map, input=axis_orders[name], weights=entries)
             if model != ModelMap():
                 models[name] = model
         if proposal.exists():

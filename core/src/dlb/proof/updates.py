@@ -1,4 +1,4 @@
-"""One step of an optimizer as the workload defines it, in NumPy: what an update must have been."""
+"""Steps of an optimizer in NumPy, as the workload defines it: the reference for the checks of updates."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ Array = npt.NDArray[Any]
 
 
 class Updates:
-    """Weights and optimizer state that follow from gradients; see :mod:`dlb.workload.training`.
+    """Weights and optimizer state after steps with given gradients; see :mod:`dlb.workload.training`.
 
     Args:
-        optimizer: as described.
-        weights: of the trained parameters before the first step, by ``layer.parameter``.
-        dtype: of everything that is computed and kept.
+        optimizer: the workload's optimizer.
+        weights: trained parameters before the first step, by ``layer.parameter``.
+        dtype: dtype of all computations and of the results.
 
     Attributes:
-        weights: as they are after the steps so far.
-        state: by ``layer.parameter.slot``; empty before the first step and where the optimizer
-            keeps none.
+        weights: trained parameters after the steps so far.
+        state: by ``layer.parameter.slot``; empty before the first step, or if the optimizer has none.
     """
 
     def __init__(
         self, optimizer: Optimizer, weights: Mapping[str, Array], dtype: str = "float64"
     ) -> None:
         self.optimizer = optimizer
-        self.number = np.dtype(dtype).type
-        self.weights = {name: np.array(one, dtype, order="C") for name, one in weights.items()}
+        self.scalar = np.dtype(dtype).type
+        self.weights = {name: np.array(array, dtype, order="C") for name, array in weights.items()}
         self.state: dict[str, Array] = {}
         self._steps = 0
 
@@ -43,23 +42,23 @@ class Updates:
         """Take one step.
 
         Args:
-            gradients: of every trained parameter.
+            gradients: gradients of every trained parameter, by ``layer.parameter``.
             rate: the learning rate of this step.
         """
-        number, self._steps = self.number, self._steps + 1
+        scalar, self._steps = self.scalar, self._steps + 1
         scale = 1.0
         if clip := self.optimizer.clip_norm:
             scale = clip / max(norm(gradients[name] for name in self.weights), clip)
-        decay = number(self.optimizer.weight_decay)
+        decay = scalar(self.optimizer.weight_decay)
         for name, weight in self.weights.items():
-            flat, given = weight.reshape(-1), gradients[name].reshape(-1)
+            flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)
             slots = [slot.reshape(-1) for slot in self._slots(name, weight)]
-            # Some numbers at a time: what is made of a whole tensor takes several times its memory.
+            # In pieces: operations on a whole tensor take several times its memory.
             for start in range(0, flat.size, PIECE):
                 part = slice(start, start + PIECE)
-                gradient = number(scale) * given[part].astype(number) + decay * flat[part]
+                gradient = scalar(scale) * flat_gradient[part].astype(scalar) + decay * flat[part]
                 direction = self._direction(gradient, [slot[part] for slot in slots])
-                flat[part] -= number(rate) * direction
+                flat[part] -= scalar(rate) * direction
 
     def _slots(self, name: str, like: Array) -> list[Array]:
         """The state of a parameter; zeros before the first step."""
@@ -73,18 +72,18 @@ class Updates:
         return [self.state[key] for key in keys]
 
     def _direction(self, gradient: Array, slots: list[Array]) -> Array:
-        """What a step goes along; its state, where there is any, is brought up to date."""
-        optimizer, number = self.optimizer, self.number
+        """The direction of a step; also updates the optimizer's state."""
+        optimizer, scalar = self.optimizer, self.scalar
         if isinstance(optimizer, SGD):
             if not slots:
                 return gradient
-            (velocity,), momentum = slots, number(optimizer.momentum)
+            (velocity,), momentum = slots, scalar(optimizer.momentum)
             velocity[...] = momentum * velocity + gradient
             return gradient + momentum * velocity if optimizer.nesterov else velocity
-        one, first, second = number(1), number(optimizer.beta1), number(optimizer.beta2)
+        unit, beta1, beta2 = scalar(1), scalar(optimizer.beta1), scalar(optimizer.beta2)
         m, v = slots
-        m[...] = first * m + (one - first) * gradient
-        v[...] = second * v + (one - second) * gradient**2
-        steps = number(self._steps)
-        mean, square = m / (one - first**steps), v / (one - second**steps)
-        return np.asarray(mean / (np.sqrt(square) + number(optimizer.epsilon)))
+        m[...] = beta1 * m + (unit - beta1) * gradient
+        v[...] = beta2 * v + (unit - beta2) * gradient**2
+        steps = scalar(self._steps)
+        mean, square = m / (unit - beta1**steps), v / (unit - beta2**steps)
+        return np.asarray(mean / (np.sqrt(square) + scalar(optimizer.epsilon)))

@@ -157,5 +157,5 @@ def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
 
 @renders(workload.SameNumbers)
 def _same(cause: workload.SameNumbers, finding: Finding, adapter: str) -> str:
-    first, *others = cause.tensors
-    return f"{first} and {', '.join(others)} are the same numbers, trained apart"
+    first, *rest_of_tensors = cause.tensors
+    return f"{first} and {', '.join(rest_of_tensors)} are the same numbers, trained apart"

@@ -1,4 +1,4 @@
-"""``gradients`` and ``trajectories`` of adapters against each other's, as far as rounding allows."""
+"""``gradients`` and ``trajectories``: adapters compared with each other, as far as rounding allows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ __all__ = ["check_agreement", "comparable_steps", "error_growth", "largest_agree
 
 
 def error_growth(changes: Tensors, perturbed: Tensors) -> float:
-    """The largest distance of any tensor between what two trajectories of one adapter changed, as
-    :func:`check_agreement` measures it between adapters.
+    """The largest distance of any tensor between the changes of two trajectories of one adapter.
+
+    :func:`check_agreement` measures the same distance between adapters.
 
     Args:
-        perturbed: all of ``changes``, or more.
+        changes: changes of the plain trajectory, by ``layer.parameter``.
+        perturbed: changes of the perturbed trajectory; it has at least the tensors of ``changes``.
     """
     least = norm_floor(changes, SMALL)
     return max(
@@ -39,30 +41,29 @@ def comparable_steps(
     """After how many steps trajectories can be compared, and the finding that says so.
 
     Args:
-        steps: after which they were looked at.
-        growth: what steps that are :data:`STEP_SCALE` longer grow to after each; none where it is
-            unknown.
-        apart: how far gradients that agree are apart, of any adapter: so much grows, too.
+        steps: numbers of steps after which changes were kept.
+        growth: error growth by number of steps, for steps longer by :data:`STEP_SCALE`; empty if unknown.
+        apart: the largest distance between gradients that agree; it grows in the same way.
     """
-    asked, more = max(steps), max(1.0, apart / STEP_SCALE)
-    near = [step for step in steps if more * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
+    requested, factor = max(steps), max(1.0, apart / STEP_SCALE)
+    near = [step for step in steps if factor * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
     chosen = max(near, default=min(steps))
-    if chosen == asked:
+    if chosen == requested:
         return chosen, Finding(cause=StepsCompared(steps=chosen))
     cause = RoundingGrows(
         steps=chosen,
-        asked=asked,
+        asked=requested,
         step_scale=STEP_SCALE,
-        error_growth=growth[asked] if math.isfinite(growth[asked]) else None,
-        gradients_apart=apart if more > 1.0 else None,
+        error_growth=growth[requested] if math.isfinite(growth[requested]) else None,
+        gradients_apart=apart if factor > 1.0 else None,
     )
     return chosen, Finding(cause=cause)
 
 
 def largest_agreed_distance(results: Collection[CheckResult]) -> float:
     """The largest distance between gradients of adapters whose gradients agree."""
-    agreeing = [one for result in results if result.verdict == "passed" for one in result.figures]
-    return max((one.relative_l2 or 0.0 for one in agreeing), default=0.0)
+    agreeing = [item for result in results if result.verdict == "passed" for item in result.figures]
+    return max((item.relative_l2 or 0.0 for item in agreeing), default=0.0)
 
 
 def check_agreement(
@@ -72,44 +73,40 @@ def check_agreement(
     independently_correct: Collection[str],
     *findings: Finding,
 ) -> list[CheckResult]:
-    """Tensors of every adapter against the other adapters', in float64.
+    """Compare the tensors of every adapter with those of the other adapters, in float64.
 
-    An adapter's figure for a tensor is its median distance to the others, so that one that is
-    wrong among three or more does not make the others look wrong. An adapter with no others to be
-    compared with gets no result.
+    An adapter's figure for a tensor is its median distance to the others. So one wrong adapter among three
+    or more does not make the others fail. An adapter without others to compare with gets no result.
 
     Args:
         tensors: ``loss``, ``input`` and parameter gradients, or changes, by adapter.
-        independently_correct: adapters that the others are compared with: what already differs from
-            the neutral truth is no measure.
-        findings: facts about the comparison, for every result.
+        independently_correct: adapters that passed their own checks; others are compared with these only.
+        findings: facts about the comparison, added to every result.
     """
     results = []
-    least = {adapter: norm_floor(own, SMALL) for adapter, own in tensors.items()}
-    for adapter, own in tensors.items():
-        others = {
-            other: theirs
-            for other, theirs in tensors.items()
-            if other != adapter and other in independently_correct
+    least = {adapter: norm_floor(own_tensors, SMALL) for adapter, own_tensors in tensors.items()}
+    for adapter, own_tensors in tensors.items():
+        peers = {
+            peer: peer_tensors
+            for peer, peer_tensors in tensors.items()
+            if peer != adapter and peer in independently_correct
         }
-        if not others:
+        if not peers:
             continue
         collected: list[Figure] = []
-        for tensor, array in own.items():
+        for tensor, array in own_tensors.items():
             distances = [
-                relative_l2(array, theirs.get(tensor, np.full(1, np.nan)), least[other])
-                for other, theirs in others.items()
+                relative_l2(array, peer_tensors.get(tensor, np.full(1, np.nan)), least[peer])
+                for peer, peer_tensors in peers.items()
             ]
-            middle = statistics.median_low(distances)
-            nearest = min(
-                others, key=lambda other: abs(distances[list(others).index(other)] - middle)
-            )
-            counterpart = others[nearest].get(tensor, np.full(1, np.nan))
+            median = statistics.median_low(distances)
+            nearest = min(peers, key=lambda peer: abs(distances[list(peers).index(peer)] - median))
+            counterpart = peers[nearest].get(tensor, np.full(1, np.nan))
             compared = figure(tensor, array, counterpart, least[adapter])
-            finite = middle if np.isfinite(middle) else None
+            finite = median if np.isfinite(median) else None
             collected.append(msgspec.structs.replace(compared, relative_l2=finite))
         ordered = worst_first(collected)
-        baseline = Baseline(kind="adapters", names=tuple(others), float64=True)
+        baseline = Baseline(kind="adapters", names=tuple(peers), float64=True)
         judged = Check(check, group, adapter, baseline)
         results.append(judged.result(ordered, FLOAT64_TOLERANCE, findings))
     return results

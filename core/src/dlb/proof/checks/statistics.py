@@ -1,4 +1,4 @@
-"""``running statistics`` of a port's batch normalisations, after a step of training."""
+"""``running statistics``: those of a port's batch normalisations after one training step."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Moved:
-    """Running means and variances after a step, what they should be, and what there is to say."""
+class UpdatedStatistics:
+    """Running means and variances after a step, the expected ones, and a finding about them."""
 
-    found: dict[str, Array]
+    actual: dict[str, Array]
     expected: dict[str, Array]
     finding: Finding | None = None
 
 
 def check_statistics(check: Check, port: PortComparison) -> CheckResult:
-    """What a step of training makes of the running statistics, and what share of them it keeps."""
+    """Compare the running statistics after a training step, and the momentum that both models keep."""
     layers, truth, model = port.normalisations, port.truth, port.model
     expected = {own.name: np.array([own.momentum], np.float64) for own, _ in layers}
-    found = {own.name: np.array([other.momentum], np.float64) for own, other in layers}
+    actual = {own.name: np.array([other.momentum], np.float64) for own, other in layers}
     findings: list[Finding | None] = [
         Finding(
             cause=KeptPart(
@@ -50,23 +50,23 @@ def check_statistics(check: Check, port: PortComparison) -> CheckResult:
             )
         )
         for own, other in layers
-        if not passes(figures({"": found[own.name]}, {"": expected[own.name]}), FLOAT64_TOLERANCE)
+        if not passes(figures({"": actual[own.name]}, {"": expected[own.name]}), FLOAT64_TOLERANCE)
     ]
-    moved = _moved(port)
-    compared = figures({**found, **moved.found}, {**expected, **moved.expected})
-    return check.result(compared, FLOAT64_TOLERANCE, [*findings, moved.finding])
+    updated = _compare_updated(port)
+    compared = figures({**actual, **updated.actual}, {**expected, **updated.expected})
+    return check.result(compared, FLOAT64_TOLERANCE, [*findings, updated.finding])
 
 
-def _moved(port: PortComparison) -> Moved:
-    if port.drawing is not None:
-        return Moved({}, {}, Finding(cause=OnlyKeptPart(because="draws_random")))
+def _compare_updated(port: PortComparison) -> UpdatedStatistics:
+    if port.randomness is not None:
+        return UpdatedStatistics({}, {}, Finding(cause=OnlyKeptPart(because="draws_random")))
     truth, model, layers = port.truth, port.model, {own.name: own for own, _ in port.normalisations}
     ours, theirs = truth.gradients(True).states, port.gradients.states
     for name, states in ((truth.model.name, ours), (model.name, theirs)):
         if not states:
             only = OnlyKeptPart(because="states_not_reported", model=name)
-            return Moved({}, {}, Finding(cause=only))
-    found: dict[str, Array] = {}
+            return UpdatedStatistics({}, {}, Finding(cause=only))
+    actual: dict[str, Array] = {}
     expected: dict[str, Array] = {}
     divisors: dict[str, tuple[str, str]] = {}
     for pair in port.pairs:
@@ -76,14 +76,16 @@ def _moved(port: PortComparison) -> Moved:
             continue
         if name not in ours or other not in theirs:  # of several calls of a layer
             continue
-        expected[name], found[name] = ours[name], pair.bring_back(theirs[other])
+        expected[name], actual[name] = ours[name], pair.bring_back(theirs[other])
         if pair.source.role == "variance":
-            for over, changed in _by_other_variance(truth, own, port.weights[name], expected[name]):
-                if passes(figures({"": found[name]}, {"": changed}), FLOAT64_TOLERANCE):
+            for over, changed in _with_other_divisor(
+                truth, own, port.weights[name], expected[name]
+            ):
+                if passes(figures({"": actual[name]}, {"": changed}), FLOAT64_TOLERANCE):
                     expected[name], divisors[name] = changed, over
                     break
     if not divisors:
-        return Moved(found, expected)
+        return UpdatedStatistics(actual, expected)
     divisor, other_divisor = next(iter(divisors.values()))
     cause = VarianceDivisor(
         tensors=tuple(divisors),
@@ -92,23 +94,23 @@ def _moved(port: PortComparison) -> Moved:
         other_model=model.name,
         other_divisor=other_divisor,
     )
-    return Moved(found, expected, Finding(cause=cause))
+    return UpdatedStatistics(actual, expected, Finding(cause=cause))
 
 
-def _by_other_variance(
-    truth: ReferenceModel, own: UserLayer, before: Array, moved: Array
+def _with_other_divisor(
+    truth: ReferenceModel, own: UserLayer, before: Array, updated: Array
 ) -> Iterator[tuple[tuple[str, str], Array]]:
-    """A running variance as the reference had moved it by the batch's other variance.
+    """The reference's running variance, as if it used the other divisor for the batch's variance.
 
-    Over n - 1 values in torch and Chainer, over n in Keras and MXNet; none lets one choose.
+    The divisor is n - 1 in torch and Chainer, and n in Keras and MXNet. No framework lets users choose.
     """
-    calls = [call for call in truth.trained.calls if call.layer == own.name]
+    calls = [call for call in truth.training_pass.calls if call.layer == own.name]
     if own.momentum in (None, 1.0) or len(calls) != 1:
         return
     inputs = calls[0].inputs
     if inputs is None or inputs.size == before.size:
         return
     count, kept = inputs.size // before.size, own.momentum * before
-    batch = moved - kept
+    batch = updated - kept
     yield ("n - 1", "n"), kept + (count - 1) / count * batch
     yield ("n", "n - 1"), kept + count / (count - 1) * batch

@@ -1,4 +1,4 @@
-"""``weights``: what a subject holds after loading; of two files, which numbers both hold."""
+"""``weights``: the weights of a subject after loading; for two files, the numbers that both hold."""
 
 from __future__ import annotations
 
@@ -27,16 +27,21 @@ Array = npt.NDArray[Any]
 GIVEN = Baseline(kind="given_weights")
 
 
-def check_weights(adapter: str, dtype: str, held: Tensors, given: Tensors) -> CheckResult:
-    """Every parameter of a built model after loading, bit for bit."""
-    expected = {name: array.astype(dtype) for name, array in given.items()}
+def check_weights(adapter: str, dtype: str, loaded: Tensors, weights: Tensors) -> CheckResult:
+    """Compare every parameter of a built model after loading, bit for bit.
+
+    Args:
+        loaded: parameters that the model holds.
+        weights: parameters that were loaded, by ``layer.parameter``.
+    """
+    expected = {name: array.astype(dtype) for name, array in weights.items()}
     check = Check(f"weights {dtype}", "weights", adapter, GIVEN)
-    return _same_bits(check, held, expected, {**expected, **held})
+    return _same_bits(check, loaded, expected, {**expected, **loaded})
 
 
 def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
-    """Give the reference's weights to a user's model, and see that every bit came."""
-    expected = port.carried
+    """Load the reference's weights into a user's model, and compare them bit for bit."""
+    expected = port.carried_weights
     port.model.remote.load_weights(expected)
     held = port.model.remote.weights()
     left = (*port.truth.model.leave, *port.model.leave)
@@ -45,13 +50,17 @@ def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
 
 
 def _same_bits(
-    check: Check, held: Tensors, expected: Tensors, names: Mapping[str, Any], *notes: Finding | None
+    check: Check,
+    actual: Tensors,
+    expected: Tensors,
+    names: Mapping[str, Any],
+    *notes: Finding | None,
 ) -> CheckResult:
-    compared = figures(held, expected)
+    compared = figures(actual, expected)
     wrong = [
         name
         for name in names
-        if name not in held or name not in expected or not same_bits(held[name], expected[name])
+        if name not in actual or name not in expected or not same_bits(actual[name], expected[name])
     ]
 
     def faults() -> Iterator[Finding]:
@@ -59,7 +68,7 @@ def _same_bits(
             cause=BitsDiffer(tensors=tuple(wrong)), figure=compared[0] if compared else None
         )
         first = next((name for name in wrong if name in expected), wrong[0])
-        if infinite := infinite_cause(first, held.get(first), expected.get(first)):
+        if infinite := infinite_cause(first, actual.get(first), expected.get(first)):
             yield Finding(cause=infinite)
 
     findings = [*(faults() if wrong else ()), *notes]
@@ -69,17 +78,17 @@ def _same_bits(
 def check_file_weights(
     check: Check, matched: MatchedWeights, structure: Structure, agree: bool
 ) -> CheckResult:
-    """Which numbers both files hold.
+    """Compare the numbers that both files hold.
 
     Args:
-        agree: whether their outputs do.
+        agree: whether the outputs of both files agree.
     """
     findings = [Finding(cause=cause) for cause in matched.unmatched]
     if findings and agree and not structure.equal:
         return check.not_run(Finding(cause=WeightsNotComparable()), *findings)
     if findings and all(
-        one.relative_l2 is not None and one.relative_l2 <= FOLDED_TOLERANCE
-        for one in matched.figures
+        item.relative_l2 is not None and item.relative_l2 <= FOLDED_TOLERANCE
+        for item in matched.figures
     ):
         findings.insert(0, Finding(cause=BothFolded()))
     folded = tuple(weight.name for side in matched.folded for weight in side)

@@ -20,9 +20,9 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
-from dlb.proof.files.parting import called, same_values
+from dlb.proof.files.parting import node_name, same_values
 
-__all__ = ["clips_shown", "is_analytic", "not_decided"]
+__all__ = ["is_analytic", "show_clips", "undecided_nodes"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -39,7 +39,7 @@ _ANALYTIC = LAYOUT | {
 _REACHED = frozenset(("MaxPool", "Relu"))
 
 
-def not_decided(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
+def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
     """Nodes that are not analytic and have no counterpart, in words.
 
     Args:
@@ -49,26 +49,30 @@ def not_decided(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...
     Returns:
         Nothing if agreement on these inputs shows agreement on all.
     """
-    first, second = (clips_shown(reader_of(each)) for each in (first, second))
-    same = same_values(first, second, tolerance)
-    ours, theirs = list(_pieces(first)), list(_pieces(second))
-    for node in list(ours):
-        for other in theirs:
-            reads = zip(node.input, other.input)
+    first, second = (show_clips(reader_of(traced)) for traced in (first, second))
+    equal_values = same_values(first, second, tolerance)
+    first_nodes, second_nodes = list(_non_analytic_nodes(first)), list(_non_analytic_nodes(second))
+    for node in list(first_nodes):
+        for counterpart in second_nodes:
+            reads = zip(node.input, counterpart.input)
             if (
-                node.op_type == other.op_type
-                and len(node.input) == len(other.input)
+                node.op_type == counterpart.op_type
+                and len(node.input) == len(counterpart.input)
                 and (
                     node.op_type in _REACHED
-                    or _attributes(first, node) == _attributes(second, other)
+                    or _complete_attributes(first, node)
+                    == _complete_attributes(second, counterpart)
                 )
-                and all(_alike(first, a, second, b, same) for a, b in reads)
-                and other.output[0] in same.get(node.output[0], [])
+                and all(
+                    _same_input(first, first_input, second, second_input, equal_values)
+                    for first_input, second_input in reads
+                )
+                and counterpart.output[0] in equal_values.get(node.output[0], [])
             ):
-                ours.remove(node)
-                theirs.remove(other)
+                first_nodes.remove(node)
+                second_nodes.remove(counterpart)
                 break
-    return tuple(f"{node.op_type} '{called(node)}'" for node in (*ours, *theirs))
+    return tuple(f"{node.op_type} '{node_name(node)}'" for node in (*first_nodes, *second_nodes))
 
 
 def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
@@ -78,23 +82,25 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     if node.op_type == "Gather":
         return node.input[1] not in traced.live
     if node.op_type in ("IsNaN", "Where"):
-        return _emptied(traced, node)
+        return _replaces_empty_rows(traced, node)
     return node.op_type in _ANALYTIC
 
 
-def _emptied(traced: Trace, node: onnx.NodeProto) -> bool:
+def _replaces_empty_rows(traced: Trace, node: onnx.NodeProto) -> bool:
     """Whether a node puts a constant in the place of rows of a softmax that a mask leaves empty, or looks
     for them: which rows these are does not depend on what is attended to."""
-    asks = traced.producers.get(node.input[0]) if node.op_type == "Where" else node
-    if asks is None or asks.op_type != "IsNaN":
+    test_node = traced.producers.get(node.input[0]) if node.op_type == "Where" else node
+    if test_node is None or test_node.op_type != "IsNaN":
         return False
-    shares = traced.producers.get(asks.input[0])
-    if shares is None or shares.op_type != "Softmax":
+    softmax = traced.producers.get(test_node.input[0])
+    if softmax is None or softmax.op_type != "Softmax":
         return False
-    return node is asks or (node.input[2] in shares.output and node.input[1] not in traced.live)
+    return node is test_node or (
+        node.input[2] in softmax.output and node.input[1] not in traced.live
+    )
 
 
-def clips_shown(reader: Reader) -> Trace:
+def show_clips(reader: Reader) -> Trace:
     """Hard sigmoids, and their products with what they read, by the Clip of x + 3 between 0 and 6
     that they have in common, however they are written: all else of them is analytic."""
     traced = reader.trace
@@ -118,18 +124,18 @@ def clips_shown(reader: Reader) -> Trace:
             read |= names_read(node)
             continue
         ((x,), y) = block.inputs, node.output[0]
-        raised, clipped, low, high = (
-            f"{y}/{what}" for what in ("raised", "clipped", "low", "high")
+        shifted, clipped, low, high = (
+            f"{y}/{part}" for part in ("raised", "clipped", "low", "high")
         )
-        values[raised] = values[x] + 3
-        values[clipped] = np.clip(values[raised], 0, 6)
+        values[shifted] = values[x] + 3
+        values[clipped] = np.clip(values[shifted], 0, 6)
         values[low], values[high] = (np.array(bound, values[x].dtype) for bound in (0, 6))
-        live |= {raised, clipped}
+        live |= {shifted, clipped}
         read.add(x)
         nodes += [
             helper.make_node("Mul", [clipped, x], [y], name=node.name),
-            helper.make_node("Clip", [raised, low, high], [clipped], name=called(node)),
-            helper.make_node("Add", [x], [raised]),
+            helper.make_node("Clip", [shifted, low, high], [clipped], name=node_name(node)),
+            helper.make_node("Add", [x], [shifted]),
         ]
     nodes.reverse()
     producers = {name: node for node in nodes for name in node.output if name}
@@ -138,28 +144,34 @@ def clips_shown(reader: Reader) -> Trace:
     )
 
 
-def _pieces(traced: Trace) -> Iterator[onnx.NodeProto]:
+def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
     """Nodes on the way from the inputs that are not analytic."""
     for node in traced.nodes:
         if not traced.live.isdisjoint(node.output) and not is_analytic(traced, node):
             yield node
 
 
-def _alike(first: Trace, a: str, second: Trace, b: str, same: dict[str, list[str]]) -> bool:
-    if not a or not b:
-        return a == b
-    if a in first.live or b in second.live:
-        return b in same.get(a, [])
-    return np.array_equal(first.values[a], second.values[b])
+def _same_input(
+    first: Trace,
+    first_name: str,
+    second: Trace,
+    second_name: str,
+    equal_values: dict[str, list[str]],
+) -> bool:
+    if not first_name or not second_name:
+        return first_name == second_name
+    if first_name in first.live or second_name in second.live:
+        return second_name in equal_values.get(first_name, [])
+    return np.array_equal(first.values[first_name], second.values[second_name])
 
 
-def _attributes(traced: Trace, node: onnx.NodeProto) -> str:
+def _complete_attributes(traced: Trace, node: onnx.NodeProto) -> str:
     """What is written, and what ONNX takes where nothing is."""
-    main = ("", "ai.onnx")
-    domains = main if node.domain in main else (node.domain,)
-    version = max(each.version for each in traced.opsets if each.domain in domains)
-    described = onnx.defs.get_schema(node.op_type, version, node.domain)
-    defaults = [each.default_value for each in described.attributes.values()]
-    whole = helper.make_node(node.op_type, [], [])
-    whole.attribute.extend(each for each in defaults if each.type)
-    return repr(sorted({**attributes_of(whole), **attributes_of(node)}.items()))
+    onnx_domains = ("", "ai.onnx")
+    domains = onnx_domains if node.domain in onnx_domains else (node.domain,)
+    version = max(entry.version for entry in traced.opsets if entry.domain in domains)
+    schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    defaults = [entry.default_value for entry in schema.attributes.values()]
+    default_node = helper.make_node(node.op_type, [], [])
+    default_node.attribute.extend(entry for entry in defaults if entry.type)
+    return repr(sorted({**attributes_of(default_node), **attributes_of(node)}.items()))

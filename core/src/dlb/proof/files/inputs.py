@@ -20,7 +20,7 @@ from dlb.proof.findings import AnyCause, Finding
 from dlb.proof.findings.files import FedArrays, FedNoise, PairedByOrder
 from dlb.proof.input_arrays import read_arrays
 
-__all__ = ["Fed", "feed", "paired"]
+__all__ = ["FileInputs", "feed", "pair_ports"]
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +32,7 @@ SCALES = (1.0, 8.0)
 LARGEST_INPUT = 1 << 28
 #: Through these an index is still the index, or nearly.
 # fmt: off
-_CARRIES = {
+_INDEX_PRESERVING = {
     "Add", "Cast", "Clip", "Concat", "Expand", "Flatten", "Identity", "Max", "Min", "Mod",
     "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
 }
@@ -40,7 +40,7 @@ _CARRIES = {
 
 
 @dataclass(frozen=True)
-class Fed:
+class FileInputs:
     """What two models are fed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Fed:
     facts: tuple[Finding, ...]
 
 
-def paired(
+def pair_ports(
     kind: str, first: ModelFile, second: ModelFile
 ) -> tuple[list[tuple[Port, Port]], tuple[Finding, ...]]:
     """The inputs or outputs of both that stand for each other, and a finding if by order.
@@ -65,22 +65,22 @@ def paired(
     Raises:
         RequestError: one has more than the other.
     """
-    ours: tuple[Port, ...] = getattr(first, kind)
-    theirs: tuple[Port, ...] = getattr(second, kind)
-    if len(ours) != len(theirs):
+    first_ports: tuple[Port, ...] = getattr(first, kind)
+    second_ports: tuple[Port, ...] = getattr(second, kind)
+    if len(first_ports) != len(second_ports):
         raise RequestError(
-            f"{first.label} has {len(ours)} {kind} ({_listed(ours)}) and {second.label} "
-            f"{len(theirs)} ({_listed(theirs)}); only models with the same {kind} are compared"
+            f"{first.label} has {len(first_ports)} {kind} ({_list_ports(first_ports)}) and {second.label} "
+            f"{len(second_ports)} ({_list_ports(second_ports)}); only models with the same {kind} are compared"
         )
-    by_name = {port.name: port for port in theirs}
-    if set(by_name) == {port.name for port in ours}:
-        return [(port, by_name[port.name]) for port in ours], ()
-    pairs = list(zip(ours, theirs))
-    names = tuple((a.name, b.name) for a, b in pairs)
+    by_name = {port.name: port for port in second_ports}
+    if set(by_name) == {port.name for port in first_ports}:
+        return [(port, by_name[port.name]) for port in first_ports], ()
+    pairs = list(zip(first_ports, second_ports))
+    names = tuple((first_port.name, second_port.name) for first_port, second_port in pairs)
     return pairs, (Finding(cause=PairedByOrder(kind=kind, pairs=names)),)
 
 
-def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> Fed:
+def feed(first: ModelFile, second: ModelFile, path: Path | None, seed: int) -> FileInputs:
     """Batches for both: those of an .npz file, or two of seeded noise.
 
     Args:
@@ -92,61 +92,76 @@ def feed(first: ModelFile, second: ModelFile, given: Path | None, seed: int) -> 
             fit.
         DataError: the file is no .npz file of plain numbers.
     """
-    pairs, by_order = paired("inputs", first, second)
-    bounds = {ours.name: _bound(first, ours, second, theirs) for ours, theirs in pairs}
-    if given is not None:
-        arrays = _read(given, pairs, bounds)
+    pairs, by_order = pair_ports("inputs", first, second)
+    bounds = {
+        port.name: _common_index_bound(first, port, second, counterpart)
+        for port, counterpart in pairs
+    }
+    if path is not None:
+        arrays = _read_batch(path, pairs, bounds)
         batches = [arrays]
-        _settle(first, second, pairs, {name: each.shape for name, each in arrays.items()})
-        source: AnyCause = FedArrays(path=str(given))
+        _resolve_sizes(first, second, pairs, {name: array.shape for name, array in arrays.items()})
+        source: AnyCause = FedArrays(path=str(path))
     else:
-        shapes = _settle(first, second, pairs, {})
-        draw = np.random.Generator(np.random.PCG64(seed))
+        shapes = _resolve_sizes(first, second, pairs, {})
+        generator = np.random.Generator(np.random.PCG64(seed))
         batches = [
             {
-                ours.name: _noise(draw, ours, shapes[ours.name], bounds[ours.name], scale)
-                for ours, _ in pairs
+                port.name: _noise(generator, port, shapes[port.name], bounds[port.name], scale)
+                for port, _ in pairs
             }
             for scale in SCALES
         ]
         source = FedNoise(deviations=SCALES)
     batches = [
-        {ours.name: _narrowed(batch[ours.name], ours, theirs) for ours, theirs in pairs}
+        {
+            port.name: _round_to_both(batch[port.name], port, counterpart)
+            for port, counterpart in pairs
+        }
         for batch in batches
     ]
     fed = [
         tuple(
-            {pair[side].name: _typed(batch[pair[0].name], pair[side]) for pair in pairs}
+            {pair[side].name: _cast_for_run(batch[pair[0].name], pair[side]) for pair in pairs}
             for batch in batches
         )
         for side in (0, 1)
     ]
-    return Fed(fed[0], fed[1], (Finding(cause=source), *by_order))
+    return FileInputs(fed[0], fed[1], (Finding(cause=source), *by_order))
 
 
-def _bound(first: ModelFile, ours: Port, second: ModelFile, theirs: Port) -> int | None:
+def _common_index_bound(
+    first: ModelFile, port: Port, second: ModelFile, counterpart: Port
+) -> int | None:
     """How many values an input of indices may take; None where nothing is indexed.
 
     Raises:
         RequestError: the types differ, and not only in precision. Indices may come as real numbers
             in one model: MXNet reads them so.
     """
-    bounds = [_index_bound(first.wide, ours.name), _index_bound(second.wide, theirs.name)]
-    a, b = _dtype(ours), _dtype(theirs)
-    alike = a == b or (_is_real(ours) and _is_real(theirs)) or a.kind + b.kind == "ii"
-    if not alike and not all(bounds):
+    bounds = [
+        _index_bound(first.float64, port.name),
+        _index_bound(second.float64, counterpart.name),
+    ]
+    dtype, other_dtype = _dtype(port), _dtype(counterpart)
+    compatible = (
+        dtype == other_dtype
+        or (_is_real(port) and _is_real(counterpart))
+        or dtype.kind + other_dtype.kind == "ii"
+    )
+    if not compatible and not all(bounds):
         raise RequestError(
-            f"input '{ours.name}' is of {a} in {first.label} and '{theirs.name}' of {b} in "
-            f"{second.label}; only models that read the same are compared"
+            f"input '{port.name}' is of {dtype} in {first.label} and '{counterpart.name}' of "
+            f"{other_dtype} in {second.label}; only models that read the same are compared"
         )
     return min((bound for bound in bounds if bound), default=None)
 
 
-def _settle(
+def _resolve_sizes(
     first: ModelFile,
     second: ModelFile,
     pairs: list[tuple[Port, Port]],
-    given: Mapping[str, tuple[int, ...]],
+    fixed_shapes: Mapping[str, tuple[int, ...]],
 ) -> dict[str, tuple[int, ...]]:
     """A size for every axis of every input, by the first model's names.
 
@@ -154,119 +169,140 @@ def _settle(
     open first axis is the batch.
     """
     sizes: dict[str, list[int]] = {}
-    for ours, theirs in pairs:
-        ranks = {len(port.shape) for port in (ours, theirs) if port.shape is not None}
-        ranks |= {len(given[ours.name])} if ours.name in given else set()
+    for port, counterpart in pairs:
+        ranks = {len(side.shape) for side in (port, counterpart) if side.shape is not None}
+        ranks |= {len(fixed_shapes[port.name])} if port.name in fixed_shapes else set()
         if len(ranks) != 1:
-            wrong = "no shape is told" if not ranks else "shapes do not match"
-            raise RequestError(_unlike(first, ours, second, theirs, wrong, given))
-        sizes[ours.name] = [0] * ranks.pop()
-    known: dict[tuple[int, str], int] = {}
+            problem = "no shape is told" if not ranks else "shapes do not match"
+            raise RequestError(
+                _mismatch_message(first, port, second, counterpart, problem, fixed_shapes)
+            )
+        sizes[port.name] = [0] * ranks.pop()
+    named_sizes: dict[tuple[int, str], int] = {}
     # Twice, since what the second input fixes may be what the first calls by the same name.
-    for may_guess in (False, False, True):
-        for ours, theirs in pairs:
-            for axis, settled in enumerate(sizes[ours.name]):
-                written = [_dim(port, axis) for port in (ours, theirs)]
-                names = [(k, name) for k, name in enumerate(written) if isinstance(name, str)]
-                known_sizes = {settled, *(size for size in written if isinstance(size, int))}
-                known_sizes |= {known.get(name, 0) for name in names}
-                known_sizes |= {given[ours.name][axis]} if ours.name in given else set()
+    for batch_may_be_chosen in (False, False, True):
+        for port, counterpart in pairs:
+            for axis, size in enumerate(sizes[port.name]):
+                declared = [_size(side, axis) for side in (port, counterpart)]
+                names = [
+                    (side, name) for side, name in enumerate(declared) if isinstance(name, str)
+                ]
+                known_sizes = {size, *(fixed for fixed in declared if isinstance(fixed, int))}
+                known_sizes |= {named_sizes.get(name, 0) for name in names}
+                known_sizes |= (
+                    {fixed_shapes[port.name][axis]} if port.name in fixed_shapes else set()
+                )
                 known_sizes -= {0}
                 if len(known_sizes) > 1:
-                    wrong = "shapes do not match"
-                    raise RequestError(_unlike(first, ours, second, theirs, wrong, given))
-                if not known_sizes and may_guess and axis == 0:
+                    problem = "shapes do not match"
+                    raise RequestError(
+                        _mismatch_message(first, port, second, counterpart, problem, fixed_shapes)
+                    )
+                if not known_sizes and batch_may_be_chosen and axis == 0:
                     known_sizes = {BATCH}
                 if known_sizes:
-                    (sizes[ours.name][axis],) = known_sizes
-                    known.update(dict.fromkeys(names, sizes[ours.name][axis]))
-    for ours, theirs in pairs:
-        if 0 in sizes[ours.name]:
-            axis = sizes[ours.name].index(0)
+                    (sizes[port.name][axis],) = known_sizes
+                    named_sizes.update(dict.fromkeys(names, sizes[port.name][axis]))
+    for port, counterpart in pairs:
+        if 0 in sizes[port.name]:
+            axis = sizes[port.name].index(0)
             raise RequestError(
-                _unlike(first, ours, second, theirs, f"the size of axis {axis} is left open", given)
+                _mismatch_message(
+                    first,
+                    port,
+                    second,
+                    counterpart,
+                    f"the size of axis {axis} is left open",
+                    fixed_shapes,
+                )
                 + "; give a batch with --input"
             )
-        if np.prod(sizes[ours.name], dtype=float) > LARGEST_INPUT:
+        if np.prod(sizes[port.name], dtype=float) > LARGEST_INPUT:
             raise RequestError(
-                f"input '{ours.name}' of {first.label} has shape {sizes[ours.name]}: at most "
+                f"input '{port.name}' of {first.label} has shape {sizes[port.name]}: at most "
                 f"{LARGEST_INPUT} numbers are fed"
             )
-    return {name: tuple(found) for name, found in sizes.items()}
+    return {name: tuple(axis_sizes) for name, axis_sizes in sizes.items()}
 
 
-def _dim(port: Port, axis: int) -> int | str | None:
+def _size(port: Port, axis: int) -> int | str | None:
     return None if port.shape is None else port.shape[axis]
 
 
-def _unlike(
+def _mismatch_message(
     first: ModelFile,
-    ours: Port,
+    port: Port,
     second: ModelFile,
-    theirs: Port,
-    wrong: str,
-    given: Mapping[str, tuple[int, ...]],
+    counterpart: Port,
+    problem: str,
+    fixed_shapes: Mapping[str, tuple[int, ...]],
 ) -> str:
-    shown = f"; given: {list(given[ours.name])}" if ours.name in given else ""
-    return f"input {ours} of {first.label}, {theirs} of {second.label}: {wrong}{shown}"
+    shown = f"; given: {list(fixed_shapes[port.name])}" if port.name in fixed_shapes else ""
+    return f"input {port} of {first.label}, {counterpart} of {second.label}: {problem}{shown}"
 
 
 def _noise(
-    draw: np.random.Generator,
+    generator: np.random.Generator,
     port: Port,
     shape: tuple[int, ...],
     bound: int | None,
     scale: float,
 ) -> Array:
     if _is_real(port) and not bound:
-        return draw.standard_normal(shape) * scale
-    kind = _dtype(port)
-    if kind.kind == "b":
-        return draw.integers(0, 2, shape).astype(bool)
-    top = bound or (256 if kind == np.uint8 else 2)
-    if kind.kind in "iu":
-        top = min(top, int(np.iinfo(kind).max) + 1)
-    return draw.integers(0, top, shape).astype(kind)
+        return generator.standard_normal(shape) * scale
+    dtype = _dtype(port)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(bool)
+    limit = bound or (256 if dtype == np.uint8 else 2)
+    if dtype.kind in "iu":
+        limit = min(limit, int(np.iinfo(dtype).max) + 1)
+    return generator.integers(0, limit, shape).astype(dtype)
 
 
 def _index_bound(model: onnx.ModelProto, name: str) -> int | None:
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
-                held[node.output[0]] = attribute.t
-    carried, bounds = {name}, []
+                constants[node.output[0]] = attribute.t
+    index_values, bounds = {name}, []
     for node in model.graph.node:
-        if node.op_type in ("Gather", "GatherElements") and node.input[1] in carried:
-            table = held.get(node.input[0])
+        if node.op_type in ("Gather", "GatherElements") and node.input[1] in index_values:
+            table = constants.get(node.input[0])
             if table is not None and table.dims:
                 bounds.append(table.dims[attributes_of(node).get("axis", 0)])
-        elif node.op_type == "OneHot" and node.input[0] in carried and node.input[1] in held:
-            bounds.append(int(onnx.numpy_helper.to_array(held[node.input[1]]).ravel()[0]))
-        elif node.op_type in _CARRIES and carried & set(node.input):
-            carried.update(node.output)
+        elif (
+            node.op_type == "OneHot"
+            and node.input[0] in index_values
+            and node.input[1] in constants
+        ):
+            bounds.append(int(onnx.numpy_helper.to_array(constants[node.input[1]]).ravel()[0]))
+        elif node.op_type in _INDEX_PRESERVING and index_values & set(node.input):
+            index_values.update(node.output)
     return min((bound for bound in bounds if bound > 0), default=None)
 
 
-def _read(
+def _read_batch(
     path: Path, pairs: list[tuple[Port, Port]], bounds: Mapping[str, int | None]
 ) -> dict[str, Array]:
     stored = read_arrays(path)
-    named = [{port.name for port in side} for side in zip(*pairs)]
-    if set(stored) not in named:
-        expected_names = " or ".join(dict.fromkeys(", ".join(sorted(some)) for some in named))
+    names_by_side = [{port.name for port in side} for side in zip(*pairs)]
+    if set(stored) not in names_by_side:
+        expected_names = " or ".join(
+            dict.fromkeys(", ".join(sorted(names)) for names in names_by_side)
+        )
         raise RequestError(
             f"holds {', '.join(stored) or 'nothing'}; the models read {expected_names or 'nothing'}",
             path=path,
         )
     arrays = {}
-    for ours, theirs in pairs:
-        array = stored[ours.name if set(stored) == named[0] else theirs.name]
-        kinds = list(dict.fromkeys(str(_dtype(port)) for port in (ours, theirs)))
-        name = f"'{ours.name}'"
-        if str(array.dtype) not in kinds:
+    for port, counterpart in pairs:
+        array = stored[port.name if set(stored) == names_by_side[0] else counterpart.name]
+        dtypes = list(dict.fromkeys(str(_dtype(side)) for side in (port, counterpart)))
+        name = f"'{port.name}'"
+        if str(array.dtype) not in dtypes:
             raise RequestError(
-                f"{name} is of {array.dtype}; the models read {' or '.join(kinds)}", path=path
+                f"{name} is of {array.dtype}; the models read {' or '.join(dtypes)}", path=path
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise RequestError(
@@ -274,25 +310,25 @@ def _read(
             )
         if not array.size:
             raise RequestError(f"{name} has shape {list(array.shape)}: no numbers", path=path)
-        bound = bounds[ours.name]
+        bound = bounds[port.name]
         if bound and not -bound <= array.min() <= array.max() < bound:
             raise RequestError(
                 f"{name} holds {array.min()} to {array.max()}; the models look up 0 to {bound - 1}",
                 path=path,
             )
-        arrays[ours.name] = array
+        arrays[port.name] = array
     return arrays
 
 
-def _narrowed(array: Array, ours: Port, theirs: Port) -> Array:
+def _round_to_both(array: Array, port: Port, counterpart: Port) -> Array:
     """Real numbers with no more digits than both models' own types have."""
-    for port in (ours, theirs):
-        if _is_real(port) and array.dtype.kind == "f":
-            array = array.astype(_dtype(port))
+    for side in (port, counterpart):
+        if _is_real(side) and array.dtype.kind == "f":
+            array = array.astype(_dtype(side))
     return array
 
 
-def _typed(array: Array, port: Port) -> Array:
+def _cast_for_run(array: Array, port: Port) -> Array:
     """In float64 for real inputs, else in the input's own type."""
     return array.astype(np.float64 if _is_real(port) else _dtype(port))
 
@@ -305,5 +341,5 @@ def _dtype(port: Port) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(port.element))
 
 
-def _listed(ports: tuple[Port, ...]) -> str:
+def _list_ports(ports: tuple[Port, ...]) -> str:
     return ", ".join(str(port) for port in ports) or "none"

@@ -19,7 +19,7 @@ from dlb.proof.distance import figure, relative_l2
 from dlb.proof.findings import Figure, LayerFacts
 from dlb.proof.findings.files import ConstantsDiffer
 
-__all__ = ["Parting", "called", "first_parting", "same_values", "transposed"]
+__all__ = ["Parting", "first_parting", "node_name", "same_values", "transpositions"]
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 _NEAR = 1e-2
 
 
-class Differs(TypedDict, total=False):
+class NodeDifference(TypedDict, total=False):
     """What of two nodes is not the same, as :class:`NodesPart` has it; empty if nothing was found."""
 
     operators_differ: bool
@@ -50,15 +50,17 @@ class Parting:
     first: LayerFacts
     second: LayerFacts
     figure: Figure
-    differs: Differs
+    differs: NodeDifference
 
 
-def transposed(array: Array, other: Array) -> Iterator[Array]:
+def transpositions(array: Array, other: Array) -> Iterator[Array]:
     """An array without axes of size 1, in every order of axes that gives the other's shape."""
-    bare, wanted = array.squeeze(), other.squeeze().shape
-    for order in permutations(range(bare.ndim)) if bare.ndim <= 4 else [tuple(range(bare.ndim))]:
-        if tuple(bare.shape[axis] for axis in order) == wanted:
-            yield bare.transpose(order)
+    squeezed, shape = array.squeeze(), other.squeeze().shape
+    for order in (
+        permutations(range(squeezed.ndim)) if squeezed.ndim <= 4 else [tuple(range(squeezed.ndim))]
+    ):
+        if tuple(squeezed.shape[axis] for axis in order) == shape:
+            yield squeezed.transpose(order)
 
 
 def first_parting(
@@ -78,57 +80,82 @@ def first_parting(
         None if the outputs are inputs or constants.
     """
     pairs = list(outputs)
-    same = same_values(first, second, tolerance)
-    for ours, _ in pairs:
-        same.pop(ours, None)
-    back = {other for others in same.values() for other in others}
-    back -= {theirs for _, theirs in pairs}
-    apart = _apart(first, [ours for ours, _ in pairs], same)
-    others = _apart(second, [theirs for _, theirs in pairs], back)
-    if not apart or not others:
+    equal_values = same_values(first, second, tolerance)
+    for output, _ in pairs:
+        equal_values.pop(output, None)
+    second_equal = {
+        second_name
+        for second_differing in equal_values.values()
+        for second_name in second_differing
+    }
+    second_equal -= {output for _, output in pairs}
+    first_differing = _differing_values(first, [output for output, _ in pairs], equal_values)
+    second_differing = _differing_values(second, [output for _, output in pairs], second_equal)
+    if not first_differing or not second_differing:
         return None
-    name = apart[0]
-    other = _counterpart(first, second, name, others, same)
-    pads = [traced.producers[n].op_type == "Pad" for traced, n in ((first, name), (second, other))]
+    first_name = first_differing[0]
+    second_name = _find_counterpart(first, second, first_name, second_differing, equal_values)
+    pads = [
+        traced.producers[value_name].op_type == "Pad"
+        for traced, value_name in ((first, first_name), (second, second_name))
+    ]
     if pads[0] != pads[1]:
         # One pads within the operator that follows.
-        name = next((n for n in apart if first.producers[n].op_type != "Pad"), name)
-        rest = [n for n in others if second.producers[n].op_type != "Pad"]
-        other = _counterpart(first, second, name, rest or others, same)
-    value, found = first.values[name], second.values[other]
-    a, b = first.producers[name], second.producers[other]
-    if value.size == found.size and value.shape != found.shape:
-        value, found = np.sort(value, axis=None), np.sort(found, axis=None)
+        first_name = next(
+            (
+                value_name
+                for value_name in first_differing
+                if first.producers[value_name].op_type != "Pad"
+            ),
+            first_name,
+        )
+        without_pads = [
+            value_name
+            for value_name in second_differing
+            if second.producers[value_name].op_type != "Pad"
+        ]
+        second_name = _find_counterpart(
+            first, second, first_name, without_pads or second_differing, equal_values
+        )
+    first_value, second_value = first.values[first_name], second.values[second_name]
+    first_node, second_node = first.producers[first_name], second.producers[second_name]
+    if first_value.size == second_value.size and first_value.shape != second_value.shape:
+        first_value, second_value = (
+            np.sort(first_value, axis=None),
+            np.sort(second_value, axis=None),
+        )
     return Parting(
-        first=_facts(a),
-        second=_facts(b),
-        figure=figure(f"{called(a)} / {called(b)}", found, value),
-        differs=_differs(first, second, a, b, same),
+        first=_node_facts(first_node),
+        second=_node_facts(second_node),
+        figure=figure(
+            f"{node_name(first_node)} / {node_name(second_node)}", second_value, first_value
+        ),
+        differs=_describe_difference(first, second, first_node, second_node, equal_values),
     )
 
 
 def same_values(first: Trace, second: Trace, tolerance: float) -> dict[str, list[str]]:
     """For each value of the first model that depends on its inputs, the second's that equal it."""
     by_size: dict[int, list[tuple[str, float]]] = {}
-    for name in _live(second):
-        value = second.values[name]
-        by_size.setdefault(value.size, []).append((name, _norm(value)))
-    same: dict[str, list[str]] = {}
-    for name in _live(first):
-        value = first.values[name]
-        size = _norm(value)
-        alike = [
-            other
-            for other, norm in by_size.get(value.size, [])
-            if abs(norm - size) <= max(tolerance, 1e-9) * max(norm, size)
-            and _equal(first, name, second, other, tolerance, same)
+    for name in _live_values(second):
+        array = second.values[name]
+        by_size.setdefault(array.size, []).append((name, _norm(array)))
+    equal_values: dict[str, list[str]] = {}
+    for name in _live_values(first):
+        array = first.values[name]
+        norm = _norm(array)
+        counterparts = [
+            candidate
+            for candidate, candidate_norm in by_size.get(array.size, [])
+            if abs(candidate_norm - norm) <= max(tolerance, 1e-9) * max(candidate_norm, norm)
+            and _is_equal(first, name, second, candidate, tolerance, equal_values)
         ]
-        if alike:
-            same[name] = alike
-    return same
+        if counterparts:
+            equal_values[name] = counterparts
+    return equal_values
 
 
-def _live(traced: Trace) -> list[str]:
+def _live_values(traced: Trace) -> list[str]:
     made = [name for node in traced.nodes for name in node.output if name in traced.live]
     return [*traced.inputs, *made]
 
@@ -137,20 +164,23 @@ def _norm(value: Array) -> float:
     return float(np.linalg.norm(value.astype(np.float64).ravel()))
 
 
-def _equal(
+def _is_equal(
     first: Trace,
-    name: str,
+    first_name: str,
     second: Trace,
-    other: str,
+    second_name: str,
     tolerance: float,
-    same: Mapping[str, list[str]],
+    equal_values: Mapping[str, list[str]],
 ) -> bool:
     """Whether two values hold the same numbers in the same order, or in another by layout alone."""
-    ours, theirs = first.values[name], second.values[other]
-    if any(relative_l2(theirs.squeeze(), each) <= tolerance for each in transposed(ours, theirs)):
+    first_value, second_value = first.values[first_name], second.values[second_name]
+    if any(
+        relative_l2(second_value.squeeze(), arranged) <= tolerance
+        for arranged in transpositions(first_value, second_value)
+    ):
         return True
-    roots = _root(first, name), _root(second, other)
-    return roots != (name, other) and roots[1] in same.get(roots[0], [])
+    roots = _root(first, first_name), _root(second, second_name)
+    return roots != (first_name, second_name) and roots[1] in equal_values.get(roots[0], [])
 
 
 def _root(traced: Trace, name: str) -> str:
@@ -163,102 +193,140 @@ def _root(traced: Trace, name: str) -> str:
     return name
 
 
-def _apart(traced: Trace, outputs: list[str], same: Iterable[str]) -> list[str]:
+def _differing_values(traced: Trace, outputs: list[str], equal_values: Iterable[str]) -> list[str]:
     """Values that differ and reach an output that does, in the order in which they are made."""
-    alike, found = set(same), set()
-    waiting = list(outputs)
-    while waiting:
-        name = waiting.pop()
-        if name in found or name in alike or name not in traced.live:
+    equal_names, differing = set(equal_values), set()
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        if name in differing or name in equal_names or name not in traced.live:
             continue
         if name in traced.producers:
-            found.add(name)
-            waiting += traced.producers[name].input
-    return [name for node in traced.nodes for name in node.output if name in found]
+            differing.add(name)
+            pending += traced.producers[name].input
+    return [name for node in traced.nodes for name in node.output if name in differing]
 
 
-def _counterpart(
-    first: Trace, second: Trace, name: str, others: list[str], same: Mapping[str, list[str]]
+def _find_counterpart(
+    first: Trace,
+    second: Trace,
+    name: str,
+    candidates: list[str],
+    equal_values: Mapping[str, list[str]],
 ) -> str:
     value = first.values[name]
     node = first.producers[name]
-    near = {
-        other: relative_l2(second.values[other], value)
-        for other in others
-        if second.values[other].shape == value.shape
+    distances = {
+        candidate: relative_l2(second.values[candidate], value)
+        for candidate in candidates
+        if second.values[candidate].shape == value.shape
     }
-    if near and min(near.values()) < _NEAR:
-        return min(near, key=lambda other: near[other])
-    read = {other for each in node.input for other in same.get(each, [])}
+    if distances and min(distances.values()) < _NEAR:
+        return min(distances, key=lambda candidate: distances[candidate])
+    equal_inputs = {
+        candidate for input_name in node.input for candidate in equal_values.get(input_name, [])
+    }
 
-    def fit(other: str) -> tuple[bool, bool, bool]:
-        its = second.producers[other]
-        early = not set(its.input) & set(others)
-        return not early, not read & set(its.input), its.op_type != node.op_type
+    def fit(candidate: str) -> tuple[bool, bool, bool]:
+        candidate_node = second.producers[candidate]
+        starts_the_difference = not set(candidate_node.input) & set(candidates)
+        return (
+            not starts_the_difference,
+            not equal_inputs & set(candidate_node.input),
+            candidate_node.op_type != node.op_type,
+        )
 
-    return min(others, key=fit)
+    return min(candidates, key=fit)
 
 
-def _differs(
-    first: Trace, second: Trace, a: onnx.NodeProto, b: onnx.NodeProto, same: Mapping[str, list[str]]
-) -> Differs:
+def _describe_difference(
+    first: Trace,
+    second: Trace,
+    first_node: onnx.NodeProto,
+    second_node: onnx.NodeProto,
+    equal_values: Mapping[str, list[str]],
+) -> NodeDifference:
     """What of two nodes is not the same."""
-    if a.op_type != b.op_type:
-        return Differs(operators_differ=True)
-    differences = Differs()
-    ours, theirs = _attributes(a), _attributes(b)
-    names = [name for name in {**ours, **theirs} if repr(ours.get(name)) != repr(theirs.get(name))]
+    if first_node.op_type != second_node.op_type:
+        return NodeDifference(operators_differ=True)
+    differences = NodeDifference()
+    first_attributes, second_attributes = (
+        _shown_attributes(first_node),
+        _shown_attributes(second_node),
+    )
+    names = [
+        name
+        for name in {**first_attributes, **second_attributes}
+        if repr(first_attributes.get(name)) != repr(second_attributes.get(name))
+    ]
     if names:
         differences["attributes"] = tuple(names)
     constants = []
-    for index, (left, right) in enumerate(zip(a.input, b.input)):
-        x, y = first.constant(a, index), second.constant(b, index)
-        if x is not None and y is not None and not np.array_equal(x, y):
-            largest = figure("", y, x).largest
-            constants.append(ConstantsDiffer(name=left, other=right, largest=largest))
+    for index, (first_input, second_input) in enumerate(zip(first_node.input, second_node.input)):
+        first_constant, second_constant = (
+            first.constant(first_node, index),
+            second.constant(second_node, index),
+        )
+        if (
+            first_constant is not None
+            and second_constant is not None
+            and not np.array_equal(first_constant, second_constant)
+        ):
+            largest = figure("", second_constant, first_constant).largest
+            constants.append(ConstantsDiffer(name=first_input, other=second_input, largest=largest))
     if constants:
         differences["constants"] = tuple(constants)
-    live = [[n for n in node.input if n in t.live] for t, node in ((first, a), (second, b))]
-    if len(live[0]) == len(live[1]) and not differences:
-        pairs = zip(*live)
-        if any(right not in same.get(left, []) for left, right in pairs):
-            differences["reads"], differences["other_reads"] = tuple(live[0]), tuple(live[1])
+    live_inputs = [
+        [input_name for input_name in node.input if input_name in traced.live]
+        for traced, node in ((first, first_node), (second, second_node))
+    ]
+    if len(live_inputs[0]) == len(live_inputs[1]) and not differences:
+        pairs = zip(*live_inputs)
+        if any(
+            second_input not in equal_values.get(first_input, [])
+            for first_input, second_input in pairs
+        ):
+            differences["reads"], differences["other_reads"] = (
+                tuple(live_inputs[0]),
+                tuple(live_inputs[1]),
+            )
     return differences
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+def _shown_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """Attributes as they are shown, those at their default left out."""
-    known = defs.get_schema(node.op_type, node.domain).attributes
-    defaults = {name: known[name].default_value for name in known}
-    plain = {
-        each.name
-        for each in node.attribute
-        if each.name in defaults
-        and defaults[each.name].type == each.type
-        and helper.get_attribute_value(defaults[each.name]) == helper.get_attribute_value(each)
+    schema_attributes = defs.get_schema(node.op_type, node.domain).attributes
+    defaults = {name: schema_attributes[name].default_value for name in schema_attributes}
+    at_default = {
+        attribute.name
+        for attribute in node.attribute
+        if attribute.name in defaults
+        and defaults[attribute.name].type == attribute.type
+        and helper.get_attribute_value(defaults[attribute.name])
+        == helper.get_attribute_value(attribute)
     }
     return {
         name: six_digits(value) if isinstance(value, float) else value
         for name, value in attributes_of(node).items()
-        if name not in plain
+        if name not in at_default
     }
 
 
-def called(node: onnx.NodeProto) -> str:
+def node_name(node: onnx.NodeProto) -> str:
     return node.name or next(name for name in node.output if name)
 
 
-def _facts(node: onnx.NodeProto) -> LayerFacts:
-    attributes = {name: _plain(value) for name, value in _attributes(node).items()}
-    return LayerFacts(name=called(node), kind=node.op_type, attributes=attributes)
+def _node_facts(node: onnx.NodeProto) -> LayerFacts:
+    attributes = {name: _as_json(value) for name, value in _shown_attributes(node).items()}
+    return LayerFacts(name=node_name(node), kind=node.op_type, attributes=attributes)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """An attribute as JSON holds it."""
     if isinstance(value, onnx.TensorProto):
         return f"tensor {list(value.dims)}"
     if isinstance(value, onnx.GraphProto):
         return f"graph of {len(value.node)} nodes"
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_as_json(part) for part in value]
     return value if isinstance(value, (bool, int, float, str)) else repr(value)

@@ -83,21 +83,23 @@ class ModelFile:
         return _opset(self.model)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Producer and operator set."""
         read = f", read as {self.opset}" if self.opset != self.facts.opset else ""
         return f"{self.facts.producer or 'unnamed producer'}, opset {self.facts.opset}{read}"
 
     @cached_property
-    def wide(self) -> onnx.ModelProto:
+    def float64(self) -> onnx.ModelProto:
         """The model in float64."""
         return in_precision(self.model, TensorProto.DOUBLE)
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """What it reads, initialisers that are also listed as inputs left out."""
-        held = {tensor.name for tensor in self.model.graph.initializer}
-        return tuple(_port(value) for value in self.model.graph.input if value.name not in held)
+        initialisers = {tensor.name for tensor in self.model.graph.initializer}
+        return tuple(
+            _port(value) for value in self.model.graph.input if value.name not in initialisers
+        )
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
@@ -121,11 +123,11 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     if not _is_text(model):
         raise DataError("not an ONNX model: a name in it is no text", path=path)
     _load_external(model, path)
-    for each in _tensors(model):
+    for tensor in _tensors(model):
         try:
-            numpy_helper.to_array(each)
+            numpy_helper.to_array(tensor)
         except Exception as error:  # NumPy's and protobuf's own
-            raise DataError(f"weight '{each.name}': {_one_line(error)}", path=path) from None
+            raise DataError(f"weight '{tensor.name}': {_one_line(error)}", path=path) from None
     _check_opset(model, path)
     _check_operators(model, path)
     for value in (*model.graph.input, *model.graph.output):
@@ -136,8 +138,10 @@ def read_model_file(path: Path, label: str) -> ModelFile:
             )
     facts = check_exported(model)
     # What ONNX Runtime has no kernel for, in float64 say, it does not call invalid.
-    unable = ("NOT_IMPLEMENTED", "Failed to find kernel")
-    refused = facts.runtime_error and not any(word in facts.runtime_error for word in unable)
+    missing_kernel = ("NOT_IMPLEMENTED", "Failed to find kernel")
+    refused = facts.runtime_error and not any(
+        word in facts.runtime_error for word in missing_kernel
+    )
     if facts.checker_error and refused:
         if facts.newest_consistent is None:
             raise DataError(f"not a valid ONNX model: {facts.checker_error}", path=path)
@@ -190,12 +194,12 @@ def _check_bytes(size: int, path: Path) -> None:
 
 def _is_text(message: Any) -> bool:
     """Whether every text of a message can be read, which parsing does not see to."""
-    for described, value in message.ListFields():
-        if described.type not in (described.TYPE_STRING, described.TYPE_MESSAGE):
+    for descriptor, value in message.ListFields():
+        if descriptor.type not in (descriptor.TYPE_STRING, descriptor.TYPE_MESSAGE):
             continue
-        single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
-        for each in [value] if single else value:
-            if isinstance(each, bytes) or (hasattr(each, "ListFields") and not _is_text(each)):
+        is_single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+        for item in [value] if is_single else value:
+            if isinstance(item, bytes) or (hasattr(item, "ListFields") and not _is_text(item)):
                 return False
     return True
 
@@ -203,24 +207,24 @@ def _is_text(message: Any) -> bool:
 def _load_external(model: onnx.ModelProto, path: Path) -> None:
     """Bring in weights kept in other files; where they may be, load_model has seen to."""
     if any(
-        each.t.data_location == TensorProto.EXTERNAL
-        for node in nodes_within(_bodies(model))
-        for each in node.attribute
+        attribute.t.data_location == TensorProto.EXTERNAL
+        for node in nodes_within(_function_nodes(model))
+        for attribute in node.attribute
     ):
         raise DataError("a function of its own keeps numbers in another file", path=path)
     total = model.ByteSize()
-    outside = [each for each in _tensors(model) if each.data_location == TensorProto.EXTERNAL]
+    outside = [tensor for tensor in _tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
     for tensor in outside:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        there = (path.resolve().parent / entries["location"]).stat().st_size
+        file_bytes = (path.resolve().parent / entries["location"]).stat().st_size
         try:
             start = int(entries.get("offset", 0))
-            length = int(entries.get("length", there - start))
+            length = int(entries.get("length", file_bytes - start))
         except ValueError:
             start, length = -1, 0
-        if min(start, length) < 0 or start + length > there:
+        if min(start, length) < 0 or start + length > file_bytes:
             raise DataError(
-                f"weight '{tensor.name}' is not within '{entries['location']}' ({there} bytes)",
+                f"weight '{tensor.name}' is not within '{entries['location']}' ({file_bytes} bytes)",
                 path=path,
             )
         total += length
@@ -233,45 +237,46 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _check_opset(model: onnx.ModelProto, path: Path) -> None:
-    newest, found = defs.onnx_opset_version(), _opset(model)
-    if not found:
+    newest, opset = defs.onnx_opset_version(), _opset(model)
+    if not opset:
         raise DataError("names no operator set; not a valid ONNX model", path=path)
-    if not OLDEST_OPSET <= found <= newest:
+    if not OLDEST_OPSET <= opset <= newest:
         raise UnsupportedError(
-            f"is of operator set {found}; {OLDEST_OPSET} to {newest} are read: export it "
+            f"is of operator set {opset}; {OLDEST_OPSET} to {newest} are read: export it "
             "again with one of those, or convert it with onnx.version_converter",
             path=path,
         )
 
 
 def _check_operators(model: onnx.ModelProto, path: Path) -> None:
-    own = {(each.domain, each.name) for each in model.functions}
-    for node in nodes_within([*model.graph.node, *_bodies(model)]):
+    own_functions = {(function.domain, function.name) for function in model.functions}
+    for node in nodes_within([*model.graph.node, *_function_nodes(model)]):
         name = f"node '{node.name or ', '.join(filter(None, node.output))}'"
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (node.domain, node.op_type) in own:
+        if (node.domain, node.op_type) in own_functions:
             continue
-        called = f"{domain}::{node.op_type}" if domain else node.op_type
+        operator = f"{domain}::{node.op_type}" if domain else node.op_type
         if domain not in _DOMAINS or not defs.has(node.op_type, domain):
             raise UnsupportedError(
-                f"{name} is {called}, which is no operator of ONNX, so that only its "
+                f"{name} is {operator}, which is no operator of ONNX, so that only its "
                 "maker knows what it computes; export the model in ONNX's own operators",
                 path=path,
             )
         if node.op_type in _RANDOM:
             raise UnsupportedError(
-                f"{name} ({called}) draws random numbers; export the model for inference", path=path
+                f"{name} ({operator}) draws random numbers; export the model for inference",
+                path=path,
             )
         # ONNX Runtime takes such a file, and is killed by it when it runs.
         if node.op_type == "Split" and "" in node.output:
             raise DataError(
-                f"{name} ({called}) has a part without a name; name every one", path=path
+                f"{name} ({operator}) has a part without a name; name every one", path=path
             )
 
 
-def _bodies(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+def _function_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     """The nodes of the model's own functions."""
-    return [node for each in model.functions for node in each.node]
+    return [node for function in model.functions for node in function.node]
 
 
 def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -285,19 +290,19 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor that the model holds."""
-    nodes = list(nodes_within([*model.graph.node, *_bodies(model)]))
+    nodes = list(nodes_within([*model.graph.node, *_function_nodes(model)]))
     attributes = [attribute for node in nodes for attribute in node.attribute]
-    graphs = [graph for each in attributes for graph in (each.g, *each.graphs)]
+    graphs = [graph for attribute in attributes for graph in (attribute.g, *attribute.graphs)]
     for graph in (model.graph, *graphs):
         yield from graph.initializer
-    for each in attributes:
-        if each.type == onnx.AttributeProto.TENSOR:
-            yield each.t
-        yield from each.tensors
+    for attribute in attributes:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            yield attribute.t
+        yield from attribute.tensors
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    return next((each.version for each in model.opset_import if each.domain in _DOMAINS[:2]), 0)
+    return next((entry.version for entry in model.opset_import if entry.domain in _DOMAINS[:2]), 0)
 
 
 def _port(value: onnx.ValueInfoProto) -> Port:
@@ -305,8 +310,8 @@ def _port(value: onnx.ValueInfoProto) -> Port:
     shape: tuple[int | str | None, ...] | None = None
     if kind.HasField("shape"):
         shape = tuple(
-            each.dim_value if each.dim_value > 0 else (each.dim_param or None)
-            for each in kind.shape.dim
+            axis.dim_value if axis.dim_value > 0 else (axis.dim_param or None)
+            for axis in kind.shape.dim
         )
     return Port(value.name, kind.elem_type, shape)
 

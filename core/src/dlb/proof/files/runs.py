@@ -16,11 +16,11 @@ from dlb.graph.decimals import unrounded
 from dlb.graph.operations import reader_of
 from dlb.graph.precision import set_nominal_values
 from dlb.graph.trace import Trace, trace
-from dlb.proof.files.inputs import Fed
+from dlb.proof.files.inputs import FileInputs
 from dlb.proof.files.read import ModelFile
 from dlb.proof.findings import Finding
 
-__all__ = ["FilePair", "Runs", "run_both", "settled", "traced_on"]
+__all__ = ["FilePair", "Runs", "fix_input_shapes", "run_both", "trace_file"]
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
@@ -32,7 +32,7 @@ class FilePair:
 
     first: ModelFile
     second: ModelFile
-    fed: Fed
+    inputs: FileInputs
     outputs: list[tuple[str, str]]
     facts: tuple[Finding, ...]
 
@@ -50,53 +50,55 @@ def run_both(pair: FilePair) -> Runs:
     """Raises UnsupportedError, with the file, if a graph cannot be evaluated in float64."""
     traces: list[Trace] = []
     values: tuple[list[Values], list[Values]] = ([], [])
-    sides = ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
+    sides = ((pair.first, pair.inputs.first), (pair.second, pair.inputs.second))
     for side, (file, batches) in enumerate(sides):
-        _take_as_meant(file, batches[0])
+        _restore_nominal_values(file, batches[0])
         for place, batch in enumerate(batches):
-            traced = traced_on(file, batch)
+            traced = trace_file(file, batch)
             if not place:
                 traces.append(traced)
-            found = {names[0]: traced.values[names[side]] for names in pair.outputs}
-            for name, value in found.items():
+            outputs = {names[0]: traced.values[names[side]] for names in pair.outputs}
+            for name, value in outputs.items():
                 if value.dtype.kind == "f" and value.dtype != np.float64:
                     raise UnsupportedError(
                         f"{file.label}: '{name}' is evaluated in {value.dtype}, not in float64"
                     )
-            values[side].append(found)
+            values[side].append(outputs)
     return Runs((traces[0], traces[1]), values)
 
 
-def _take_as_meant(file: ModelFile, batch: Mapping[str, Array]) -> None:
+def _restore_nominal_values(file: ModelFile, batch: Mapping[str, Array]) -> None:
     """Let constants of the file in float64 be what they are read as: the root of two of a GELU that is
     written out is kept rounded to float32, and another file has the operator. And alpha of an LRN what
     it was before an exporter multiplied it by the size: 0.0001 divided by 3 in float32, and multiplied
     again, is one rounding off."""
-    for node in file.wide.graph.node:
+    for node in file.float64.graph.node:
         for attribute in node.attribute:
             if (node.op_type, attribute.name) == ("LRN", "alpha"):
                 attribute.f = unrounded(attribute.f)
     try:
-        traced = traced_on(file, batch)
-        meant = reader_of(traced).nominal_values
+        traced = trace_file(file, batch)
+        nominal_values = reader_of(traced).nominal_values
     except DlbError:
         return  # whatever it is, it is told where it is needed
-    graph = file.wide.graph
-    own = {tensor.name for tensor in graph.initializer}
-    own.update(name for node in graph.node for name in node.output)
+    graph = file.float64.graph
+    file_values = {tensor.name for tensor in graph.initializer}
+    file_values.update(name for node in graph.node for name in node.output)
     set_nominal_values(
-        file.wide, traced.values, {name: meant[name] for name in meant if name in own}
+        file.float64,
+        traced.values,
+        {name: nominal_values[name] for name in nominal_values if name in file_values},
     )
 
 
-def traced_on(file: ModelFile, batch: Mapping[str, Array]) -> Trace:
+def trace_file(file: ModelFile, batch: Mapping[str, Array]) -> Trace:
     try:
-        return trace(settled(file.wide, batch), batch)
+        return trace(fix_input_shapes(file.float64, batch), batch)
     except DlbError as error:
         raise UnsupportedError(f"{file.label}: {error}") from None
 
 
-def settled(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:
+def fix_input_shapes(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:
     """The model with the sizes of its inputs as they are in a batch."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

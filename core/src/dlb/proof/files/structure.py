@@ -9,9 +9,9 @@ import onnx
 from dlb.errors import DlbError
 from dlb.failure import failure_of
 from dlb.graph.structure import compare_structure
-from dlb.proof.files.parting import called
+from dlb.proof.files.parting import node_name
 from dlb.proof.files.read import nodes_within
-from dlb.proof.files.runs import FilePair, Runs, settled
+from dlb.proof.files.runs import FilePair, Runs, fix_input_shapes
 from dlb.proof.findings import AnyCause, LayerFacts
 from dlb.proof.findings.base import LISTED
 from dlb.proof.findings.common import CannotRun, StructureDifference, StructuresDiffer
@@ -20,7 +20,7 @@ from dlb.proof.findings.files import Folded, NodeHoldsGraph
 __all__ = ["Structure", "compare_structures"]
 
 #: Types of attribute that structures do not compare.
-_HELD = {
+_NOT_COMPARED = {
     onnx.AttributeProto.GRAPH,
     onnx.AttributeProto.GRAPHS,
     onnx.AttributeProto.TENSOR,
@@ -51,18 +51,21 @@ class Structure:
 
 
 def compare_structures(pair: FilePair, runs: Runs) -> Structure:
-    if pair.first.opset == pair.second.opset and pair.first.wide.graph == pair.second.wide.graph:
+    if (
+        pair.first.opset == pair.second.opset
+        and pair.first.float64.graph == pair.second.float64.graph
+    ):
         return Structure(True)
     for file, traced in zip((pair.first, pair.second), runs.traces):
-        for node in nodes_within(file.wide.graph.node):
+        for node in nodes_within(file.float64.graph.node):
             # A branch that is taken whatever goes in is compared as if it stood alone.
             reads = node.input if node.op_type == "If" else node.output
-            if _holds(node) and not traced.live.isdisjoint(reads):
-                facts = LayerFacts(name=called(node), kind=node.op_type, owner=file.label)
+            if _holds_graph_or_tensor(node) and not traced.live.isdisjoint(reads):
+                facts = LayerFacts(name=node_name(node), kind=node.op_type, owner=file.label)
                 return Structure(False, NodeHoldsGraph(node=facts), compared=False)
     sides = [
-        settled(file.wide, batches[0])
-        for file, batches in ((pair.first, pair.fed.first), (pair.second, pair.fed.second))
+        fix_input_shapes(file.float64, batches[0])
+        for file, batches in ((pair.first, pair.inputs.first), (pair.second, pair.inputs.second))
     ]
     try:
         structure = compare_structure(sides[0], sides[1])
@@ -83,5 +86,7 @@ def compare_structures(pair: FilePair, runs: Runs) -> Structure:
     return Structure(structure.equal, StructuresDiffer(differences=listed, more=more))
 
 
-def _holds(node: onnx.NodeProto) -> bool:
-    return node.op_type != "Constant" and any(each.type in _HELD for each in node.attribute)
+def _holds_graph_or_tensor(node: onnx.NodeProto) -> bool:
+    return node.op_type != "Constant" and any(
+        attribute.type in _NOT_COMPARED for attribute in node.attribute
+    )

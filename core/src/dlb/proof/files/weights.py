@@ -20,8 +20,8 @@ from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.files.analytic import clips_shown, is_analytic
-from dlb.proof.files.parting import called, transposed
+from dlb.proof.files.analytic import is_analytic, show_clips
+from dlb.proof.files.parting import node_name, transpositions
 from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
 from dlb.proof.tolerances import FOLDED_TOLERANCE
@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 #: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
 #: Operators of two values, number by number.
-_BY_NUMBER = {"Add", "Div", "Mul", "Sub", "Sum"}
+_ELEMENTWISE = {"Add", "Div", "Mul", "Sub", "Sum"}
 #: A bound this far out is none in float32.
 _UNBOUNDED = 3e38
 
@@ -80,10 +80,10 @@ def weights_of(traced: Trace) -> list[Weight]:
 
     Real attributes of operators that are not analytic, which may be bounds, are among them.
     """
-    held: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
     reader = reader_of(traced)
-    traced = clips_shown(reader)
-    attended = {
+    traced = show_clips(reader)
+    in_attention = {
         name
         for end, block in reader.blocks.items()
         if block.kind == "Attention"
@@ -91,10 +91,10 @@ def weights_of(traced: Trace) -> list[Weight]:
     }
     for node in traced.nodes:
         # What attention computes with is its masks, which structure compares.
-        if traced.live.isdisjoint(node.input) or not attended.isdisjoint(node.output):
+        if traced.live.isdisjoint(node.input) or not in_attention.isdisjoint(node.output):
             continue
         exact = not is_analytic(traced, node)
-        rank = traced.values[node.output[0]].ndim if node.op_type in _BY_NUMBER else None
+        rank = traced.values[node.output[0]].ndim if node.op_type in _ELEMENTWISE else None
         constants = {
             name: (traced.constant(node, k), name)
             for k, name in enumerate(node.input)
@@ -104,7 +104,7 @@ def weights_of(traced: Trace) -> list[Weight]:
             constants = {}
         if exact:
             constants |= {
-                f"{called(node)}.{name}": (np.asarray(value), "")
+                f"{node_name(node)}.{name}": (np.asarray(value), "")
                 for name, value in attributes_of(node).items()
                 if isinstance(value, float)
             }
@@ -125,17 +125,17 @@ def weights_of(traced: Trace) -> list[Weight]:
                     continue
             elif array.size <= _FEW_INTEGERS:
                 continue
-            before = held.get(name)
-            source = _source(traced, value) if value else ""
-            held[name] = Weight(
+            known_weight = weights.get(name)
+            source = _source_initialiser(traced, value) if value else ""
+            weights[name] = Weight(
                 name=source or name,
                 values=array,
-                operator=before.operator if before else node.op_type,
-                node=before.node if before else called(node),
-                exact=exact or (before is not None and before.exact),
+                operator=known_weight.operator if known_weight else node.op_type,
+                node=known_weight.node if known_weight else node_name(node),
+                exact=exact or (known_weight is not None and known_weight.exact),
                 initialiser=source,
             )
-    return list(held.values())
+    return list(weights.values())
 
 
 def match_weights(
@@ -150,45 +150,53 @@ def match_weights(
         labels: what the files are called.
         folding: batch normalisation of one model may be folded into weights of the other.
     """
-    ours, theirs = weights_of(first), weights_of(second)
+    first_weights, second_weights = weights_of(first), weights_of(second)
     compared: list[Figure] = []
-    for same in (_same_layout, _same_numbers):
-        for weight in list(ours):
-            other = next((each for each in theirs if same(weight, each)), None)
-            if other is not None:
-                ours.remove(weight)
-                theirs.remove(other)
+    for match in (_same_layout, _same_numbers):
+        for weight in list(first_weights):
+            counterpart = next((each for each in second_weights if match(weight, each)), None)
+            if counterpart is not None:
+                first_weights.remove(weight)
+                second_weights.remove(counterpart)
                 compared.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
-    if ours and theirs and _pooled(ours, theirs):
-        compared += [Figure(tensor=each.name, relative_l2=0.0, largest=0.0) for each in ours]
-        ours, theirs = [], []
+    if first_weights and second_weights and _same_numbers_together(first_weights, second_weights):
+        compared += [
+            Figure(tensor=each.name, relative_l2=0.0, largest=0.0) for each in first_weights
+        ]
+        first_weights, second_weights = [], []
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]] = ((), ())
-    if folding and (ours or theirs):
-        in_second, used_first, figures_second = _derived(first, theirs)
-        in_first, used_second, figures_first = _derived(second, ours)
-        ours = [each for each in ours if each.name not in used_first and each not in in_first]
-        theirs = [each for each in theirs if each.name not in used_second and each not in in_second]
+    if folding and (first_weights or second_weights):
+        in_second, used_first, figures_second = _match_foldings(first, second_weights)
+        in_first, used_second, figures_first = _match_foldings(second, first_weights)
+        first_weights = [
+            each for each in first_weights if each.name not in used_first and each not in in_first
+        ]
+        second_weights = [
+            each
+            for each in second_weights
+            if each.name not in used_second and each not in in_second
+        ]
         folded = (tuple(in_first), tuple(in_second))
         compared += [*figures_second, *figures_first]
     unmatched: list[WeightDiffers | WeightInOne] = []
     # One model may hold once what the other holds twice: a table that is also a projection.
-    shared = (weights_of(first), weights_of(second))
-    for weight in ours:
-        nearest = min(theirs, key=lambda each: _apart(weight, each), default=None)
-        if nearest is None or not math.isfinite(_apart(weight, nearest)):
-            if any(_same_layout(weight, each) for each in shared[1]):
+    all_weights = (weights_of(first), weights_of(second))
+    for weight in first_weights:
+        nearest = min(second_weights, key=lambda each: _distance(weight, each), default=None)
+        if nearest is None or not math.isfinite(_distance(weight, nearest)):
+            if any(_same_layout(weight, each) for each in all_weights[1]):
                 continue
             compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
             unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
-        theirs.remove(nearest)
+        second_weights.remove(nearest)
         one = _figure(weight, nearest)
         compared.append(one)
         unmatched.append(
             WeightDiffers(weight=_facts(weight), other=_facts(nearest), largest=one.largest)
         )
-    for weight in theirs:
-        if any(_same_layout(weight, each) for each in shared[0]):
+    for weight in second_weights:
+        if any(_same_layout(weight, each) for each in all_weights[0]):
             continue
         compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
@@ -204,25 +212,26 @@ def _facts(weight: Weight) -> WeightFacts:
     )
 
 
-def _source(traced: Trace, name: str) -> str:
+def _source_initialiser(traced: Trace, name: str) -> str:
     """The one initialiser of more than one number that a constant is made of, if it is one."""
-    waiting, found, seen = [name], set(), set()
-    while waiting:
-        each = waiting.pop()
-        if each in seen or not each:
+    pending, sources, seen = [name], set(), set()
+    while pending:
+        value_name = pending.pop()
+        if value_name in seen or not value_name:
             continue
-        seen.add(each)
-        node = traced.producers.get(each)
+        seen.add(value_name)
+        node = traced.producers.get(value_name)
         if node is not None:
-            waiting += node.input
-        elif traced.values[each].size > 1 and traced.values[each].dtype.kind == "f":
-            found.add(each)
-    return found.pop() if len(found) == 1 else ""
+            pending += node.input
+        elif traced.values[value_name].size > 1 and traced.values[value_name].dtype.kind == "f":
+            sources.add(value_name)
+    return sources.pop() if len(sources) == 1 else ""
 
 
 def _same_layout(a: Weight, b: Weight) -> bool:
     return bool(a.values.size == b.values.size) and any(
-        np.array_equal(one, b.values.squeeze()) for one in transposed(a.values, b.values)
+        np.array_equal(arranged, b.values.squeeze())
+        for arranged in transpositions(a.values, b.values)
     )
 
 
@@ -232,11 +241,14 @@ def _same_numbers(a: Weight, b: Weight) -> bool:
     return np.array_equal(_sorted(a.values), _sorted(b.values))
 
 
-def _pooled(ours: list[Weight], theirs: list[Weight]) -> bool:
+def _same_numbers_together(first_weights: list[Weight], second_weights: list[Weight]) -> bool:
     """Whether one splits what the other holds in one piece, such as the weights of three layers."""
-    if any(each.exact for each in (*ours, *theirs)):
+    if any(weight.exact for weight in (*first_weights, *second_weights)):
         return False
-    pools = [np.concatenate([each.values.ravel() for each in side]) for side in (ours, theirs)]
+    pools = [
+        np.concatenate([weight.values.ravel() for weight in side])
+        for side in (first_weights, second_weights)
+    ]
     return np.array_equal(_sorted(pools[0]), _sorted(pools[1]))
 
 
@@ -244,44 +256,47 @@ def _sorted(array: Array) -> Array:
     return np.sort(array, axis=None)
 
 
-def _apart(a: Weight, b: Weight) -> float:
+def _distance(a: Weight, b: Weight) -> float:
     """The distance in the nearest layout; infinite where sizes differ."""
     if a.values.size != b.values.size:
         return math.inf
     return min(
         [
-            *(relative_l2(b.values.squeeze(), one) for one in transposed(a.values, b.values)),
+            *(
+                relative_l2(b.values.squeeze(), arranged)
+                for arranged in transpositions(a.values, b.values)
+            ),
             relative_l2(_sorted(b.values), _sorted(a.values)),
         ]
     )
 
 
-def _figure(a: Weight, b: Weight) -> Figure:
-    name = a.name if a.name == b.name else f"{a.name} / {b.name}"
-    layouts = list(transposed(a.values, b.values))
+def _figure(first: Weight, second: Weight) -> Figure:
+    name = first.name if first.name == second.name else f"{first.name} / {second.name}"
+    layouts = list(transpositions(first.values, second.values))
     if layouts:
-        nearest = min(layouts, key=lambda one: relative_l2(b.values.squeeze(), one))
-        return figure(name, b.values.squeeze(), nearest)
-    return figure(name, _sorted(b.values), _sorted(a.values))
+        nearest = min(layouts, key=lambda arranged: relative_l2(second.values.squeeze(), arranged))
+        return figure(name, second.values.squeeze(), nearest)
+    return figure(name, _sorted(second.values), _sorted(first.values))
 
 
-def _derived(
-    traced: Trace, others: Iterable[Weight]
+def _match_foldings(
+    traced: Trace, weights: Iterable[Weight]
 ) -> tuple[list[Weight], set[str], list[Figure]]:
     """Weights of another model that are this one's after batch normalisation was folded.
 
     Returns:
         them, the names of this model's weights that went into any of them, and figures.
     """
-    made = list(_foldings(traced))
+    foldings = list(_foldings(traced))
     derived, used, figures = [], set(), []
-    for weight in others:
-        near = [
+    for weight in weights:
+        candidates = [
             (relative_l2(_sorted(weight.values), _sorted(values)), sources)
-            for values, sources in made
+            for values, sources in foldings
             if values.size == weight.values.size and not weight.exact
         ]
-        distance, sources = min(near, key=lambda each: each[0], default=(math.inf, set()))
+        distance, sources = min(candidates, key=lambda match: match[0], default=(math.inf, set()))
         if distance <= FOLDED_TOLERANCE:
             derived.append(weight)
             used |= sources
@@ -298,37 +313,44 @@ def _foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
     """
     for node in traced.nodes:
         parameters = [traced.constant(node, index) for index in (1, 2, 3, 4)]
-        if node.op_type != "BatchNormalization" or any(each is None for each in parameters):
+        if node.op_type != "BatchNormalization" or any(
+            parameter is None for parameter in parameters
+        ):
             continue
-        scale, bias, mean, variance = (np.asarray(each, np.float64) for each in parameters)
+        scale, bias, mean, variance = (
+            np.asarray(parameter, np.float64) for parameter in parameters
+        )
         epsilon = decimal(attributes_of(node).get("epsilon", 1e-5))
         factor = scale / np.sqrt(variance + epsilon)
-        names = {_source(traced, name) or name for name in node.input[1:5]}
+        names = {_source_initialiser(traced, name) or name for name in node.input[1:5]}
         yield factor, names
         yield bias - mean * factor, names
-        before = traced.producers.get(node.input[0])
-        own = np.zeros_like(bias)
-        if before is not None and before.op_type == "Add":
-            constants = [k for k in (0, 1) if before.input[k] not in traced.live]
-            if constants and traced.values[before.input[constants[0]]].size == bias.size:
-                name = before.input[constants[0]]
-                own = traced.values[name].ravel()
-                names = names | {_source(traced, name) or name}
-                before = traced.producers.get(before.input[1 - constants[0]])
-        if before is None or before.op_type not in ("Conv", "Gemm", "MatMul"):
+        layer = traced.producers.get(node.input[0])
+        layer_bias = np.zeros_like(bias)
+        if layer is not None and layer.op_type == "Add":
+            constants = [index for index in (0, 1) if layer.input[index] not in traced.live]
+            if constants and traced.values[layer.input[constants[0]]].size == bias.size:
+                name = layer.input[constants[0]]
+                layer_bias = traced.values[name].ravel()
+                names = names | {_source_initialiser(traced, name) or name}
+                layer = traced.producers.get(layer.input[1 - constants[0]])
+        if layer is None or layer.op_type not in ("Conv", "Gemm", "MatMul"):
             continue
-        weight, added = traced.constant(before, 1), traced.constant(before, 2)
-        if weight is None or weight.ndim < 2:
+        layer_weight, bias_constant = traced.constant(layer, 1), traced.constant(layer, 2)
+        if layer_weight is None or layer_weight.ndim < 2:
             continue
-        if added is not None:
-            own = added.ravel()
-        names = names | {_source(traced, name) or name for name in before.input[1:] if name}
-        last = before.op_type == "MatMul" or (
-            before.op_type == "Gemm" and not attributes_of(before).get("transB", 0)
+        if bias_constant is not None:
+            layer_bias = bias_constant.ravel()
+        names = names | {
+            _source_initialiser(traced, name) or name for name in layer.input[1:] if name
+        }
+        outputs_last = layer.op_type == "MatMul" or (
+            layer.op_type == "Gemm" and not attributes_of(layer).get("transB", 0)
         )
-        if weight.shape[-1 if last else 0] == factor.size == own.size:
+        if layer_weight.shape[-1 if outputs_last else 0] == factor.size == layer_bias.size:
             yield (
-                weight * (factor if last else factor.reshape(-1, *(1,) * (weight.ndim - 1))),
+                layer_weight
+                * (factor if outputs_last else factor.reshape(-1, *(1,) * (layer_weight.ndim - 1))),
                 names,
             )
-            yield (own - mean) * factor + bias, names
+            yield (layer_bias - mean) * factor + bias, names

@@ -47,17 +47,17 @@ class PortComparison:
         self._layers: dict[bool, ComparedLayers] = {}
 
     @property
-    def carried(self) -> dict[str, Array]:
+    def carried_weights(self) -> dict[str, Array]:
         """The reference's weights, as the model reads them."""
         return {pair.target.name: pair.carry(self.weights[pair.source.name]) for pair in self.pairs}
 
     @cached_property
-    def evaluated(self) -> ForwardPass:
+    def evaluation_pass(self) -> ForwardPass:
         """The model's pass in evaluation mode."""
         return self._forward(training=False)
 
     @cached_property
-    def trained(self) -> ForwardPass:
+    def training_pass(self) -> ForwardPass:
         """The model's pass in training mode."""
         return self._forward(training=True)
 
@@ -69,27 +69,31 @@ class PortComparison:
     def gradients(self) -> Gradients:
         """The model's pass forward and back: in training mode, unless that draws."""
         return self.model.gradients(
-            self.truth.inputs, self.truth.cotangents, training=self.drawing is None
+            self.truth.inputs, self.truth.cotangents, training=self.randomness is None
         )
 
     @cached_property
-    def drawing(self) -> Finding | None:
+    def randomness(self) -> Finding | None:
         """What draws random numbers in training mode, in either model."""
-        return self.truth.drawing or self.model.drawing(self.truth.inputs)
+        return self.truth.randomness or self.model.find_randomness(self.truth.inputs)
 
-    def in_reference(self, gradients: Gradients, model: Model) -> dict[str, Array]:
+    def by_reference_names(self, gradients: Gradients, model: Model) -> dict[str, Array]:
         """Gradients of the reference or of the model by the reference's names, in its layout."""
-        found = gradients.parameters
+        parameters = gradients.parameters
         if model.name == self.model.name:
-            found = {
-                pair.source.name: pair.bring_back(found[pair.target.name])
+            parameters = {
+                pair.source.name: pair.bring_back(parameters[pair.target.name])
                 for pair in self.pairs
-                if pair.target.name in found
+                if pair.target.name in parameters
             }
         else:
             names = {pair.source.name for pair in self.pairs}
-            found = {name: array for name, array in found.items() if name in names}
-        return dict(found) if gradients.inputs is None else {**found, "input": gradients.inputs}
+            parameters = {name: array for name, array in parameters.items() if name in names}
+        return (
+            dict(parameters)
+            if gradients.inputs is None
+            else {**parameters, "input": gradients.inputs}
+        )
 
     def layers(self, training: bool) -> ComparedLayers:
         """The layers that own matched parameters; where they differ, all layers between them."""
@@ -98,26 +102,28 @@ class PortComparison:
         return self._layers[training]
 
     def _compare_layers(self, training: bool) -> ComparedLayers:
-        ours, theirs = (
-            (self.truth.trained, self.trained)
+        reference_pass, model_pass = (
+            (self.truth.training_pass, self.training_pass)
             if training
-            else (self.truth.evaluated, self.evaluated)
+            else (self.truth.evaluation_pass, self.evaluation_pass)
         )
-        compared = compare_layers(*self._sides(ours, theirs), self.pairs, FLOAT64_TOLERANCE)
+        compared = compare_layers(
+            *self._sides(reference_pass, model_pass), self.pairs, FLOAT64_TOLERANCE
+        )
         if not compared.culprit:
             return compared
         # Once more with every layer's values, to look between those that have parameters.
-        both = [
+        passes = [
             model.forward(self.truth.inputs, training=training, layers=list(model.remote.layers))
             for model in (self.truth.model, self.model)
         ]
-        return compare_layers(*self._sides(*both), self.pairs, FLOAT64_TOLERANCE)
+        return compare_layers(*self._sides(*passes), self.pairs, FLOAT64_TOLERANCE)
 
-    def _sides(self, ours: ForwardPass, theirs: ForwardPass) -> tuple[Side, Side]:
+    def _sides(self, reference_pass: ForwardPass, model_pass: ForwardPass) -> tuple[Side, Side]:
         reference = self.truth.model
         return (
-            Side(reference.name, reference.remote.layers, ours),
-            Side(self.model.name, self.model.remote.layers, theirs),
+            Side(reference.name, reference.remote.layers, reference_pass),
+            Side(self.model.name, self.model.remote.layers, model_pass),
         )
 
 
@@ -125,10 +131,12 @@ def _normalisations(
     reference: Model, model: Model, owners: Mapping[str, str]
 ) -> list[tuple[UserLayer, UserLayer]]:
     """Batch normalisations that are counterparts; not those that keep no fixed share, both."""
-    ours, theirs = reference.remote.layers, model.remote.layers
+    reference_layers, model_layers = reference.remote.layers, model.remote.layers
     pairs = [
-        (ours[own], theirs[other])
-        for own, other in owners.items()
-        if own in ours and other in theirs and ours[own].kind == "batch_norm"
+        (reference_layers[layer], model_layers[counterpart])
+        for layer, counterpart in owners.items()
+        if layer in reference_layers
+        and counterpart in model_layers
+        and reference_layers[layer].kind == "batch_norm"
     ]
-    return [pair for pair in pairs if any(layer.momentum is not None for layer in pair)]
+    return [pair for pair in pairs if any(member.momentum is not None for member in pair)]

@@ -34,7 +34,7 @@ __all__ = ["ComparedLayers", "Side", "compare_layers", "owner_pairs"]
 
 Array = npt.NDArray[Any]
 #: Layers of a stretch of code that a finding lists.
-LISTED = 4
+LISTED_LAYERS = 4
 
 
 @dataclass(frozen=True)
@@ -74,67 +74,69 @@ def compare_layers(
         pairs: matched parameters, whose layers are compared.
     """
     events, apart = layer_events(ours, theirs, owner_pairs(pairs))
-    past = next((one for one in events if one.output and not _within(one.output, tolerance)), None)
-    figures = worst_first(one.output for one in events if one.output)
-    if past is not None:
+    first_failing = next(
+        (event for event in events if event.output and not _passes(event.output, tolerance)), None
+    )
+    figures = worst_first(event.output for event in events if event.output)
+    if first_failing is not None:
         culprit = Finding(
-            cause=_culprit(ours, theirs, events, past, tolerance),
-            figure=past.output,
+            cause=_culprit(ours, theirs, events, first_failing, tolerance),
+            figure=first_failing.output,
             tolerance=tolerance,
         )
-        order = _flattened(ours, theirs, past, pairs, tolerance)
+        order = _flatten_order(ours, theirs, first_failing, pairs, tolerance)
         return ComparedLayers(figures, (culprit, *order), tuple(apart))
-    ends = list(zip(ours.trace.outputs, theirs.trace.outputs))
+    outputs = list(zip(ours.trace.outputs, theirs.trace.outputs))
     if len(ours.trace.outputs) == len(theirs.trace.outputs) and all(
-        relative_l2(other, own) <= tolerance for own, other in ends
+        relative_l2(other, own) <= tolerance for own, other in outputs
     ):
         return ComparedLayers(figures, (), tuple(apart))
     before = events[-1] if events else None
     after = len(ours.trace.calls), len(theirs.trace.calls)
-    span = _between(ours, theirs, before, after, "", tolerance)
+    span = _span_between(ours, theirs, before, after, "", tolerance)
     return ComparedLayers(figures, (Finding(cause=span, tolerance=tolerance),), tuple(apart))
 
 
-def _within(one: Figure, tolerance: float) -> bool:
-    return one.relative_l2 is not None and one.relative_l2 <= tolerance
+def _passes(item: Figure, tolerance: float) -> bool:
+    return item.relative_l2 is not None and item.relative_l2 <= tolerance
 
 
 def _culprit(
-    ours: Side, theirs: Side, events: Sequence[Event], past: Event, tolerance: float
+    ours: Side, theirs: Side, events: Sequence[Event], failing: Event, tolerance: float
 ) -> PortLayerDiffers | SpanDiffers:
     """The culprit, once the first event past the tolerance is known."""
-    assert past.output is not None
-    if past.inputs is None or past.inputs <= tolerance:
-        shapes = _shapes(ours, theirs, past)
+    assert failing.output is not None
+    if failing.inputs is None or failing.inputs <= tolerance:
+        shapes = _shapes(ours, theirs, failing)
         return PortLayerDiffers(
-            reference=ours.facts(past.layer),
-            other=theirs.facts(past.other),
-            inputs_known=past.inputs is not None,
+            reference=ours.facts(failing.layer),
+            other=theirs.facts(failing.other),
+            inputs_known=failing.inputs is not None,
             shape=shapes[0] if shapes else None,
             other_shape=shapes[1] if shapes else None,
         )
-    agreed = [event for event in events if event.output and _within(event.output, tolerance)]
+    agreed = [event for event in events if event.output and _passes(event.output, tolerance)]
     before = max(
-        (event for event in agreed if event.places < past.places),
+        (event for event in agreed if event.places < failing.places),
         key=lambda event: event.places,
         default=None,
     )
-    return _between(ours, theirs, before, past.places, past.output.tensor, tolerance)
+    return _span_between(ours, theirs, before, failing.places, failing.output.tensor, tolerance)
 
 
 def _shapes(
-    ours: Side, theirs: Side, past: Event
+    ours: Side, theirs: Side, failing: Event
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None:
     """The shapes of two outputs, where these are what cannot be compared."""
-    own = ours.trace.calls[past.places[0]].output
-    other = theirs.trace.calls[past.places[1]].output
-    comparable = past.output is not None and past.output.largest is not None
-    if own is None or other is None or comparable:
+    own_output = ours.trace.calls[failing.places[0]].output
+    other_output = theirs.trace.calls[failing.places[1]].output
+    comparable = failing.output is not None and failing.output.largest is not None
+    if own_output is None or other_output is None or comparable:
         return None
-    return shape_of(own), shape_of(other)
+    return shape_of(own_output), shape_of(other_output)
 
 
-def _between(
+def _span_between(
     ours: Side,
     theirs: Side,
     before: Event | None,
@@ -148,17 +150,17 @@ def _between(
         name: of the first value that differs; empty for the output.
     """
     starts = before.places if before else (-1, -1)
-    mine = _calls_between(ours, starts[0], ends[0])
-    others = _calls_between(theirs, starts[1], ends[1])
-    mine, others, last = _narrowed(mine, others, tolerance)
+    own_calls = _calls_between(ours, starts[0], ends[0])
+    other_calls = _calls_between(theirs, starts[1], ends[1])
+    own_calls, other_calls, last = _drop_agreeing(own_calls, other_calls, tolerance)
     after = last or (before.output.tensor if before and before.output else "")
-    if len(mine) == len(others):
-        mine, others = mine[:1], others[:1]
+    if len(own_calls) == len(other_calls):
+        own_calls, other_calls = own_calls[:1], other_calls[:1]
     return SpanDiffers(
         after=after,
         before=name,
-        reference=_span(ours, mine, ends[0]),
-        other=_span(theirs, others, ends[1]),
+        reference=_span(ours, own_calls, ends[0]),
+        other=_span(theirs, other_calls, ends[1]),
     )
 
 
@@ -171,22 +173,22 @@ def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
     ]
 
 
-def _narrowed(
-    mine: list[LayerCall], others: list[LayerCall], tolerance: float
+def _drop_agreeing(
+    own_calls: list[LayerCall], other_calls: list[LayerCall], tolerance: float
 ) -> tuple[list[LayerCall], list[LayerCall], str]:
     """What is left of both after the last value that agrees, and the name of its layer."""
     name = ""
     start = 0
-    for call in list(mine):
-        for place in range(start, len(others)):
-            if _alike(call.output, others[place].output, tolerance):
+    for call in list(own_calls):
+        for place in range(start, len(other_calls)):
+            if _agree(call.output, other_calls[place].output, tolerance):
                 start, name = place + 1, call.layer
-                mine = mine[mine.index(call) + 1 :]
+                own_calls = own_calls[own_calls.index(call) + 1 :]
                 break
-    return mine, others[start:], name
+    return own_calls, other_calls[start:], name
 
 
-def _alike(own: Array | None, other: Array | None, tolerance: float) -> bool:
+def _agree(own: Array | None, other: Array | None, tolerance: float) -> bool:
     if own is None or other is None:
         return False
     own, other = np.squeeze(own), np.squeeze(other)
@@ -197,44 +199,51 @@ def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
     """The layers there; where there are none, the one whose own code it is."""
     names = list(dict.fromkeys(call.layer for call in calls))
     if names:
-        listed = tuple(map(side.facts, names[:LISTED]))
-        return CodeSpan(model=side.name, layers=listed, more=max(0, len(names) - LISTED))
-    at = side.trace.calls[end].layer if end < len(side.trace.calls) else ""
-    return CodeSpan(model=side.name, code_of=side.facts(at.rpartition(".")[0]))
+        listed = tuple(map(side.facts, names[:LISTED_LAYERS]))
+        return CodeSpan(model=side.name, layers=listed, more=max(0, len(names) - LISTED_LAYERS))
+    layer = side.trace.calls[end].layer if end < len(side.trace.calls) else ""
+    return CodeSpan(model=side.name, code_of=side.facts(layer.rpartition(".")[0]))
 
 
-def _flattened(
-    ours: Side, theirs: Side, past: Event, pairs: Sequence[Pair], tolerance: float
+def _flatten_order(
+    ours: Side, theirs: Side, failing: Event, pairs: Sequence[Pair], tolerance: float
 ) -> tuple[Finding, ...]:
     """Whether a linear layer only reads the same numbers in another order, and what helps."""
     weight = next(
-        (one for one in pairs if one.source.layer == past.layer and one.source.role == "weight"),
+        (one for one in pairs if one.source.layer == failing.layer and one.source.role == "weight"),
         None,
     )
-    own = ours.trace.calls[past.places[0]].inputs
-    other = theirs.trace.calls[past.places[1]].inputs
-    if weight is None or weight.reshape or ours.layers[past.layer].kind != "linear":
+    own_input = ours.trace.calls[failing.places[0]].inputs
+    other_input = theirs.trace.calls[failing.places[1]].inputs
+    if weight is None or weight.reshape or ours.layers[failing.layer].kind != "linear":
         return ()
-    if own is None or other is None or own.ndim != 2 or own.shape != other.shape:
+    if (
+        own_input is None
+        or other_input is None
+        or own_input.ndim != 2
+        or own_input.shape != other_input.shape
+    ):
         return ()
     shapes = {
         one.shape[1:]
         for side in (ours, theirs)
         for call in side.trace.calls
         for one in (call.inputs, call.output)
-        if one is not None and one.ndim > 2 and math.prod(one.shape[1:]) == own.shape[1]
+        if one is not None and one.ndim > 2 and math.prod(one.shape[1:]) == own_input.shape[1]
     }
     for shape in sorted(shapes):
         last = len(shape)
         channels_first = shape, [0, *range(2, last + 1), 1]
         channels_last = (*shape[1:], shape[0]), [0, last, *range(1, last)]
-        for given, order in (channels_first, channels_last):
-            turned = own.reshape(-1, *given).transpose(order).reshape(own.shape)
-            if relative_l2(other, turned) <= tolerance:
+        for sample_shape, order in (channels_first, channels_last):
+            reordered = (
+                own_input.reshape(-1, *sample_shape).transpose(order).reshape(own_input.shape)
+            )
+            if relative_l2(other_input, reordered) <= tolerance:
                 cause = FlattenOrder(
                     source=weight.source.name,
                     target=weight.target.name,
-                    reshape=(weight.source.shape[0], *given),
+                    reshape=(weight.source.shape[0], *sample_shape),
                     transpose=tuple(order),
                 )
                 return (Finding(cause=cause),)

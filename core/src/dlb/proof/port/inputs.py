@@ -12,7 +12,14 @@ import numpy.typing as npt
 from dlb.errors import RequestError
 from dlb.proof.input_arrays import read_arrays
 
-__all__ = ["LAYOUTS", "Given", "as_read", "check_layout", "from_read", "make_input"]
+__all__ = [
+    "LAYOUTS",
+    "InputSpec",
+    "check_layout",
+    "make_input",
+    "to_canonical_layout",
+    "to_model_layout",
+]
 
 Array = npt.NDArray[Any]
 #: How a model may read what is canonically [N, C, ...] or [N, T, ...]: the order of its axes.
@@ -28,7 +35,7 @@ BATCH = 8
 
 
 @dataclass(frozen=True)
-class Given:
+class InputSpec:
     """What is said of the input.
 
     Attributes:
@@ -46,27 +53,27 @@ class Given:
     seed: int = 0
 
 
-def make_input(given: Given) -> Array:
+def make_input(input_spec: InputSpec) -> Array:
     """[batch, ...] float64 or int64, canonical.
 
     Raises:
         DataError: the file is no .npz file of plain numbers.
         RequestError: it holds other than one array [batch, ...], or the shape is none.
     """
-    if given.file is not None:
-        return _read(given.file)
-    assert given.shape is not None
-    if given.batch < 1 or any(size < 1 for size in given.shape):
+    if input_spec.file is not None:
+        return _read(input_spec.file)
+    assert input_spec.shape is not None
+    if input_spec.batch < 1 or any(size < 1 for size in input_spec.shape):
         raise RequestError(
-            f"an input of {given.batch} samples of shape {list(given.shape)} cannot be made; every "
+            f"an input of {input_spec.batch} samples of shape {list(input_spec.shape)} cannot be made; every "
             "number must be 1 or more"
         )
-    generator = np.random.default_rng(given.seed)
-    shape = (given.batch, *given.shape)
+    generator = np.random.default_rng(input_spec.seed)
+    shape = (input_spec.batch, *input_spec.shape)
     try:
-        if given.tokens is None:
+        if input_spec.tokens is None:
             return generator.standard_normal(shape)
-        return generator.integers(0, given.tokens, shape, dtype=np.int64)
+        return generator.integers(0, input_spec.tokens, shape, dtype=np.int64)
     except (MemoryError, ValueError) as error:
         raise RequestError(f"an input of shape {list(shape)} cannot be made: {error}") from None
 
@@ -93,39 +100,39 @@ def _read(path: Path) -> Array:
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
 
 
-def check_layout(model: str, word: str) -> str:
+def check_layout(model: str, layout: str) -> str:
     """The word itself, if it is a layout.
 
     Raises:
         RequestError: it is none.
     """
-    if word and word not in LAYOUTS:
+    if layout and layout not in LAYOUTS:
         raise RequestError(
-            f"'{word}' is no layout that '{model}' could have; there are {', '.join(LAYOUTS)}, and "
+            f"'{layout}' is no layout that '{model}' could have; there are {', '.join(LAYOUTS)}, and "
             "canonical layout is the one that needs no word"
         )
-    return word
+    return layout
 
 
-def as_read(array: Array, word: str, model: str) -> Array:
+def to_model_layout(array: Array, layout: str, model: str) -> Array:
     """From canonical layout to a model's.
 
     Raises:
         RequestError: the array has another number of axes than the layout.
     """
-    if not word:
+    if not layout:
         return array
-    axes = LAYOUTS[word]
+    axes = LAYOUTS[layout]
     if array.ndim != len(axes):
         raise RequestError(
-            f"'{model}' is said to have layout {word}, which is of {len(axes)} axes; the array has "
+            f"'{model}' is said to have layout {layout}, which is of {len(axes)} axes; the array has "
             f"shape {list(array.shape)}"
         )
     return np.ascontiguousarray(array.transpose(axes))
 
 
-def from_read(array: Array, word: str) -> Array:
+def to_canonical_layout(array: Array, layout: str) -> Array:
     """From a model's layout to canonical; as it is if it has another number of axes."""
-    if not word or array.ndim != len(LAYOUTS[word]):
+    if not layout or array.ndim != len(LAYOUTS[layout]):
         return array
-    return np.ascontiguousarray(array.transpose(np.argsort(LAYOUTS[word])))
+    return np.ascontiguousarray(array.transpose(np.argsort(LAYOUTS[layout])))

@@ -32,14 +32,14 @@ class Side:
 
     def facts(self, layer: str) -> LayerFacts:
         """A layer: name, kind, the framework's type, attributes."""
-        known = self.layers.get(layer)
-        if known is None:
+        user_layer = self.layers.get(layer)
+        if user_layer is None:
             return LayerFacts(name=layer, owner=self.name)
         return LayerFacts(
             name=layer,
-            kind=known.kind,
-            type=known.type,
-            attributes=dict(known.attributes),
+            kind=user_layer.kind,
+            type=user_layer.type,
+            attributes=dict(user_layer.attributes),
             owner=self.name,
         )
 
@@ -63,23 +63,27 @@ def layer_events(
     apart: list[Finding] = []
     for layer, other in owners.items():
         kind = ours.layers[layer].kind if layer in ours.layers else ""
-        same = kind == (theirs.layers[other].kind if other in theirs.layers else "")
-        mine, others = _calls(ours.trace, layer), _calls(theirs.trace, other)
-        if kind in RECURRENT and same and len(mine) != len(others):
-            mine, others = _as_sequence(mine), _as_sequence(others)
-        if len(mine) != len(others):
+        same_kind = kind == (theirs.layers[other].kind if other in theirs.layers else "")
+        own_calls, other_calls = _calls(ours.trace, layer), _calls(theirs.trace, other)
+        if kind in RECURRENT and same_kind and len(own_calls) != len(other_calls):
+            own_calls, other_calls = _as_sequence(own_calls), _as_sequence(other_calls)
+        if len(own_calls) != len(other_calls):
             cause = OtherCalls(
                 layer=layer,
-                calls=len(mine),
+                calls=len(own_calls),
                 other=other,
                 other_model=theirs.name,
-                other_calls=len(others),
+                other_calls=len(other_calls),
             )
             apart.append(Finding(cause=cause))
-        for number, ((place, call), (there, counterpart)) in enumerate(zip(mine, others), 1):
+        for number, ((place, call), (other_place, counterpart)) in enumerate(
+            zip(own_calls, other_calls), 1
+        ):
             name = layer or type_of(ours, layer)
-            name += f", call {number}" if len(mine) > 1 else ""
-            value = _figure(name, call.output, counterpart.output, kind if same else "")
+            name += f", call {number}" if len(own_calls) > 1 else ""
+            value = _compare_values(
+                name, call.output, counterpart.output, kind if same_kind else ""
+            )
             if value is None:
                 unknown = LayoutUnknown(
                     layer=name,
@@ -89,10 +93,12 @@ def layer_events(
                     other_shape=shape_of(counterpart.output),
                 )
                 apart.append(Finding(cause=unknown))
-            inputs = _figure(name, call.inputs, counterpart.inputs, kind if same else "")
-            distance = None if inputs is None else _size_of(inputs.relative_l2)
-            events.append(Event(layer, other, (place, there), distance, value))
-    return sorted(events, key=lambda one: one.places), apart
+            inputs = _compare_values(
+                name, call.inputs, counterpart.inputs, kind if same_kind else ""
+            )
+            distance = None if inputs is None else _finite_or_infinity(inputs.relative_l2)
+            events.append(Event(layer, other, (place, other_place), distance, value))
+    return sorted(events, key=lambda event: event.places), apart
 
 
 def type_of(side: Side, layer: str) -> str:
@@ -107,23 +113,27 @@ def _calls(trace: ForwardPass, layer: str) -> list[tuple[int, LayerCall]]:
 def _as_sequence(calls: list[tuple[int, LayerCall]]) -> list[tuple[int, LayerCall]]:
     """The calls of a recurrent layer, one for each step, as one over the sequence [N, T, ...]."""
     values = [(call.inputs, call.output) for _, call in calls]
-    if len(calls) < 2 or any(one is None or one.ndim != 2 for pair in values for one in pair):
+    if len(calls) < 2 or any(array is None or array.ndim != 2 for pair in values for array in pair):
         return calls
-    inputs, output = (np.stack(some, axis=1) for some in zip(*values))
+    inputs, output = (np.stack(steps, axis=1) for steps in zip(*values))
     return [(calls[-1][0], LayerCall(calls[-1][1].layer, inputs, output))]
 
 
-def _figure(name: str, own: Array | None, other: Array | None, kind: str) -> Figure | None:
+def _compare_values(
+    name: str, own_value: Array | None, other_value: Array | None, kind: str
+) -> Figure | None:
     """The distance of two values, or None where they are not known to have the same layout."""
-    if own is None or other is None:
+    if own_value is None or other_value is None:
         return None
-    if kind in RECURRENT and abs(own.ndim - other.ndim) == 1:
+    if kind in RECURRENT and abs(own_value.ndim - other_value.ndim) == 1:
         # One gives every step [N, T, H], the other the last [N, H].
-        own, other = (one[:, -1] if one.ndim == 3 else one for one in (own, other))
-    if own.shape != other.shape and own.size == other.size:
+        own_value, other_value = (
+            array[:, -1] if array.ndim == 3 else array for array in (own_value, other_value)
+        )
+    if own_value.shape != other_value.shape and own_value.size == other_value.size:
         return None
-    return figure(name, other, own)
+    return figure(name, other_value, own_value)
 
 
-def _size_of(value: float | None) -> float:
+def _finite_or_infinity(value: float | None) -> float:
     return math.inf if value is None else value

@@ -16,11 +16,11 @@ from typing import Any
 from dlb.proof.port.weight_map import Pair
 from dlb_worker.contract import ParameterDescription, UserLayer
 
-__all__ = ["Owned", "Proposal", "propose"]
+__all__ = ["MatchableModel", "Proposal", "propose"]
 
 
 @dataclass(frozen=True)
-class Owned:
+class MatchableModel:
     """A model as far as matching needs it.
 
     Attributes:
@@ -33,15 +33,17 @@ class Owned:
     parameters: Sequence[ParameterDescription]
     calls: Sequence[str]
 
-    def owners(self) -> dict[str, list[ParameterDescription]]:
+    def parameters_by_layer(self) -> dict[str, list[ParameterDescription]]:
         """Parameters by their layer, layers in the order of their first call."""
-        first: dict[str, int] = {}
+        first_call: dict[str, int] = {}
         for number, name in enumerate(self.calls):
-            first.setdefault(name, number)
-        found = defaultdict(list)
-        for one in self.parameters:
-            found[one.layer].append(one)
-        return dict(sorted(found.items(), key=lambda item: first.get(item[0], len(self.calls))))
+            first_call.setdefault(name, number)
+        by_layer = defaultdict(list)
+        for parameter in self.parameters:
+            by_layer[parameter.layer].append(parameter)
+        return dict(
+            sorted(by_layer.items(), key=lambda item: first_call.get(item[0], len(self.calls)))
+        )
 
 
 @dataclass
@@ -57,117 +59,177 @@ class Proposal:
     undecided: list[str] = field(default_factory=list)
 
 
-def propose(source: Owned, target: Owned, names: tuple[str, str]) -> Proposal:
+def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, str]) -> Proposal:
     """Pair the parameters of two models.
 
     Args:
         names: of the models, for what is told.
     """
     proposal = Proposal()
-    ours, theirs = source.owners(), target.owners()
-    for first, second, why in _layers(source, target, ours, theirs):
-        by_role = {one.role: one for one in theirs[second]}
-        for one in list(ours[first]):
-            other = by_role.get(one.role)
-            if one.role and other is not None and other.shape == one.shape:
-                proposal.pairs.append(Pair(one, other, why))
-                ours[first].remove(one)
-                theirs[second].remove(other)
-    left = [one for some in ours.values() for one in some]
-    right = [one for some in theirs.values() for one in some]
-    for rule, why in ((_by_whole_name, "by name"), (_by_shape, "by shape")):
-        for one, other in rule(left, right):
-            proposal.pairs.append(Pair(one, other, why))
-            left.remove(one)
-            right.remove(other)
-    place = {one.name: number for number, one in enumerate(source.parameters)}
-    proposal.pairs.sort(key=lambda pair: place[pair.source.name])
+    source_parameters, target_parameters = (
+        source.parameters_by_layer(),
+        target.parameters_by_layer(),
+    )
+    for source_layer, target_layer, why in _pair_layers(
+        source, target, source_parameters, target_parameters
+    ):
+        by_role = {parameter.role: parameter for parameter in target_parameters[target_layer]}
+        for parameter in list(source_parameters[source_layer]):
+            counterpart = by_role.get(parameter.role)
+            if parameter.role and counterpart is not None and counterpart.shape == parameter.shape:
+                proposal.pairs.append(Pair(parameter, counterpart, why))
+                source_parameters[source_layer].remove(parameter)
+                target_parameters[target_layer].remove(counterpart)
+    source_left = [
+        parameter
+        for layer_parameters in source_parameters.values()
+        for parameter in layer_parameters
+    ]
+    target_left = [
+        parameter
+        for layer_parameters in target_parameters.values()
+        for parameter in layer_parameters
+    ]
+    for rule, why in ((_pair_by_full_name, "by name"), (_pair_by_shape, "by shape")):
+        for parameter, counterpart in rule(source_left, target_left):
+            proposal.pairs.append(Pair(parameter, counterpart, why))
+            source_left.remove(parameter)
+            target_left.remove(counterpart)
+    positions = {parameter.name: number for number, parameter in enumerate(source.parameters)}
+    proposal.pairs.sort(key=lambda pair: positions[pair.source.name])
     named: set[str] = set()
-    for one in left:
-        like = [other.name for other in right if sorted(other.shape) == sorted(one.shape)]
-        named |= set(like)
-        proposal.undecided.append(_told(names[0], source, one, like))
+    for parameter in source_left:
+        candidates = [
+            counterpart.name
+            for counterpart in target_left
+            if sorted(counterpart.shape) == sorted(parameter.shape)
+        ]
+        named |= set(candidates)
+        proposal.undecided.append(_describe_undecided(names[0], source, parameter, candidates))
     # Of the other model, what was not told above.
     proposal.undecided += [
-        _told(names[1], target, one, ()) for one in right if one.name not in named
+        _describe_undecided(names[1], target, parameter, ())
+        for parameter in target_left
+        if parameter.name not in named
     ]
     return proposal
 
 
-def _told(model: str, owned: Owned, one: ParameterDescription, like: Sequence[str]) -> str:
-    layer = owned.layers.get(one.layer)
+def _describe_undecided(
+    name: str, model: MatchableModel, parameter: ParameterDescription, candidates: Sequence[str]
+) -> str:
+    layer = model.layers.get(parameter.layer)
     kind = f" of {layer.type}" if layer else ""
-    how = "" if one.role else ", lying in a way that is not known,"
-    more = f" or {len(like) - 4} more" if len(like) > 4 else ""
-    could = f"could be {' or '.join(like[:4])}{more}" if like else "has no counterpart"
-    return f"{model}: {one.name}{kind}, {list(one.shape)}{how} {could}"
+    note = "" if parameter.role else ", lying in a way that is not known,"
+    more = f" or {len(candidates) - 4} more" if len(candidates) > 4 else ""
+    outcome = (
+        f"could be {' or '.join(candidates[:4])}{more}" if candidates else "has no counterpart"
+    )
+    return f"{name}: {parameter.name}{kind}, {list(parameter.shape)}{note} {outcome}"
 
 
 Owners = Mapping[str, Sequence[ParameterDescription]]
 
 
-def _layers(
-    source: Owned, target: Owned, ours: Owners, theirs: Owners
+def _pair_layers(
+    source: MatchableModel, target: MatchableModel, ours: Owners, theirs: Owners
 ) -> Iterable[tuple[str, str, str]]:
     """Pairs of layers whose parameters are known by their types, and how each was found."""
-    mine = {name: _signature(source, name, held) for name, held in ours.items()}
-    other = {name: _signature(target, name, held) for name, held in theirs.items()}
-    mine = {name: one for name, one in mine.items() if one}
-    other = {name: one for name, one in other.items() if one}
-    often = Counter(mine.values())
-    in_step = list(mine.values()) == list(other.values()) and not _contradicted(mine, other)
-    if in_step:
-        for (first, signature), second in zip(mine.items(), other):
-            yield first, second, "by shape" if often[signature] == 1 else "by order"
+    own_signatures = {
+        name: _signature(source, name, parameters) for name, parameters in ours.items()
+    }
+    other_signatures = {
+        name: _signature(target, name, parameters) for name, parameters in theirs.items()
+    }
+    own_signatures = {name: one for name, one in own_signatures.items() if one}
+    other_signatures = {name: one for name, one in other_signatures.items() if one}
+    counts = Counter(own_signatures.values())
+    same_order = list(own_signatures.values()) == list(
+        other_signatures.values()
+    ) and not _names_reordered(own_signatures, other_signatures)
+    if same_order:
+        for (own_name, signature), other_name in zip(own_signatures.items(), other_signatures):
+            yield own_name, other_name, "by shape" if counts[signature] == 1 else "by order"
         return
-    for signature in dict.fromkeys(mine.values()):
-        some = [name for name, one in mine.items() if one == signature]
-        others = [name for name, one in other.items() if one == signature]
-        if len(some) == len(others) == 1:
-            yield some[0], others[0], "by shape"
+    for signature in dict.fromkeys(own_signatures.values()):
+        own_names = [name for name, one in own_signatures.items() if one == signature]
+        other_names = [name for name, one in other_signatures.items() if one == signature]
+        if len(own_names) == len(other_names) == 1:
+            yield own_names[0], other_names[0], "by shape"
         else:
-            yield from ((*pair, "by name") for pair in _by_name(some, others))
+            yield from ((*pair, "by name") for pair in _pair_by_name(own_names, other_names))
     # A layer that has a bias in one model only still shares its weight.
-    alone = {name: one for name, one in mine.items() if one not in other.values()}
-    for name, one in alone.items():
-        near = [second for second, two in other.items() if _kin(one, two)]
-        kin = [first for first, two in mine.items() if _kin(two, one)]
-        if len(near) == len(kin) == 1 and other[near[0]] not in mine.values():
-            yield name, near[0], "by shape"
+    unmatched = {
+        name: one for name, one in own_signatures.items() if one not in other_signatures.values()
+    }
+    for name, one in unmatched.items():
+        candidates = [
+            other_name
+            for other_name, other_signature in other_signatures.items()
+            if _same_kind(one, other_signature)
+        ]
+        rivals = [
+            own_name
+            for own_name, other_signature in own_signatures.items()
+            if _same_kind(other_signature, one)
+        ]
+        if (
+            len(candidates) == len(rivals) == 1
+            and other_signatures[candidates[0]] not in own_signatures.values()
+        ):
+            yield name, candidates[0], "by shape"
 
 
-def _signature(owned: Owned, layer: str, held: Sequence[ParameterDescription]) -> tuple[Any, ...]:
+def _signature(
+    model: MatchableModel, layer: str, parameters: Sequence[ParameterDescription]
+) -> tuple[Any, ...]:
     """Kind, and the shape of each parameter; empty where they are not known."""
-    if layer not in owned.layers or not all(one.role for one in held):
+    if layer not in model.layers or not all(parameter.role for parameter in parameters):
         return ()
-    return (owned.layers[layer].kind, tuple(sorted((one.role, one.shape) for one in held)))
-
-
-def _kin(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two layers are of one kind, and what both have is of one shape."""
-    mine, theirs = dict(one[1]), dict(other[1])
-    shared = set(mine) & set(theirs)
-    return one[0] == other[0] and bool(shared) and all(mine[r] == theirs[r] for r in shared)
-
-
-def _contradicted(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether layers that are alike have the same names in both models, in another order."""
-    groups = defaultdict(lambda: ([], []))  # type: ignore[var-annotated]
-    for side, layers in enumerate((mine, other)):
-        for name, signature in layers.items():
-            groups[signature][side].append(leaf(name))
-    return any(
-        len(set(some)) == len(some) > 1 and sorted(some) == sorted(others) and some != others
-        for some, others in groups.values()
+    return (
+        model.layers[layer].kind,
+        tuple(sorted((parameter.role, parameter.shape) for parameter in parameters)),
     )
 
 
-def _by_name(some: Sequence[str], others: Sequence[str]) -> Iterable[tuple[str, str]]:
+def _same_kind(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    """Whether two layers are of one kind, and what both have is of one shape."""
+    first_shapes, second_shapes = dict(first[1]), dict(second[1])
+    shared = set(first_shapes) & set(second_shapes)
+    return (
+        first[0] == second[0]
+        and bool(shared)
+        and all(first_shapes[r] == second_shapes[r] for r in shared)
+    )
+
+
+def _names_reordered(
+    own_signatures: Mapping[str, Any], other_signatures: Mapping[str, Any]
+) -> bool:
+    """Whether layers that are alike have the same names in both models, in another order."""
+    groups = defaultdict(lambda: ([], []))  # type: ignore[var-annotated]
+    for side, layers in enumerate((own_signatures, other_signatures)):
+        for name, signature in layers.items():
+            groups[signature][side].append(leaf(name))
+    return any(
+        len(set(own_leaves)) == len(own_leaves) > 1
+        and sorted(own_leaves) == sorted(other_leaves)
+        and own_leaves != other_leaves
+        for own_leaves, other_leaves in groups.values()
+    )
+
+
+def _pair_by_name(
+    own_names: Sequence[str], other_names: Sequence[str]
+) -> Iterable[tuple[str, str]]:
     """Of layers that are alike, those that have one name in both models."""
-    mine, theirs = Counter(map(leaf, some)), Counter(map(leaf, others))
-    for name in some:
-        if mine[leaf(name)] == theirs[leaf(name)] == 1:
-            yield name, next(other for other in others if leaf(other) == leaf(name))
+    own_counts, other_counts = Counter(map(leaf, own_names)), Counter(map(leaf, other_names))
+    for name in own_names:
+        if own_counts[leaf(name)] == other_counts[leaf(name)] == 1:
+            yield (
+                name,
+                next(candidate for candidate in other_names if leaf(candidate) == leaf(name)),
+            )
 
 
 def leaf(layer: str) -> str:
@@ -179,32 +241,38 @@ Parameters = Sequence[ParameterDescription]
 Pairs = list[tuple[ParameterDescription, ParameterDescription]]
 
 
-def _by_whole_name(left: Parameters, right: Parameters) -> Pairs:
+def _pair_by_full_name(left: Parameters, right: Parameters) -> Pairs:
     """Of what is left, pairs of one whole name, which may only lie in one way."""
-    others = {other.name: other for other in right}
+    by_name = {candidate.name: candidate for candidate in right}
     return [
-        (one, others[one.name])
-        for one in left
-        if one.name in others and _fits(one, others[one.name])
+        (parameter, by_name[parameter.name])
+        for parameter in left
+        if parameter.name in by_name and _fits_unambiguously(parameter, by_name[parameter.name])
     ]
 
 
-def _by_shape(left: Parameters, right: Parameters) -> Pairs:
+def _pair_by_shape(left: Parameters, right: Parameters) -> Pairs:
     """Of what is left, pairs that nothing else could be meant by."""
-    mine = Counter(tuple(sorted(one.shape)) for one in left)
-    theirs = Counter(tuple(sorted(one.shape)) for one in right)
-    found = []
-    for one in left:
-        key = tuple(sorted(one.shape))
-        if mine[key] == theirs[key] == 1:
-            other = next(other for other in right if tuple(sorted(other.shape)) == key)
-            if _fits(one, other):
-                found.append((one, other))
-    return found
+    own_counts = Counter(tuple(sorted(parameter.shape)) for parameter in left)
+    other_counts = Counter(tuple(sorted(parameter.shape)) for parameter in right)
+    pairs = []
+    for parameter in left:
+        key = tuple(sorted(parameter.shape))
+        if own_counts[key] == other_counts[key] == 1:
+            candidate = next(
+                candidate for candidate in right if tuple(sorted(candidate.shape)) == key
+            )
+            if _fits_unambiguously(parameter, candidate):
+                pairs.append((parameter, candidate))
+    return pairs
 
 
-def _fits(one: ParameterDescription, other: ParameterDescription) -> bool:
+def _fits_unambiguously(parameter: ParameterDescription, counterpart: ParameterDescription) -> bool:
     """Whether one can be carried to the other in one way only, one of them lying in an unknown
     way: their axes are of different sizes, so that no other order would do."""
-    distinct = len(set(one.shape)) == len(one.shape)
-    return other.shape == one.shape and distinct and not (one.role and other.role)
+    distinct = len(set(parameter.shape)) == len(parameter.shape)
+    return (
+        counterpart.shape == parameter.shape
+        and distinct
+        and not (parameter.role and counterpart.role)
+    )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlb.proof.distance import figures, passes
 from dlb.proof.findings import Finding
 from dlb.proof.findings.port import DrawsRandom
-from dlb.proof.port.inputs import LAYOUTS, as_read, from_read
+from dlb.proof.port.inputs import LAYOUTS, to_canonical_layout, to_model_layout
 from dlb.proof.port.layer_events import Side
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.supervision.user_model import RemoteUserModel
@@ -31,11 +31,15 @@ class Model:
     """
 
     def __init__(
-        self, remote: RemoteUserModel, reads: str = "", gives: str = "", leave: Sequence[str] = ()
+        self,
+        remote: RemoteUserModel,
+        input_layout: str = "",
+        output_layout: str = "",
+        leave: Sequence[str] = (),
     ) -> None:
         self.remote = remote
         self.name = remote.name
-        self.reads, self.gives = reads, gives
+        self.input_layout, self.output_layout = input_layout, output_layout
         self.leave = tuple(leave)
         self.calls: list[str] = []
 
@@ -43,43 +47,48 @@ class Model:
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
         """One pass on a canonical input; outputs canonical."""
-        read = as_read(inputs, self.reads, self.name)
-        trace = self.remote.forward(read, training=training, layers=layers)
-        return ForwardPass(tuple(from_read(one, self.gives) for one in trace.outputs), trace.calls)
+        model_input = to_model_layout(inputs, self.input_layout, self.name)
+        trace = self.remote.forward(model_input, training=training, layers=layers)
+        return ForwardPass(
+            tuple(to_canonical_layout(output, self.output_layout) for output in trace.outputs),
+            trace.calls,
+        )
 
     def gradients(self, inputs: Array, cotangents: Sequence[Array], training: bool) -> Gradients:
         """Gradients of parameters, and of the canonical input; states as the passes left them."""
-        given = [
-            as_read(one, self.gives, self.name) if one.ndim == _axes(self.gives) else one
-            for one in cotangents
+        model_cotangents = [
+            to_model_layout(cotangent, self.output_layout, self.name)
+            if cotangent.ndim == _axis_count(self.output_layout)
+            else cotangent
+            for cotangent in cotangents
         ]
-        read = as_read(inputs, self.reads, self.name)
-        found = self.remote.vjp(read, given, training=training)
-        if found.inputs is None:
-            return found
-        return replace(found, inputs=from_read(found.inputs, self.reads))
+        model_input = to_model_layout(inputs, self.input_layout, self.name)
+        gradients = self.remote.vjp(model_input, model_cotangents, training=training)
+        if gradients.inputs is None:
+            return gradients
+        return replace(gradients, inputs=to_canonical_layout(gradients.inputs, self.input_layout))
 
-    def drawing(self, inputs: Array) -> Finding | None:
+    def find_randomness(self, inputs: Array) -> Finding | None:
         """Where two passes in training mode differ first; None if they do not."""
         leaves = [name for name in self.remote.layers if name]
         first, second = (self.forward(inputs, training=True, layers=leaves) for _ in range(2))
         if not _differ(first.outputs, second.outputs):
             return None
         layers = [
-            one.layer
-            for one, two in zip(first.calls, second.calls)
-            if one.output is not None
-            and two.output is not None
-            and _differ([one.output], [two.output])
+            call.layer
+            for call, other_call in zip(first.calls, second.calls)
+            if call.output is not None
+            and other_call.output is not None
+            and _differ([call.output], [other_call.output])
         ]
         layer = Side(self.name, self.remote.layers, first).facts(layers[0]) if layers else None
         return Finding(cause=DrawsRandom(model=self.name, layer=layer))
 
 
-def _axes(word: str) -> int:
-    return len(LAYOUTS.get(word, ()))
+def _axis_count(layout: str) -> int:
+    return len(LAYOUTS.get(layout, ()))
 
 
-def _differ(some: Sequence[Array], others: Sequence[Array]) -> bool:
-    found = figures(dict(enumerate(some)), dict(enumerate(others)))  # type: ignore[arg-type]
-    return not passes(found, FLOAT64_TOLERANCE)
+def _differ(first: Sequence[Array], second: Sequence[Array]) -> bool:
+    compared = figures(dict(enumerate(first)), dict(enumerate(second)))  # type: ignore[arg-type]
+    return not passes(compared, FLOAT64_TOLERANCE)

@@ -33,26 +33,26 @@ class ReferenceModel:
         self.model, self.inputs, self.seed, self.owners = model, inputs, seed, owners
 
     @cached_property
-    def evaluated(self) -> ForwardPass:
+    def evaluation_pass(self) -> ForwardPass:
         return self.model.forward(self.inputs, layers=self.owners)
 
     @cached_property
-    def trained(self) -> ForwardPass:
+    def training_pass(self) -> ForwardPass:
         return self.model.forward(self.inputs, training=True, layers=self.owners)
 
     @cached_property
-    def drawing(self) -> Finding | None:
-        return self.model.drawing(self.inputs)
+    def randomness(self) -> Finding | None:
+        return self.model.find_randomness(self.inputs)
 
     @cached_property
     def cotangents(self) -> list[Array]:
         generator = np.random.default_rng(self.seed)
-        return [generator.standard_normal(one.shape) for one in self.evaluated.outputs]
+        return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
 
     def step_cotangents(self, step: int) -> list[Array]:
         """Cotangents of a step of training, by its number."""
         generator = np.random.default_rng((self.seed, step))
-        return [generator.standard_normal(one.shape) for one in self.evaluated.outputs]
+        return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
 
     def perturbed_gradients(self, training: bool, weights: Mapping[str, Array]) -> list[Gradients]:
         """Gradients at weights that are a few units in the last place of float32 away.
@@ -62,14 +62,14 @@ class ReferenceModel:
         """
         normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
         units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
-        single = {name: array.astype(np.float32) for name, array in weights.items()}
-        found = []
+        float32_weights = {name: array.astype(np.float32) for name, array in weights.items()}
+        gradients = []
         for number in range(PERTURBED_RUNS):
-            moved = perturbed(single, self.seed + number, units)
-            self.model.remote.load_weights(moved)
-            found.append(self.model.gradients(self.inputs, self.cotangents, training))
+            perturbed_weights = perturbed(float32_weights, self.seed + number, units)
+            self.model.remote.load_weights(perturbed_weights)
+            gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
         self.model.remote.load_weights(dict(weights))
-        return found
+        return gradients
 
     def gradients(self, training: bool) -> Gradients:
         if training not in self._gradients:

@@ -16,15 +16,21 @@ import numpy.typing as npt
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
-from dlb.proof.port.inputs import LAYOUTS, Given, as_read, from_read, make_input
-from dlb.proof.port.matching import Owned, propose
+from dlb.proof.port.inputs import (
+    LAYOUTS,
+    InputSpec,
+    make_input,
+    to_canonical_layout,
+    to_model_layout,
+)
+from dlb.proof.port.matching import MatchableModel, propose
 from dlb.proof.port.model import Model
-from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, pairs_of
+from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, mapped_pairs
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
 from dlb.supervision.user_model import RemoteUserModel
 
-__all__ = ["PortSession", "kept_output"]
+__all__ = ["PortSession", "keep_worker_output"]
 
 Array = npt.NDArray[Any]
 #: The end of what a worker printed, kept when it is needed.
@@ -37,21 +43,21 @@ class PortSession:
     def __init__(
         self,
         models: Mapping[str, str],
-        said: WeightMap,
-        words: Mapping[str, str],
+        weight_map: WeightMap,
+        axis_orders: Mapping[str, str],
         folder: Path,
         scratch: Path,
         report: Callable[[str], None],
     ) -> None:
         self.factories = models
-        self.said, self.words = said, words
+        self.weight_map, self.axis_orders = weight_map, axis_orders
         self.folder, self.scratch, self.report = folder, scratch, report
         self.groups: dict[str, Any] = {}
         self.versions: dict[str, str] = {}
         self.features: dict[str, Collection[str]] = {}
         self.models: dict[str, Model] = {}
         #: The model that told the shape of the input, if one did.
-        self.told_by = ""
+        self.shape_source = ""
 
     def start(
         self,
@@ -65,17 +71,19 @@ class PortSession:
             self.report(f"{environment.adapter}: starting")
             place = self.scratch / environment.adapter
             place.mkdir()
-            one = replace(
+            own_launch = replace(
                 launch, adapter=environment.adapter, python=environment.python, scratch=place
             )
-            group = self.groups[environment.adapter] = stack.enter_context(worker_group(one))
+            group = self.groups[environment.adapter] = stack.enter_context(worker_group(own_launch))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[environment.adapter] = f"{facts['framework']} {facts['version']}"
             capabilities = capabilities_of(group.call("describe")[0], environment.adapter)
             check_user_models(capabilities)
             self.features[environment.adapter] = capabilities.features
 
-    def loaded(self, name: str, inputs: Array | None, dtype: str = "float64") -> RemoteUserModel:
+    def make_model(
+        self, name: str, inputs: Array | None, dtype: str = "float64"
+    ) -> RemoteUserModel:
         """A model, made by its factory.
 
         Raises:
@@ -87,32 +95,32 @@ class PortSession:
             )
         except DlbError as error:
             log = self.scratch / name / "worker-0.log"
-            shown = error.log or (str(log) if _size(log) else None)
+            shown = error.log or (str(log) if _file_size(log) else None)
             raise RequestError(
                 error.message, adapter=error.adapter, path=error.path or None, log=shown
             ) from None
 
-    def input(self, given: Given) -> Array:
+    def input(self, input_spec: InputSpec) -> Array:
         """The input, of the shape that is said, or that the first model tells that can.
 
         Raises:
             RequestError: nobody tells a shape, or the input cannot be made.
         """
-        if given.file is not None or given.shape is not None:
-            return make_input(given)
+        if input_spec.file is not None or input_spec.shape is not None:
+            return make_input(input_spec)
         problems = []
         for name in self.factories:
             try:
-                model = self.loaded(name, None)
+                model = self.make_model(name, None)
             except RequestError as error:
                 problems.append(error)
                 continue
             shape = model.input_shape
             model.drop()
             if shape is not None and min(shape, default=1) > 0:
-                self.told_by = name
-                one = from_read(np.empty((1, *shape), bool), self.words[name])
-                return make_input(replace(given, shape=one.shape[1:]))
+                self.shape_source = name
+                canonical = to_canonical_layout(np.empty((1, *shape), bool), self.axis_orders[name])
+                return make_input(replace(input_spec, shape=canonical.shape[1:]))
         if problems:
             raise problems[0]
         raise RequestError(
@@ -124,17 +132,17 @@ class PortSession:
         """Load every model, and see that it can read the input."""
         for name in self.factories:
             self.report(f"{name}: loading {self.factories[name]}")
-            said = self.said.models.get(name, ModelMap())
-            read = as_read(inputs, self.words[name], name)
-            remote = self.loaded(name, read)
-            self._check_shape(remote, inputs, read)
-            model = Model(remote, self.words[name], said.output, said.leave)
+            model_map = self.weight_map.models.get(name, ModelMap())
+            model_input = to_model_layout(inputs, self.axis_orders[name], name)
+            remote = self.make_model(name, model_input)
+            self._check_shape(remote, inputs, model_input)
+            model = Model(remote, self.axis_orders[name], model_map.output, model_map.leave)
             try:
                 model.calls = [call.layer for call in model.forward(inputs).calls]
             except WorkerRaised as error:
                 raise RequestError(
                     f"{error.message}: its model cannot be run on an input of shape "
-                    f"{list(read.shape)}{self._advice(name, read)}",
+                    f"{list(model_input.shape)}{self._layout_advice(name, model_input)}",
                     adapter=error.adapter,
                     log=error.log or None,
                 ) from None
@@ -151,39 +159,44 @@ class PortSession:
             RequestError: it cannot be made in float32.
         """
         model = self.models[name]
-        single = as_read(
-            inputs.astype(np.float32) if inputs.dtype.kind == "f" else inputs, model.reads, name
+        float32_inputs = to_model_layout(
+            inputs.astype(np.float32) if inputs.dtype.kind == "f" else inputs,
+            model.input_layout,
+            name,
         )
-        remote = self.loaded(name, single, "float32")
-        remote.load_weights({each: array.astype(np.float32) for each, array in weights.items()})
-        return Model(remote, model.reads, model.gives, model.leave)
+        remote = self.make_model(name, float32_inputs, "float32")
+        remote.load_weights(
+            {parameter: array.astype(np.float32) for parameter, array in weights.items()}
+        )
+        return Model(remote, model.input_layout, model.output_layout, model.leave)
 
-    def _check_shape(self, remote: RemoteUserModel, inputs: Array, read: Array) -> None:
+    def _check_shape(self, remote: RemoteUserModel, inputs: Array, model_input: Array) -> None:
         expected = remote.input_shape
         if expected is None:
             return
-        if len(expected) != read.ndim - 1 or any(
-            size not in (-1, given) for size, given in zip(expected, read.shape[1:])
+        if len(expected) != model_input.ndim - 1 or any(
+            size not in (-1, actual_size)
+            for size, actual_size in zip(expected, model_input.shape[1:])
         ):
             raise RequestError(
                 f"its model reads samples of shape {list(expected)} (-1 is any); it is "
-                f"given {list(read.shape[1:])}{self._advice(remote.name, read)}",
+                f"given {list(model_input.shape[1:])}{self._layout_advice(remote.name, model_input)}",
                 adapter=remote.name,
             )
 
-    def _advice(self, name: str, read: Array) -> str:
+    def _layout_advice(self, name: str, model_input: Array) -> str:
         """How to tell that a model's axes have another order."""
-        words = [word for word, axes in LAYOUTS.items() if len(axes) == read.ndim]
+        words = [word for word, axes in LAYOUTS.items() if len(axes) == model_input.ndim]
         if not words:
             return ""
-        said = f'--layout {{}}={words[0]}, or input = "{words[0]}" under [models.{{}}] of the map'
-        if self.told_by and not self.words[self.told_by]:
-            asked = self.told_by
+        advice = f'--layout {{}}={words[0]}, or input = "{words[0]}" under [models.{{}}] of the map'
+        if self.shape_source and not self.axis_orders[self.shape_source]:
+            source = self.shape_source
             return (
-                f". The shape is what '{asked}' tells; if the order of its axes is not the canonical "
-                f"one, say so: {said.format(asked, asked)}"
+                f". The shape is what '{source}' tells; if the order of its axes is not the canonical "
+                f"one, say so: {advice.format(source, source)}"
             )
-        return f". If the order of its axes is not the canonical one, say so: {said.format(name, name)}"
+        return f". If the order of its axes is not the canonical one, say so: {advice.format(name, name)}"
 
     @property
     def reference(self) -> str:
@@ -202,38 +215,42 @@ class PortSession:
         reference, *others = self.models.values()
         pairs: dict[str, list[Pair]] = {}
         undecided: list[str] = []
-        for other in others:
-            said = self.said.models.get(other.name, ModelMap())
-            names = (reference.name, other.name)
-            if mapped and said.weights is not None:
-                left, right = reference.remote.parameters, other.remote.parameters
-                pairs[other.name] = pairs_of(said, left, right, reference.leave, names)
+        for model in others:
+            model_map = self.weight_map.models.get(model.name, ModelMap())
+            pair_names = (reference.name, model.name)
+            if mapped and model_map.weights is not None:
+                left, right = reference.remote.parameters, model.remote.parameters
+                pairs[model.name] = mapped_pairs(
+                    model_map, left, right, reference.leave, pair_names
+                )
                 continue
-            for model in (reference, other):
-                unknown = [name for name in model.leave if name not in model.remote.parameters]
+            for side in (reference, model):
+                unknown = [name for name in side.leave if name not in side.remote.parameters]
                 if unknown:
                     raise RequestError(
-                        f"the map leaves '{unknown[0]}', which is no parameter of {model.name}"
+                        f"the map leaves '{unknown[0]}', which is no parameter of {side.name}"
                     )
-            proposal = propose(_owned(reference), _owned(other), names)
-            pairs[other.name] = proposal.pairs
+            proposal = propose(_matchable(reference), _matchable(model), pair_names)
+            pairs[model.name] = proposal.pairs
             undecided += proposal.undecided
         if not any(pairs.values()) and not undecided:
             raise RequestError("the models have no parameters, so there is nothing to carry")
         return pairs, undecided
 
 
-def _owned(model: Model) -> Owned:
-    kept = [one for name, one in model.remote.parameters.items() if name not in model.leave]
-    return Owned(model.remote.layers, kept, model.calls)
+def _matchable(model: Model) -> MatchableModel:
+    parameters = [
+        parameter for name, parameter in model.remote.parameters.items() if name not in model.leave
+    ]
+    return MatchableModel(model.remote.layers, parameters, model.calls)
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
 @contextmanager
-def kept_output(scratch: Path) -> Iterator[None]:
+def keep_worker_output(scratch: Path) -> Iterator[None]:
     """Keep the output of the worker that an error points to, where it can still be read."""
     try:
         yield

@@ -16,7 +16,7 @@ from dlb.errors import RequestError
 from dlb.proof.port.inputs import check_layout
 from dlb_worker.contract import ParameterDescription
 
-__all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "pairs_of", "read_map", "write_map"]
+__all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "mapped_pairs", "read_map", "write_map"]
 
 Array = npt.NDArray[Any]
 #: A map is text; anything larger is not one.
@@ -109,7 +109,7 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
             raise RequestError("not a file, so not a map", path=path)
         if path.stat().st_size > _LARGEST_BYTES:
             raise RequestError(f"larger than {_LARGEST_BYTES} bytes, so not a map", path=path)
-        read = msgspec.toml.decode(path.read_bytes(), type=WeightMap)
+        weight_map = msgspec.toml.decode(path.read_bytes(), type=WeightMap)
     except OSError as error:
         raise RequestError(
             f"{error.strerror or error}; give the path of a map", path=path
@@ -117,25 +117,25 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
     # The reader recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise RequestError(f"not a map: {error}", path=path) from None
-    for name, said in read.models.items():
+    for name, model_map in weight_map.models.items():
         if name not in models:
             raise RequestError(
                 f"[models.{name}] is of a model that there is not; there are {', '.join(models)}",
                 path=path,
             )
-        if name == models[0] and said.weights is not None:
+        if name == models[0] and model_map.weights is not None:
             raise RequestError(
                 f"[models.{name}] is the reference, which is the first model; weights are "
                 "carried from it, so entries belong to the others",
                 path=path,
             )
-        for word in (said.input, said.output):
-            check_layout(name, word)
-    return read
+        for layout in (model_map.input, model_map.output):
+            check_layout(name, layout)
+    return weight_map
 
 
-def pairs_of(
-    said: ModelMap,
+def mapped_pairs(
+    model_map: ModelMap,
     source: Mapping[str, ParameterDescription],
     target: Mapping[str, ParameterDescription],
     left: Sequence[str],
@@ -151,56 +151,60 @@ def pairs_of(
         RequestError: entries are missing, doubled, of what there is not, or of shapes that do not
             fit.
     """
-    assert said.weights is not None
-    wrong: list[str] = []
-    found: list[Pair] = []
+    assert model_map.weights is not None
+    problems: list[str] = []
+    pairs: list[Pair] = []
     sides = (
-        (names[0], source, [one.source for one in said.weights], left),
-        (names[1], target, [one.to for one in said.weights], said.leave),
+        (names[0], source, [name.source for name in model_map.weights], left),
+        (names[1], target, [name.to for name in model_map.weights], model_map.leave),
     )
-    for model, known, mentioned, leave in sides:
-        unknown = sorted({*mentioned, *leave} - set(known))
-        wrong += [f"'{one}' is no parameter of {model}{_near(one, known)}" for one in unknown]
-        double = sorted({one for one in mentioned if mentioned.count(one) > 1})
-        wrong += [f"'{one}' of {model} is in several entries" for one in double]
+    for model, parameters, mentioned, leave in sides:
+        unknown = sorted({*mentioned, *leave} - set(parameters))
+        problems += [
+            f"'{name}' is no parameter of {model}{_suggest(name, parameters)}" for name in unknown
+        ]
+        repeated = sorted({name for name in mentioned if mentioned.count(name) > 1})
+        problems += [f"'{name}' of {model} is in several entries" for name in repeated]
         both = sorted({*mentioned} & {*leave})
-        wrong += [f"'{one}' of {model} is in an entry and left" for one in both]
-        missing = [one for one in known if one not in mentioned and one not in leave]
-        wrong += [f"'{one}' of {model} is missing" for one in missing]
-    for entry in said.weights:
+        problems += [f"'{name}' of {model} is in an entry and left" for name in both]
+        missing = [name for name in parameters if name not in mentioned and name not in leave]
+        problems += [f"'{name}' of {model} is missing" for name in missing]
+    for entry in model_map.weights:
         if entry.source in source and entry.to in target:
             pair = Pair(
                 source[entry.source], target[entry.to], "told", entry.reshape, entry.transpose
             )
-            problem = _misfit(pair)
-            wrong += [f"'{entry.source}' -> '{entry.to}': {problem}"] if problem else []
-            found.append(pair)
-    if wrong:
-        shown = "; ".join(wrong[:8]) + (f"; and {len(wrong) - 8} more" if len(wrong) > 8 else "")
+            problem = _shape_problem(pair)
+            problems += [f"'{entry.source}' -> '{entry.to}': {problem}"] if problem else []
+            pairs.append(pair)
+    if problems:
+        shown = "; ".join(problems[:8]) + (
+            f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+        )
         raise RequestError(
             f"the map of '{names[1]}' does not hold together: {shown}. Every parameter of both "
             "models needs one entry, or a place in a 'leave'"
         )
-    return found
+    return pairs
 
 
-def _near(name: str, known: Mapping[str, ParameterDescription]) -> str:
+def _suggest(name: str, parameters: Mapping[str, ParameterDescription]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+    matches = difflib.get_close_matches(name, parameters, n=1)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""
 
 
-def _misfit(pair: Pair) -> str:
+def _shape_problem(pair: Pair) -> str:
     """What is wrong with the shapes of a pair; "" if nothing is."""
-    shape, said = list(pair.source.shape), f"has shape {list(pair.source.shape)}"
+    shape, description = list(pair.source.shape), f"has shape {list(pair.source.shape)}"
     if pair.reshape is not None:
         if math.prod(pair.reshape) != math.prod(shape) or any(size < 0 for size in pair.reshape):
-            return f"{said}, which reshape = {list(pair.reshape)} does not hold"
-        shape, said = list(pair.reshape), f"has shape {list(pair.reshape)} then"
+            return f"{description}, which reshape = {list(pair.reshape)} does not hold"
+        shape, description = list(pair.reshape), f"has shape {list(pair.reshape)} then"
     if pair.transpose is not None:
         if sorted(pair.transpose) != list(range(len(shape))):
-            return f"{said}, of which transpose = {list(pair.transpose)} is no order of the axes"
+            return f"{description}, of which transpose = {list(pair.transpose)} is no order of the axes"
         shape = [shape[axis] for axis in pair.transpose]
     expected = list(pair.target.shape)
     # A reshape says that the order of elements is what counts.
@@ -213,7 +217,7 @@ def _misfit(pair: Pair) -> str:
     return f"{shape} is carried to {expected}{canonical}"
 
 
-def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
+def write_map(path: Path, weight_map: WeightMap, undecided: Sequence[str]) -> None:
     """Write a map file that people go on with.
 
     Raises:
@@ -222,7 +226,7 @@ def write_map(path: Path, said: WeightMap, undecided: Sequence[str]) -> None:
     import tomli_w
 
     text = "# Which parameter is which; docs/how-to/porting.md has the form; give it with --map.\n"
-    text += tomli_w.dumps(msgspec.to_builtins(said))
+    text += tomli_w.dumps(msgspec.to_builtins(weight_map))
     if undecided:
         text += "\n# Not decided:\n" + "".join(f"# {line}\n" for line in undecided)
     try:

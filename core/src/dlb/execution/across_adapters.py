@@ -1,4 +1,4 @@
-"""What takes several adapters to judge: agreement, and float32 gradients by the best of them."""
+"""Checks that need several adapters: agreement in float64, and errors of float32 gradients."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from dlb.proof.checks.agreement import (
 from dlb.proof.checks.float32 import check_float32_gradients
 from dlb.request import Prepared, Reporter, Request
 
-__all__ = ["calibration_of", "check_between", "see_calibrated"]
+__all__ = ["check_across_adapters", "ensure_calibration", "find_calibration"]
 
 
-def see_calibrated(
+def ensure_calibration(
     request: Request, prepared: Prepared, reporter: Reporter, runs: list[AdapterRun]
 ) -> None:
-    """See that an adapter that is right by itself shows what rounding may do.
+    """Calibrate another adapter if the first one failed or deviates.
 
-    The first adapter does so in its own run. Where it fails or deviates, the next one that works does.
+    The first adapter is calibrated in its own run. Otherwise this takes the next adapter that finished and
+    passed its own checks. Nothing is done for a single adapter.
     """
-    if len(request.environments) < 2 or calibration_of(request, runs) is not None:
+    if len(request.environments) < 2 or find_calibration(request, runs) is not None:
         return
     by_adapter = {run.adapter: run for run in runs}
     for environment in request.environments:
@@ -39,11 +40,11 @@ def see_calibrated(
                 return
 
 
-def calibration_of(request: Request, runs: list[AdapterRun]) -> Calibration | None:
-    """What rounding may do, of the first adapter that shows it and is right by itself."""
+def find_calibration(request: Request, runs: list[AdapterRun]) -> Calibration | None:
+    """The calibration of the first adapter that has one and passed its own checks; None if none has."""
     by_adapter = {run.adapter: run for run in runs}
-    asked = (environment.adapter for environment in request.environments)
-    ordered = [by_adapter[adapter] for adapter in asked if adapter in by_adapter]
+    requested = (environment.adapter for environment in request.environments)
+    ordered = [by_adapter[adapter] for adapter in requested if adapter in by_adapter]
     return next(
         (
             run.calibration
@@ -54,16 +55,22 @@ def calibration_of(request: Request, runs: list[AdapterRun]) -> Calibration | No
     )
 
 
-def check_between(
+def check_across_adapters(
     runs: list[AdapterRun], groups: Collection[CheckGroup], calibration: Calibration | None
 ) -> list[CheckResult]:
-    """What takes several adapters, or the best of them, to judge."""
+    """Compare adapters with each other, and their float32 errors with the smallest one.
+
+    Args:
+        runs: finished runs; an adapter without gradients, changes or float32 errors is left out.
+        groups: groups of checks that were asked for.
+        calibration: None if no adapter could be calibrated.
+    """
     gradients = {run.adapter: run.gradients for run in runs if run.gradients}
-    # None of steps that only rounding moved.
+    # Steps that moved weights by rounding alone are not compared.
     changes = {
         run.adapter: run.changes
         for run in runs
-        if any(after.moved for after in run.changes.values())
+        if any(changes_of_steps.moved for changes_of_steps in run.changes.values())
     }
     errors = {run.adapter: run.float32.gradient_errors for run in runs if run.float32 is not None}
     correct = {run.adapter for run in runs if run.independently_correct}
@@ -73,10 +80,13 @@ def check_between(
     results = list(agreement)
     if "trajectory" in groups and changes:
         growth = calibration.error_growth if calibration else {}
-        apart = largest_agreed_distance(agreement)
-        steps, finding = comparable_steps(next(iter(changes.values())), growth, apart)
-        moved = {adapter: after[steps].read_moved() for adapter, after in changes.items()}
-        results += check_agreement("trajectories", "trajectory", moved, correct, finding)
+        gradient_distance = largest_agreed_distance(agreement)
+        steps, finding = comparable_steps(next(iter(changes.values())), growth, gradient_distance)
+        moved_parameters = {
+            adapter: changes_of_steps[steps].read_moved()
+            for adapter, changes_of_steps in changes.items()
+        }
+        results += check_agreement("trajectories", "trajectory", moved_parameters, correct, finding)
     if len(errors) > 1:
         results += check_float32_gradients(
             errors, calibration.gradient_errors if calibration else ()

@@ -1,4 +1,4 @@
-"""The model that is measured: built, its float32 proven, trained and timed."""
+"""Build the model that is measured, prove its float32 forward pass, train and time it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class TimedRun:
     """A model that was trained and timed.
 
     Attributes:
-        model: as training left it.
+        model: the trained model.
+        timing: the measurements.
         losses: float64 [steps], the mean over workers.
         observed: what observers recorded.
     """
@@ -38,7 +39,7 @@ class TimedRun:
 
 
 def time_training(stage: Stage, workers: Workers) -> TimedRun:
-    """Build what is timed, prove what it computes before it trains, and train it."""
+    """Build the model, prove its forward pass before training, and train it."""
     request, prepared = stage.request, stage.prepared
     stage.phase("building")
     began = time.perf_counter()
@@ -47,7 +48,7 @@ def time_training(stage: Stage, workers: Workers) -> TimedRun:
     if request.dtype == "float32":
         prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
     stage.phase("training")
-    others = OtherWork()
+    other_work = OtherWork()
     trained = model.train(
         prepared.train,
         prepared.order,
@@ -58,14 +59,21 @@ def time_training(stage: Stage, workers: Workers) -> TimedRun:
             stage.adapter, event["step"], request.steps, event["loss"]
         ),
     )
-    timing = summary(trained, request, workers.seconds, built, others.cores())
+    timing = summarise(trained, request, workers.seconds, built, other_work.cores())
     return TimedRun(model, timing, trained.losses, trained.facts[0]["observed"])
 
 
-def summary(
+def summarise(
     trained: Trained, request: Request, started: float, built: float, other_cores: float
 ) -> Timing:
-    """The timing of a record from what training cost."""
+    """The timing of a record.
+
+    Args:
+        trained: measurements of the training, in seconds and bytes.
+        started: seconds to start the workers.
+        built: seconds to build the model.
+        other_cores: cores that other processes used during training.
+    """
     steady = trained.step_seconds[request.warmup :]
     waiting = trained.data_seconds[request.warmup :]
     lower, median, upper = np.percentile(steady, (25, 50, 75))
@@ -80,14 +88,14 @@ def summary(
         lower_quartile=float(lower),
         upper_quartile=float(upper),
         samples_per_second=float(samples / (steady.sum() + waiting.sum())),
-        cpu_seconds=sum(one["cpu_seconds"] for one in trained.facts),
-        busy_threads=_most(one["busy_threads"] for one in trained.facts),
-        memory_bytes=_most(one["memory_bytes"] for one in trained.facts),
+        cpu_seconds=sum(facts["cpu_seconds"] for facts in trained.facts),
+        busy_threads=_largest(facts["busy_threads"] for facts in trained.facts),
+        memory_bytes=_largest(facts["memory_bytes"] for facts in trained.facts),
         other_cores=other_cores,
     )
 
 
-def _most(numbers: Iterable[int | None]) -> int | None:
-    """The largest of what workers measured; None where one could not measure."""
+def _largest(numbers: Iterable[int | None]) -> int | None:
+    """The largest measurement of all workers; None if one worker could not measure."""
     measured = list(numbers)
     return None if None in measured else max(number for number in measured if number is not None)

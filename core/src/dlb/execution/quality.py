@@ -1,4 +1,4 @@
-"""What the trained model reached on the test split."""
+"""Losses of the trained model and its accuracy on the test split."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import numpy as np
 
 from dlb.execution.models import Stage
-from dlb.execution.timed import TimedRun
+from dlb.execution.timing import TimedRun
 from dlb.record import Quality
 
 __all__ = ["test_model"]
 
 
 def test_model(stage: Stage, run: TimedRun) -> Quality:
-    """Losses of training, and accuracy on the test split; logits that are not finite count as wrong."""
+    """Losses of training, and the accuracy on the test split. Logits that are not finite count as wrong."""
     stage.phase("testing")
     prepared = stage.prepared
     logits = run.model.predict(prepared.test)

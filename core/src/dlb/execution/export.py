@@ -1,4 +1,4 @@
-"""The trained model exported, and the file compared with it."""
+"""Export of the trained model, and comparison of the file with the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dlb import record
 from dlb.execution.models import Stage
-from dlb.execution.timed import TimedRun
+from dlb.execution.timing import TimedRun
 from dlb.proof.checks.export import prove_export, refuse_export
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
@@ -18,10 +18,16 @@ __all__ = ["export_model"]
 
 
 def export_model(stage: Stage, run: TimedRun, features: Collection[str]) -> Exported | None:
-    """Export what was timed, prove the file, and keep it.
+    """Export the timed model, prove the file, and keep it with the records.
+
+    Args:
+        features: features of the adapter.
+
+    Returns:
+        None if the adapter cannot export, or if no records are written.
 
     Raises:
-        RecordError: it cannot be kept.
+        RecordError: the file cannot be written.
     """
     request, prepared = stage.request, stage.prepared
     if "export" not in features:
