@@ -1,12 +1,12 @@
-"""The certificate: what was compared with what, how far apart they were, and what follows.
+"""The certificate: what was compared, the distances, and the verdicts.
 
-One JSON document, by itself (``dlb verify --certificate``) or in a run's record. It holds fields, and no
-sentences: :mod:`dlb.report` makes those.
+It is one JSON document, in its own file (``dlb verify --certificate``) or in a run's record. It holds fields
+and no sentences; :mod:`dlb.report` makes the sentences.
 
 History of the format:
 
-- 1: the first. It said in prose what checks found; :mod:`dlb.format_1` converts it.
-- 2: findings have fields; names of fields and of checks are the field's words.
+- 1: the first format, with findings in prose; :mod:`dlb.format_1` converts it.
+- 2: findings have fields; fields and checks have new names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 FORMAT = 2
 
 Verdict = Literal["passed", "failed", "not run"]
-#: What a check is about; ``dlb verify --group`` asks for some of them. In the order of running.
+#: Groups of checks, in the order in which they are run; ``dlb verify --group`` selects some of them.
 CheckGroup = Literal[
     "file",
     "weights",
@@ -60,15 +60,15 @@ CheckGroup = Literal[
     "export",
     "distributed",
 ]
-#: The groups that a workload on adapters without a strategy is proven by.
+#: The groups that prove a workload on adapters without a strategy.
 CHECK_GROUPS: tuple[CheckGroup, ...] = tuple(
     group for group in get_args(CheckGroup) if group not in ("file", "distributed")
 )
-#: Why a group of checks does not apply to what is proven.
+#: Why a group of checks does not apply to a subject.
 Inapplicable = Literal[
     "no_description", "no_optimizer", "evaluation_only", "is_exported", "not_asked", "one_worker"
 ]
-#: What a result is called wherever it is shown.
+#: The outcome of a proof, as every command shows it.
 ProofStatus = Literal["proven", "deviates", "unproven"]
 
 #: What a check compares with.
@@ -98,10 +98,10 @@ class Baseline(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a check compares with.
 
     Attributes:
-        kind: what it is. ``note`` is a phrase of a document of format 1, in ``names``.
-        names: of the adapters, models or files.
-        sha256: of the file.
-        float64: whether a file or an adapter is run in float64 where that is not said by ``kind``.
+        kind: kind of baseline. ``note`` is a phrase from a document of format 1; ``names`` holds it.
+        names: names of the adapters, models or files.
+        sha256: SHA-256 of the file.
+        float64: whether a file or an adapter is run in float64, if ``kind`` does not say so.
     """
 
     kind: BaselineKind
@@ -111,21 +111,20 @@ class Baseline(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckResult(Part, frozen=True, kw_only=True):
-    """What one check found of one adapter.
+    """The result of one check of one adapter.
 
     Attributes:
-        check: its name.
-        group: its group.
-        adapter: whose model was compared.
-        baseline: what it was compared with.
-        verdict: ``not run`` where it could not be run; it never counts as passed.
-        tolerance: the largest relative L2 distance that passes; None where bits or graphs must
-            agree, and where it was not run. Where every tensor has a tolerance of its own: that of
-            the first figure.
-        figures: of each tensor, worst first: the largest; or, where there is no one tolerance for all
-            tensors, the one that is the largest part of its own, which is the result's.
-        findings: faults, the worst first; reasons not to run; facts about the comparison.
-        seconds: what it cost.
+        check: name of the check.
+        group: group of the check.
+        adapter: the adapter whose model was compared.
+        baseline: what the model was compared with.
+        verdict: ``not run`` if the check could not be run; it never counts as passed.
+        tolerance: the largest relative L2 distance that passes. None if bits or graphs must agree, or if
+            the check was not run. If each tensor has its own tolerance: that of the first figure.
+        figures: one per tensor, worst first. If each tensor has its own tolerance, the first figure is
+            the largest multiple of it.
+        findings: faults, worst first; reasons why it was not run; facts about the comparison.
+        seconds: time of the check.
     """
 
     check: str
@@ -145,18 +144,17 @@ class CheckResult(Part, frozen=True, kw_only=True):
 
 
 class Divergence(Part, frozen=True, kw_only=True):
-    """How far an adapter's float32 trajectory drifts from its float64 one. It is no verdict.
+    """How far an adapter's float32 trajectory drifts from its float64 trajectory. It has no verdict.
 
-    Distances are relative L2, over all parameters together, to what the float64 steps changed; null
-    stands for infinity.
+    Distances are relative L2 over all parameters together, relative to the change of the float64 steps.
+    Null stands for infinity.
 
     Attributes:
-        adapter: whose.
-        steps: after which the weights were looked at.
-        distances: of the float32 trajectory from the float64 one, after each.
-        perturbed: of float32 trajectories from weights that differ by one unit in the last place,
-            from the float32 one, a row each. One adapter alone has it: the band that the others are
-            seen in.
+        adapter: the adapter.
+        steps: numbers of steps after which the weights were compared.
+        distances: of the float32 trajectory from the float64 trajectory, one per entry of ``steps``.
+        perturbed: of float32 trajectories from perturbed weights (one unit in the last place) to the
+            plain float32 trajectory, one row per run. Only one adapter has it; it is a band for all.
     """
 
     adapter: str
@@ -169,17 +167,17 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Everything that was compared for one workload.
 
     Attributes:
-        workload, workload_hash, seed: what was compared, and the weights it started from.
+        workload, workload_hash, seed: what was compared, and the seed of its weights.
         adapters: framework and version, by adapter.
         checks: the result of every check.
-        variants: choices of adapters that are not at their default, by adapter.
-        deviations: what adapters declare to do differently, by adapter.
-        failures: what ended an adapter's run before all its checks were run, by adapter.
-        left_out: groups that were not asked for. What is proven is proven in every group that applies.
-        inapplicable: groups that do not apply to a port or to two files, and why.
-        divergences: of float32 trajectories, shown and not judged.
+        variants: options of an adapter's build that are not at their default, by adapter.
+        deviations: deviations that adapters declare, by adapter.
+        failures: errors that ended an adapter's run before all its checks were run, by adapter.
+        left_out: groups that were not asked for; nothing counts as proven then.
+        inapplicable: groups that do not apply to a port or to two files, with the reason.
+        divergences: drifts of float32 trajectories, without a verdict.
         format: version of this document.
-        converted_from: the format that the document was read in; 0 where it is this one.
+        converted_from: format of the document that was read; 0 if it is this format.
     """
 
     workload: str
@@ -208,7 +206,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield result, finding
 
     def title(self, adapter: str) -> str:
-        """An adapter with its variant, as it is shown: ``torch (compile=inductor)``."""
+        """An adapter with its variant: ``torch (compile=inductor)``."""
         return with_variant(adapter, self.variants.get(adapter, {}))
 
     @property
@@ -220,8 +218,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
     def status(self, adapter: str) -> ProofStatus:
-        """``deviates`` if one check failed; ``unproven`` if one was not run, if there are none, if a
-        group was left out, or if the run failed."""
+        """The outcome for one adapter.
+
+        ``deviates`` if a check failed. ``unproven`` if a check was not run, if there are no checks, if a
+        group was left out, or if the run failed. Otherwise ``proven``.
+        """
         if any(result.verdict == "failed" for result in self.results_of(adapter)):
             return "deviates"
         return "proven" if self.passed(adapter) and not self.left_out else "unproven"
@@ -234,22 +235,26 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def with_variant(adapter: str, variant: Mapping[str, str]) -> str:
-    """An adapter's name, and its choices that are not at their default."""
+    """An adapter's name, and its variant in parentheses."""
     chosen = ", ".join(f"{name}={value}" for name, value in variant.items())
     return f"{adapter} ({chosen})" if chosen else adapter
 
 
 def check_destination(path: Path | None) -> None:
-    """Raises RequestError, before any work, for a path that no certificate could be written to."""
+    """Check, before any work, that a certificate can be written to a path.
+
+    Raises:
+        RequestError: the folder does not exist.
+    """
     if path is not None and not path.absolute().parent.is_dir():
         raise RequestError(f"--certificate {path}: there is no folder {path.parent}; make it first")
 
 
 def write(certificate: Certificate, path: Path) -> None:
-    """Write a certificate, whole or not at all.
+    """Write a certificate atomically.
 
     Raises:
-        RecordError: it cannot be written; what was there before is as it was.
+        RecordError: the file cannot be written; an earlier file is unchanged.
     """
     try:
         documents.write_atomically(path, documents.encode(certificate))
@@ -260,10 +265,10 @@ def write(certificate: Certificate, path: Path) -> None:
 
 
 def read(path: Path) -> Certificate:
-    """Read a certificate of this format or of format 1, and check it against its form.
+    """Read a certificate of this format or of format 1, and validate it.
 
     Raises:
-        RecordError: it cannot be read, is not a certificate, or is of a later format.
+        RecordError: the file cannot be read, is not a certificate, or has a later format.
     """
     from dlb import format_1
 
@@ -278,5 +283,5 @@ def schema() -> bytes:
 
 
 def make_schema() -> bytes:
-    """The schema that follows from :class:`Certificate`; the shipped one is made from it."""
+    """The schema derived from :class:`Certificate`; the shipped schema is generated with it."""
     return documents.make_schema(Certificate, f"dlb certificate, format {FORMAT}")

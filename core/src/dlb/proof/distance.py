@@ -24,22 +24,23 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Numbers that are looked at together.
+#: Numbers of a tensor that are processed at a time.
 PIECE = 1 << 20
 
 
 def relative_l2(
     actual: Array, expected: Array, floor: float = 0.0, start: Array | None = None
 ) -> float:
-    """``||found - expected|| / max(||expected||, floor)`` in float64.
+    """``||actual - expected|| / max(||expected||, floor)`` in float64.
 
-    Infinite where shapes differ, where either holds a NaN or an infinity, and where something was
-    found although nothing but zeros was expected.
+    Infinite if shapes differ, if either tensor holds a NaN or an infinity, or if ``expected`` is all zeros
+    and ``actual`` is not.
 
     Args:
-        floor: a norm below which ``expected`` is only rounding (a bias before a batch
-            normalisation has a gradient of zero, and what is computed is noise).
-        start: what both were before; the distance is of what changed then.
+        actual, expected: tensors of any shape.
+        floor: a norm below which ``expected`` is only rounding. Example: a bias before a batch
+            normalisation, whose gradient is zero.
+        start: value of both tensors before a step; the distance between the changes is then computed.
     """
     if actual.shape != expected.shape:
         return math.inf
@@ -59,7 +60,7 @@ def relative_l2(
 def figure(
     tensor: str, actual: Array, expected: Array, floor: float = 0.0, start: Array | None = None
 ) -> Figure:
-    """The distance of one tensor, as :func:`relative_l2`."""
+    """The distance of one tensor; arguments as for :func:`relative_l2`."""
     relative = relative_l2(actual, expected, floor, start)
     if not math.isfinite(relative):
         return Figure(tensor=tensor, relative_l2=None, largest=None)
@@ -67,7 +68,7 @@ def figure(
     largest = ulp = 0.0
     for actual_piece, expected_piece in _change_pieces(actual, expected, start):
         differences = np.abs(actual_piece - expected_piece)
-        # Of a subnormal number the last place says nothing about a relative error.
+        # The last place of a subnormal number says nothing about a relative error.
         place = np.spacing(np.maximum(np.abs(expected_piece), np.finfo(dtype).tiny).astype(dtype))
         with np.errstate(over="ignore"):
             ulp = max(ulp, float((differences / place).max()))
@@ -81,7 +82,7 @@ def figure(
 
 
 def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) -> AnyCause | None:
-    """Why a tensor's distance is infinite whatever its numbers are; None where it need not be."""
+    """Why a tensor's distance is infinite: missing, another shape, or not finite. None if no such cause."""
     if actual is None and expected is not None:
         return Missing(names=(tensor,))
     if actual is None or expected is None or actual.shape != expected.shape:
@@ -92,13 +93,15 @@ def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) ->
 
 
 def norm(arrays: Iterable[Array]) -> float:
-    """Of all numbers of some tensors together, in float64."""
+    """The L2 norm of all numbers of several tensors together, in float64."""
     return math.sqrt(sum(float(piece @ piece) for array in arrays for (piece,) in pieces(array)))
 
 
 def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Tensors of one shape in float64, some of their numbers at a time: what is made of a whole
-    one takes several times its memory."""
+    """Tensors of one shape in float64, :data:`PIECE` numbers at a time.
+
+    Operations on a whole tensor take several times its memory.
+    """
     flat_arrays = [array.reshape(-1) for array in arrays]
     for start in range(0, flat_arrays[0].size, PIECE):
         yield tuple(array[start : start + PIECE].astype(np.float64) for array in flat_arrays)
@@ -107,13 +110,13 @@ def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 def _change_pieces(
     actual: Array, expected: Array, start: Array | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Pieces of two tensors, or of what changed."""
+    """Pieces of two tensors, or of their changes from ``start``."""
     if start is None:
         for actual_piece, expected_piece in pieces(actual, expected):
             yield actual_piece, expected_piece
         return
     for actual_piece, expected_piece, start_piece in pieces(actual, expected, start):
-        # In the type of what was found, which its last place is counted in.
+        # Rounded to the type of the actual tensor: units in the last place refer to that type.
         yield (
             (actual_piece - start_piece).astype(actual.dtype).astype(np.float64),
             expected_piece - start_piece,
@@ -123,7 +126,7 @@ def _change_pieces(
 def figures(
     actual: Mapping[str, Array], expected: Mapping[str, Array], floor: float = 0.0
 ) -> tuple[Figure, ...]:
-    """The distance of every expected tensor, worst first; one that was not found is infinite."""
+    """The distance of every expected tensor, worst first; infinite for a missing tensor."""
     nothing = np.full(1, np.nan)
     return worst_first(
         figure(name, actual.get(name, nothing), array, floor) for name, array in expected.items()
@@ -131,7 +134,7 @@ def figures(
 
 
 def worst_first(unordered: Any) -> tuple[Figure, ...]:
-    """Figures by falling distance."""
+    """Figures by decreasing distance."""
     return tuple(sorted(unordered, key=lambda item: -_finite_or_infinity(item.relative_l2)))
 
 
@@ -143,7 +146,7 @@ def passes(compared: tuple[Figure, ...], tolerance: float) -> bool:
 
 
 def same_bits(actual: Array, expected: Array) -> bool:
-    """Whether two arrays are equal bit for bit, in type and shape too."""
+    """Whether two arrays have the same dtype, the same shape and the same bits."""
     return (
         actual.dtype == expected.dtype
         and actual.shape == expected.shape

@@ -1,8 +1,8 @@
-"""How far a float32 trajectory drifts from the float64 one: shown next to a band, never a verdict.
+"""How far a float32 trajectory drifts from the float64 trajectory: shown with a band, without a verdict.
 
-In float32 the least rounding takes a value across the kink of a ReLU or lets another element win a
-pooling, and what follows is another trajectory. What tiny perturbations of the weights do in *one*
-framework is the measure of what the rounding of another may do.
+In float32, rounding can move a value across the kink of a ReLU, or make another element win a pooling.
+The trajectory then changes. Tiny perturbations of the weights in *one* framework measure how far rounding
+in another framework may change it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 __all__ = ["PERTURBATIONS", "Changes", "drift", "follow", "observed_steps", "perturbed"]
 
 Array = npt.NDArray[Any]
-#: Runs from weights that were moved by one unit in the last place.
+#: Runs from weights that are perturbed by one unit in the last place.
 PERTURBATIONS = 4
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What some steps changed of trained parameters, in a file.
+    """The changes of trained parameters over several steps, in a file.
 
-    Kept there, so that long trajectories of large models can be compared one after another.
+    They are in a file so that long trajectories of large models need not fit into memory together.
 
     Attributes:
         path: .npz file of float64 arrays by ``layer.parameter``.
-        moved: those that more than rounding moved.
+        moved: names of parameters that changed by more than rounding.
     """
 
     path: Path
@@ -50,13 +50,16 @@ class Changes:
         after: Mapping[str, Array],
         moved: frozenset[str] = frozenset(),
     ) -> Changes:
-        """Of the parameters in ``start``; what is missing or of another shape is left out."""
+        """Write the changes of the parameters in ``start``.
+
+        Parameters that are missing in ``after`` or have another shape there are left out.
+        """
         alike = {
             name: before
             for name, before in start.items()
             if name in after and after[name].shape == before.shape
         }
-        # In float64 whatever they are of, where the difference of two float32 numbers is exact.
+        # The difference of two float32 numbers is exact in float64.
         write_arrays(
             path,
             {
@@ -67,22 +70,22 @@ class Changes:
         return cls(path, moved)
 
     def read(self) -> dict[str, Array]:
-        """All of them; of large models each is read where it is looked at."""
+        """All changes; arrays of large models are memory-mapped."""
         return read_or_map(self.path, WEIGHTS_READ)
 
     def read_moved(self) -> dict[str, Array]:
-        """Those that more than rounding moved."""
+        """Changes of the parameters that changed by more than rounding."""
         return {name: array for name, array in self.read().items() if name in self.moved}
 
 
 def observed_steps(steps: int) -> tuple[int, ...]:
-    """Steps after which weights are looked at: 1, 2, 5, 10, 20, 50, ..., and the last."""
+    """Steps after which weights are compared: 1, 2, 5, 10, 20, 50, ..., and the last."""
     candidates = (base * 10**power for power in range(len(str(steps))) for base in (1, 2, 5))
     return (*(step for step in candidates if step < steps), steps)
 
 
 def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[str, Array]:
-    """Weights of which each is so many float32 numbers above or below, by chance."""
+    """Weights with each number moved up or down at random, by ``units`` in the last place."""
     generator = np.random.default_rng(seed)
     perturbed_weights = {}
     for name, array in weights.items():
@@ -96,14 +99,13 @@ def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[s
 def follow(
     model: RemoteModel, data: Path, order: Array, folder: Path, start: Mapping[str, Array]
 ) -> list[Changes]:
-    """Train a model that has not trained, and keep what that changes after each step of
-    :func:`observed_steps`.
+    """Train a new model, and write its changes after each step of :func:`observed_steps`.
 
     Args:
         data: .npz file with ``inputs`` and ``labels``.
-        order: int64 [steps, batch].
-        folder: to make, for a file of each.
-        start: what changes are from, of every trained parameter.
+        order: rows of each batch, int64 [steps, batch].
+        folder: folder for the files; it is created.
+        start: trained parameters that changes are relative to, by ``layer.parameter``.
     """
     folder.mkdir()
     done, kept = 0, []
@@ -120,9 +122,9 @@ def drift(
     truth: Sequence[Changes],
     trained: Sequence[str],
 ) -> tuple[float | None, ...]:
-    """``||found - origin|| / ||truth||`` over the trained parameters, after each step looked at.
+    """``||changes - origin|| / ||truth||`` over the trained parameters, after each observed step.
 
-    Null stands for infinity: where a weight is no number or missing, or nothing should have changed.
+    None stands for infinity: a weight is missing or not finite, or ``truth`` is zero.
     """
     return tuple(map(partial(_drift, trained=trained), changes, origin, truth))
 

@@ -1,9 +1,9 @@
-"""One engine for every proof: checks of a subject, each against its reference.
+"""The engine of every proof: it runs checks that compare a subject with its reference.
 
-A subject is whatever has weights and computes outputs: a model that an adapter built, one that a user
-wrote, an ONNX file. Its reference is the canonical graph, another subject, or its own float64 model. A
-file of :mod:`dlb.proof.checks` holds what one group of checks asks of each kind of subject and how it
-judges the answer. The groups that do not apply to a kind are in :data:`INAPPLICABLE`, with the reason.
+A subject has weights and computes outputs: a model that an adapter built, a model that a user wrote, or an
+ONNX file. Its reference is the canonical graph, another subject, or its own float64 model. Each module of
+:mod:`dlb.proof.checks` runs one group of checks for every kind of subject. :data:`INAPPLICABLE` lists the
+groups that do not apply to a kind, with the reason.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dlb.proof.findings.common import CannotRun
 
 __all__ = ["INAPPLICABLE", "Check", "Keep", "run"]
 
-#: Takes each result as it is made, so that none is lost to what comes after it.
+#: Receives each result at once, so that a later error loses none.
 Keep = Callable[[CheckResult], None]
 
-#: Groups that do not apply, by kind of subject, and why.
+#: Groups that do not apply, by kind of subject, with the reason.
 INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
     "port": {
         "file": "no_description",
@@ -51,10 +51,10 @@ class Check:
     """One check of one subject.
 
     Attributes:
-        name: the check's, in the certificate.
-        group: its group.
-        subject: name of what is checked: an adapter, or a file.
-        baseline: what it is compared with.
+        name: name of the check in the certificate.
+        group: group of the check.
+        subject: the adapter or the file that is checked.
+        baseline: what the subject is compared with.
     """
 
     name: str
@@ -73,9 +73,10 @@ class Check:
         """The result of a comparison.
 
         Args:
-            figures: worst first.
-            findings: None among them says nothing.
-            passed: whether every figure is within the tolerance, when left out.
+            figures: distances, worst first.
+            tolerance: the largest distance that passes; needed if ``passed`` is left out.
+            findings: findings, worst first; None is ignored.
+            passed: the verdict; if left out, whether every figure is within the tolerance.
         """
         if passed is None:
             assert tolerance is not None
@@ -88,7 +89,7 @@ class Check:
         figures: tuple[Figure, ...] = (),
         tolerance: float | None = None,
     ) -> CheckResult:
-        """The result of a check that could not be run, and why; it never counts as passed."""
+        """The result of a check that could not be run, with the reason; it never counts as passed."""
         return self._result("not run", figures, tolerance, findings)
 
     def raised(self, error: DlbError) -> CheckResult:
@@ -119,10 +120,10 @@ def run(
     compare: Callable[[Check], CheckResult],
     errors: tuple[type[DlbError], ...] = (),
 ) -> CheckResult:
-    """Run a check, and note what it cost.
+    """Run a check, and measure its time.
 
     Args:
-        errors: those that cost this check alone: its result says that it was not run, and why.
+        errors: types of errors that stop only this check; its result is then ``not run``.
     """
     began = time.perf_counter()
     try:

@@ -1,7 +1,6 @@
-"""Where a certificate's adapters differ first, and what that probably comes from: never a verdict.
+"""Where each adapter of a certificate differs first, and the probable reason. It is no verdict.
 
-Explanations are fields made from fields: findings, causes, figures. Texts play no part in them;
-:mod:`dlb.report.explanations` makes sentences.
+Explanations have fields and no sentences; :mod:`dlb.report.explanations` makes the sentences.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ __all__ = ["Explanation", "NotRun", "Reason", "explain"]
 
 #: A relative distance of about one rounding to float32.
 _FLOAT32_ROUNDING = (1e-9, 3e-7)
-#: Figures this near to each other, relative, have one common cause.
+#: Figures whose relative difference is at most this have one common cause.
 _SAME_SIZE = 0.05
-#: Checks of what training mode does, whose groups have one of evaluation mode too.
+#: Checks in training mode; their groups also have a check in evaluation mode.
 _TRAINING_CHECKS = {"forward float64, training", "isolated layers, training"}
-#: Causes that say where the difference is, besides those with a layer.
+#: Causes without a layer that say where the difference is.
 _LOCATING_CAUSES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
 
 
 class InfiniteDistance(Cause, frozen=True, kw_only=True):
-    """A value is missing, has another shape, or is not a number."""
+    """A value is missing, has another shape, or is not finite."""
 
 
 class Float32Rounding(Cause, frozen=True, kw_only=True):
@@ -36,19 +35,19 @@ class Float32Rounding(Cause, frozen=True, kw_only=True):
 
 
 class NativeDropout(Cause, frozen=True, kw_only=True):
-    """Dropout is wrong where the framework itself draws; ``fault`` says how."""
+    """Dropout is wrong if the framework draws the mask; ``fault`` says how."""
 
     fault: AnyCause
 
 
 class TrainingOnly(Cause, frozen=True, kw_only=True):
-    """Evaluation agrees, so it is what a layer of this kind does in training mode only."""
+    """Evaluation mode agrees, so the cause is what a layer of this kind does in training mode only."""
 
     kind: str
 
 
 class LayerKind(Cause, frozen=True, kw_only=True):
-    """What layers of this kind are usually taken for."""
+    """A usual mistake in layers of this kind."""
 
     kind: str
 
@@ -74,7 +73,7 @@ class OnlyState(Cause, frozen=True, kw_only=True):
 
 
 class OfGroup(Cause, frozen=True, kw_only=True):
-    """What a difference first seen in this group usually comes from."""
+    """The usual reason of a difference that this group shows first."""
 
     group: CheckGroup
 
@@ -106,7 +105,7 @@ _REASONED: tuple[CheckGroup, ...] = (
 
 
 class NotRun(Part, frozen=True, kw_only=True):
-    """A check that could not be run, and why."""
+    """A check that could not be run, with the reason."""
 
     check: str
     findings: tuple[Finding, ...]
@@ -116,14 +115,14 @@ class Explanation(Part, frozen=True, kw_only=True):
     """The first thing that differs for one adapter.
 
     Attributes:
-        adapter: whose.
-        group, check: the first that failed.
-        finding: what says where: a layer, what lies between two, nodes of a file; None where only
-            figures do.
-        figure: how far apart it is there; None where nothing was measured.
-        reasons: what it probably is.
-        failed_too: further checks that failed, which usually follow from it.
-        not_run: what could not be checked, and why.
+        adapter: the adapter.
+        group, check: the first check that failed.
+        finding: the finding that says where: a layer, a span between layers, nodes of a file. None if
+            only a figure says where.
+        figure: the distance there; None if nothing was measured.
+        reasons: probable reasons.
+        failed_too: further checks that failed; usually they follow from the first.
+        not_run: checks that could not be run, with the reason.
     """
 
     adapter: str
@@ -170,7 +169,7 @@ def explain(certificate: Certificate) -> list[Explanation]:
 
 
 def _groups_by_nearness() -> tuple[CheckGroup, ...]:
-    """Groups by how near to a cause they point: an isolated layer before all that follows it."""
+    """Groups in the order in which they point to a cause: isolated layers before what follows them."""
     groups: tuple[CheckGroup, ...] = get_args(CheckGroup)
     nearest: tuple[CheckGroup, ...] = ("weights", "layers")
     return nearest + tuple(group for group in groups if group not in nearest)
@@ -218,9 +217,9 @@ def _reasons(
 
 
 def _update_reasons(result: CheckResult) -> Iterator[Reason]:
-    """What the pattern over the tensors says."""
+    """Reasons that follow from which tensors of an update differ, and by how much."""
     tolerance = result.tolerance or 0.0
-    # ``layer.parameter``; the optimizer's state has a slot behind it.
+    # Weights are ``layer.parameter``; state of the optimizer is ``layer.parameter.slot``.
     weights = [item for item in result.figures if item.tensor.count(".") == 1]
     failing = [item for item in weights if item.relative_l2 is None or item.relative_l2 > tolerance]
     sizes = [item.relative_l2 for item in failing if item.relative_l2]

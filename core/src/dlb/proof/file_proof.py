@@ -1,9 +1,8 @@
-"""The checks of two ONNX files, and the certificate that they make.
+"""The checks of two ONNX files, and their certificate.
 
-In float64, files that compute the same agree to rounding, and one that does not stands out: the
-second file is held to 1e-10 of the first. Values show agreement where they were tried. What shows
-it elsewhere is that both are made of the same operators with the same numbers, or that what is
-written differently is analytic (:mod:`dlb.proof.files.analytic`).
+In float64, files that compute the same agree to rounding; the tolerance is 1e-10. Equal values show
+agreement only on the inputs that were run. Agreement on all inputs follows if both files have the same
+operators with the same numbers, or if what differs is analytic (:mod:`dlb.proof.files.analytic`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
 
 __all__ = ["CHECKS", "verify_files"]
 
-#: Every check that there may be, in order, and its group.
+#: Every check, in order, with its group.
 CHECKS: dict[str, CheckGroup] = {
     "structure": "structure",
     "weights": "weights",
@@ -44,7 +43,7 @@ CHECKS: dict[str, CheckGroup] = {
     "forward float32": "float32",
 }
 
-#: Half a unit in the last place of float32: what rounding may do to a weight, relatively.
+#: Half a unit in the last place of float32: the largest relative error of a rounded weight.
 _ROUNDING = 2.0**-24
 
 
@@ -54,17 +53,18 @@ def verify_files(
     """Compare the second file with the first.
 
     Args:
-        given: an .npz file with the inputs; seeded noise that fits when left out.
-        seed: of the noise.
+        inputs: an .npz file with the inputs; seeded noise if left out.
+        seed: seed of the noise.
 
     Returns:
-        A certificate whose results are those of one adapter, the second file. ``workload`` names both
-        files, ``workload_hash`` is the SHA-256 of the first file's bytes, ``seed`` is that of the
-        inputs, and ``adapters`` has the producer and the operator set of each file.
+        A certificate with one adapter, the second file. ``workload`` names both files, and
+        ``workload_hash`` is the SHA-256 of the first file. ``adapters`` holds the producer and the
+        operator set of each file.
 
     Raises:
-        DataError, UnsupportedError, RequestError: a file cannot be read, the two read different
-            things, or the inputs do not fit.
+        DataError: a file cannot be read.
+        UnsupportedError: a file holds something that dlb cannot run.
+        RequestError: the files have different inputs or outputs, or the given inputs do not fit.
     """
     labels = [path.name for path in (first, second)]
     if labels[0] == labels[1]:
@@ -81,7 +81,7 @@ def verify_files(
         [(first_output.name, second_output.name) for first_output, second_output in outputs],
         (*file_inputs.facts, *by_order),
     )
-    # What overflows is found as an infinity; NumPy need not warn of it as well.
+    # An overflow is found as an infinity, so NumPy's warnings are not needed.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
     return Certificate(
@@ -95,7 +95,7 @@ def verify_files(
 
 
 def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
-    """Every check, in order; what structure and weights amount to depends on the values."""
+    """Every check, in order. The verdicts on structure and weights depend on the outputs."""
     began = time.perf_counter()
     try:
         runs = run_both(pair)
@@ -144,10 +144,10 @@ def _check(pair: FilePair, name: str) -> Check:
 def _folded_tolerance(
     pair: FilePair, runs: Runs, matched: MatchedWeights, draw: np.random.Generator
 ) -> float:
-    """1e-10, or what rounding of folded weights does to the outputs, times 20.
+    """1e-10, or 20 times the effect of rounding the folded weights on the outputs.
 
-    Whoever folds batch normalisation rounds what comes of it to float32. What that does is found
-    by rounding those weights, and no others, once more at random.
+    Folding a batch normalisation rounds the folded weights to float32. The effect is measured by rounding
+    these weights once more at random.
     """
     worst = 0.0
     sides = (pair.first, pair.inputs.first), (pair.second, pair.inputs.second)

@@ -1,4 +1,4 @@
-"""Arrays of a stranger's .npz file: numbers and nothing else."""
+"""Reading arrays of numbers from an .npz file of unknown origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["read_arrays"]
 
 Array = npt.NDArray[Any]
 
-#: Bytes of the arrays that are given.
+#: Most bytes that the arrays of a file may have together.
 LARGEST_BYTES = 1 << 30
 
 
@@ -24,7 +24,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of an .npz file.
 
     Raises:
-        DataError: it is not there, is no .npz file, or holds Python objects.
+        DataError: there is no such file, it is no .npz file, it is too large, or it holds Python objects.
     """
     try:
         if not path.exists():

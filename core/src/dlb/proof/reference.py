@@ -1,4 +1,4 @@
-"""What is true, computed with no framework: the canonical graph in float64."""
+"""The reference of every built model: the canonical graph in float64, computed without a framework."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ __all__ = ["Reference", "Slope", "loss_difference"]
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 _PLAIN = SoftmaxCrossEntropy()
-#: Relative steps of the differences. A long one crosses kinks of ReLU and max pooling, where it is off
-#: by parts in a thousand; a short one loses digits to rounding. On LeNet-5, steps of 1e-6, 1e-7, 1e-8
-#: and 1e-9 err by 1e-3 (across a kink), 4e-9, 5e-8 and 6e-7 of a typical slope. The second is taken
-#: where the first is past the tolerance: on a network of small weights that all but tie in its poolings
-#: (caffe-cifar10), they err by 2e-5 and 6e-6. A wrong gradient is off at any step.
+#: Relative steps of the differences. A long step crosses kinks of ReLU and max pooling, with errors of parts
+#: in a thousand. A short step loses digits to rounding. The second step is used if the first gives an error
+#: above the tolerance, as in networks whose poolings are nearly tied (caffe-cifar10: 2e-5 and 6e-6). A wrong
+#: gradient has an error at any step.
 STEPS = (1e-8, 1e-9)
-#: Roundings of a logit in float64 that a difference of two losses may be off by.
+#: Error of a difference of two losses, in units in the last place of a float64 logit.
 LOGIT_ROUNDINGS = 4
-#: Directions tried; their median is free of the one that crosses a kink even so.
+#: Directions that are tried. Their median error excludes one direction that crosses a kink.
 DIRECTIONS = 3
 
 
@@ -47,11 +46,11 @@ class Slope:
     """A directional derivative.
 
     Attributes:
-        gradient: by the adapter's gradient.
-        difference: by differences of the canonical graph's loss.
-        typical: the size that one along a random direction typically has (norm / sqrt(elements)),
-            or that of which the tolerance is what rounding leaves of the difference, if that is larger.
-        step: of the differences.
+        gradient: computed with the adapter's gradient.
+        difference: computed with central differences of the canonical graph's loss.
+        typical: the typical size of a slope along a random direction (norm / sqrt(elements)), or the
+            rounding error of the difference divided by the tolerance, if that is larger.
+        step: step of the differences.
     """
 
     gradient: float
@@ -61,23 +60,23 @@ class Slope:
 
     @property
     def error(self) -> float:
-        """By how much the two are apart, as a share of the larger of slope and typical size."""
+        """The difference of both, relative to the larger of the slope and its typical size."""
         return abs(self.gradient - self.difference) / max(abs(self.difference), self.typical)
 
 
 class Reference:
     """The canonical graph of a model at given weights, on one batch.
 
-    What is true for every adapter is computed once, whichever thread asks first.
+    Values that do not depend on the adapter are computed once. Threads may share an object.
 
     Args:
-        model: as it is built for the proof.
-        weights: seeded, float32, by ``layer.parameter``.
-        inputs: [batch, ...] float32 or int64.
+        model: the model as it is built for the proof.
+        weights: seeded weights, float32, by ``layer.parameter``.
+        inputs: float32 or int64 [batch, ...].
         labels: int64 [batch] or [batch, T].
-        masks: what dropout multiplies by in training, [rows, ...] by layer name; a batch takes as
-            many of the first rows as it has samples. Without one, dropout is the identity.
-        loss: what slopes are of.
+        masks: factors of dropout in training mode, [rows, ...], by layer. A batch of n samples uses the
+            first n rows. A dropout without a mask is the identity.
+        loss: the loss that slopes are computed for.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Reference:
         self._lock = threading.RLock()
 
     def _compute_once(self, key: object, compute: Callable[[], T]) -> T:
-        """What ``compute`` gave, or gives, for a key."""
+        """The result of ``compute``, which is called once for each key."""
         with self._lock:
             if key not in self._cache:
                 self._cache[key] = compute()
@@ -107,7 +106,7 @@ class Reference:
 
     @property
     def logits(self) -> Array:
-        """The last layer's value in evaluation mode, float64."""
+        """The last layer's value in evaluation mode, float64 [batch, ...]."""
         last = self.model.nodes[-1].name
         return self._compute_once("logits", lambda: self._values([last], training=False)[last])
 
@@ -121,7 +120,7 @@ class Reference:
     def training_layers(self) -> dict[str, Array]:
         """Every layer's value in training mode, float64, in order."""
         if not state_names(self.model) and not self.masks:
-            return self.layers  # nothing in it does anything else then
+            return self.layers  # no layer differs between the modes
         names = [node.name for node in self.model.nodes]
         return self._compute_once("training layers", lambda: self._values(names, training=True))
 
@@ -131,7 +130,7 @@ class Reference:
 
         masks = self._batch_masks(self.inputs)
         graph = canonical_graph(self.model, None, dtype="float64", training=training, masks=masks)
-        # Given, not held: a graph that holds weights holds them twice.
+        # Weights are inputs of the graph. As initialisers they would be in memory twice.
         return Evaluator(graph).run({self.model.input.name: self.inputs, **self.weights}, names)
 
     def _batch_masks(self, inputs: Array) -> dict[str, Array]:
@@ -141,11 +140,12 @@ class Reference:
     def isolated_layers(
         self, values: Mapping[str, Array], *, training: bool = False
     ) -> Iterator[tuple[str, Array]]:
-        """Every layer's name and value in float64, each given the values that it would have read;
-        one after the other, since all together are as many as the model's own.
+        """Every layer's name and its float64 value, computed from an adapter's inputs to that layer.
+
+        Values are computed one at a time, to save memory.
 
         Args:
-            values: every layer's, as an adapter computed them.
+            values: every layer's value, as an adapter computed it.
         """
         from dlb.graph.canonical import GIVEN, layers_graph
         from dlb.graph.evaluate import Evaluator
@@ -162,8 +162,8 @@ class Reference:
         """Running statistics after one step in training mode, float64, by ``layer.parameter``.
 
         Args:
-            weights: every parameter and state before the step.
-            inputs: its batch.
+            weights: every parameter and state before the step, by ``layer.parameter``.
+            inputs: the batch of the step.
         """
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import evaluate
@@ -175,8 +175,10 @@ class Reference:
 
     @property
     def float32_baseline(self) -> float:
-        """How far ONNX Runtime's float32 logits of the canonical graph are from the truth: a second
-        account of what the graph computes, by other code. Infinite where it refuses the graph."""
+        """Relative L2 error of ONNX Runtime's float32 logits of the canonical graph.
+
+        Infinite if ONNX Runtime refuses the graph.
+        """
         return self._compute_once("float32 baseline", self._float32_baseline)
 
     def _float32_baseline(self) -> float:
@@ -192,13 +194,11 @@ class Reference:
 
     @property
     def float32_tolerance(self) -> float:
-        """How far a float32 forward pass may be from the truth: a multiple of how far ONNX Runtime
-        is, on the same graph.
+        """Tolerance of a float32 forward pass: a multiple of ONNX Runtime's error on the same graph.
 
-        Where that is further than rounding explains, ONNX Runtime computes something else (before
-        1.31 the last window of an average pooling in ceil mode), and is no measure. Nor is it where
-        it refuses the graph (a pooling in ceil mode that counts its padding, and whose last window
-        of one axis starts there).
+        An error larger than :data:`FLOAT32_MOST` is not rounding, so it is ignored. ONNX Runtime before 1.31
+        has such an error in the last window of an average pooling in ceil mode. An error is also missing if
+        ONNX Runtime refuses the graph.
         """
         error = self.float32_baseline
         return FLOAT32_MULTIPLE * max(error if error < FLOAT32_MOST else 0.0, FLOAT32_LEAST)
@@ -206,14 +206,14 @@ class Reference:
     def slopes(
         self, gradients: Mapping[str, Array], inputs: Array | None, seed: int
     ) -> dict[str, Slope]:
-        """Directional derivatives of the loss in training mode, by what is moved.
+        """Directional derivatives of the loss in training mode, for ``all parameters`` and ``input``.
 
-        Along random unit directions over all parameters together, and over the input. Of several
-        directions the one of median error is given.
+        Directions are random unit vectors. The result is the slope of median error.
 
         Args:
-            gradients: of every trained parameter, float64.
-            inputs: gradient of the input, or None for integers.
+            gradients: gradients of every trained parameter, float64, by ``layer.parameter``.
+            inputs: gradient of the input; None if the input is integers.
+            seed: seed of the directions.
         """
         moved = {"all parameters": gradients}
         if inputs is not None:
@@ -225,16 +225,16 @@ class Reference:
         }
 
     def _median_slope(self, variables: str, gradients: Mapping[str, Array], seed: int) -> Slope:
-        """The slope of median error of several directions."""
+        """The slope of median error among :data:`DIRECTIONS` directions."""
         point = self._point(variables)
-        # In the model's order: every adapter must be asked along the same directions.
+        # In the model's order, so that every adapter gets the same directions.
         gradients = {key: gradients[key] for key in point if key in gradients}
         typical = norm(gradients.values()) / math.sqrt(
             sum(piece.size for piece in gradients.values())
         )
         tried = []
         for number in range(DIRECTIONS):
-            # Drawn anew for each adapter: to keep them would take several times the model.
+            # Drawn again for each adapter: keeping them would take several times the model's memory.
             generator = np.random.default_rng((seed, number))
             direction = {
                 key: generator.standard_normal(array.shape) for key, array in gradients.items()
@@ -258,12 +258,12 @@ class Reference:
                 if piece.error <= SLOPE_TOLERANCE:
                     break
             tried.append(piece)
-        # A NaN sorts last, so that it cannot hide behind the others.
+        # A NaN counts as the largest error.
         ordered = sorted(tried, key=lambda piece: np.nan_to_num(piece.error, nan=np.inf))
         return ordered[DIRECTIONS // 2]
 
     def _step_length(self, variables: str, relative_step: float) -> float:
-        """A step of differences: a share of the norm of what is moved, whatever its scale."""
+        """The step of differences: relative to the norm of the variables, or to 1 if that is larger."""
         point = self._point(variables)
         states = state_names(self.model)
         return relative_step * max(norm(point[name] for name in point if name not in states), 1.0)
@@ -276,8 +276,7 @@ class Reference:
     def _difference(
         self, variables: str, direction: Mapping[str, Array], length: float, step: float
     ) -> tuple[float, float]:
-        """The loss's central difference along a direction of a length, brought to 1, and what
-        rounding of the logits may make of it."""
+        """The loss's central difference along a direction scaled to length 1, and its rounding error."""
         point = self._point(variables)
         base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
         logits = []
@@ -308,17 +307,17 @@ class Reference:
 def loss_difference(
     logits: Array, base_logits: Array, labels: Array, label_smoothing: float = 0.0
 ) -> float:
-    """The softmax cross-entropy of ``logits`` less that of ``others``, averaged as the loss is.
+    """The mean softmax cross-entropy of ``logits`` minus that of ``base_logits``.
 
-    To subtract two losses leaves the digits that log-sum-exp rounds away, which is most of them
-    where logits are small beside their logarithm. With p the softmax of ``others`` and d what
-    ``logits`` are apart from them, it is ``log(1 + sum(p * (exp(d) - 1))) - d[label]``, or less
-    ``(1 - s) * d[label] + s * mean(d)`` of labels smoothed by s.
+    Subtracting two losses would lose the digits that log-sum-exp rounds away. With p the softmax of
+    ``base_logits`` and d the difference of the logits, the result is
+    ``log(1 + sum(p * (exp(d) - 1))) - d[label]``. If labels are smoothed by s, ``d[label]`` becomes
+    ``(1 - s) * d[label] + s * mean(d)``.
 
     Args:
-        logits, others: float64 [..., classes].
+        logits, base_logits: float64 [..., classes].
         labels: int64 [...].
-        label_smoothing: the loss's.
+        label_smoothing: s, from 0 to 1.
     """
     logit_differences = logits - base_logits
     shifted = np.exp(base_logits - base_logits.max(axis=-1, keepdims=True))

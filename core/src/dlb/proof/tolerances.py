@@ -1,4 +1,4 @@
-"""How far apart values may be, and why the limit is where it is."""
+"""The tolerances of all checks, with the reason for each."""
 
 from __future__ import annotations
 
@@ -34,47 +34,45 @@ __all__ = [
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
-#: In float64 the same mathematics agrees to about 1e-15; another meaning shows far above this.
+#: In float64 equal mathematics agrees to about 1e-15. A different meaning gives a far larger distance.
 FLOAT64_TOLERANCE = 1e-10
-#: A float32 result may be this many times as far from the truth as the nearest one is.
+#: The error of a float32 result may be this many times the smallest error of any adapter.
 FLOAT32_MULTIPLE = 20.0
-#: The same of the error that moving the weights by a few units in their last place makes.
+#: It may also be this many times the error from perturbed weights (a few units in the last place).
 PERTURBED_MULTIPLE = 1.25
-#: Times that the weights are perturbed, for what that makes of the gradients; and by how many
-#: units in the last place: as far as float32 moves the logits of deep networks, and across as many
-#: kinks on the way. Normalisation over a few samples moves them further.
+#: Runs with perturbed weights, and by how many units in the last place. 4 units move the logits of deep
+#: networks as far as float32 does, across as many kinks. Normalisation over a few samples needs 16.
 PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
-#: Rounding of float32 itself; no result is asked to be nearer than some of it.
+#: Rounding of float32 itself: a smaller error of the best adapter counts as this.
 FLOAT32_LEAST = 1e-6
-#: No float32 forward pass of a model worth comparing is further from the truth by rounding.
+#: A larger error of a float32 forward pass is not rounding.
 FLOAT32_MOST = 1e-3
-#: An exported model and the object it was exported from compute the same sums in another order.
+#: An exported model and its origin compute the same sums in another order.
 EXPORT_TOLERANCES = {"float32": 1e-5, "float64": FLOAT64_TOLERANCE}
-#: Folding a batch normalisation in float32 rounds several times: some units in the last place, 1.2e-7
-#: each.
+#: Folding a batch normalisation in float32 rounds several times, by 1.2e-7 each.
 FOLDED_TOLERANCE = 1e-6
 #: Central differences of a piecewise smooth loss; their own error is well below this.
 SLOPE_TOLERANCE = 1e-5
-#: A gradient this small next to the whole one is rounding.
+#: A gradient this small relative to the whole gradient is rounding.
 NOISE = 1e-6
-#: Across adapters a gradient this small next to the whole one is judged by the whole: within 1e-13
-#: of it. Rounding leaves some 1e-15 of a gradient that is zero (a bias's before a batch
-#: normalisation), and nobody can ask two adapters to round alike.
+#: Across adapters, the distance of a smaller gradient is relative to this share of the whole gradient.
+#: Rounding leaves about 1e-15 of a gradient that is zero, such as that of a bias before a batch
+#: normalisation. Two adapters do not round equally.
 SMALL = 1e-3
-#: The same in float32: no result is asked to be nearer than 20 times FLOAT32_LEAST of this, 5e-6 of
-#: the whole. Sums that cancel (the backward of a batch normalisation) leave up to 3e-6 of it.
+#: The same share in float32, so that the tolerance is at least 5e-6 of the whole gradient. Sums that cancel,
+#: as in the backward pass of a batch normalisation, leave up to 3e-6 of it.
 FLOAT32_SMALL = 0.25
-#: A gradient this small next to the whole one in float64 is what rounding left of zero.
+#: In float64, a gradient this small relative to the whole gradient is zero except for rounding.
 ROUNDED = 1e-12
-#: By what share a perturbed run's steps are longer, to see what rounding may make of a trajectory:
-#: gradients that agree so well are the same.
+#: Relative increase of the learning rate in a run that measures how rounding errors grow. Gradients that
+#: agree this well count as equal.
 STEP_SCALE = 1e-12
-#: A change this small next to the weight it changes is rounded to fewer digits than are asked for.
+#: A change this small relative to its weight is rounded to fewer digits than the tolerance needs.
 CHANGE_LEAST = 1e-5
-#: Where no change is above this, next to the weight, one a tenth too large would pass.
+#: If no change relative to its weight is above this, a change that is a tenth too large would pass.
 CHANGE_SEEN = 1e-14
 
 
 def norm_floor(tensors: Tensors, share: float = NOISE) -> float:
-    """The norm below which a gradient among these is too small to be judged by itself."""
+    """The norm below which the distance of a gradient is relative to this norm, not to its own."""
     return share * norm(array for name, array in tensors.items() if name not in ("loss", "input"))

@@ -1,4 +1,4 @@
-"""Small batches of noise that updates and float32 gradients are proven on."""
+"""Small batches of noise for the checks of updates and of float32 gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class UpdateBatches:
-    """What updates are proven on.
+    """The batches for the checks of updates.
 
     Attributes:
-        folder: with an .npz file of ``inputs`` and ``labels`` in each dtype.
-        inputs: [samples, ...] float64 or int64; labels: int64 [samples] or [samples, T].
-        order: int64 [steps, batch].
+        folder: folder with an .npz file of ``inputs`` and ``labels`` for each dtype.
+        inputs: float64 or int64 [samples, ...].
+        labels: int64 [samples] or [samples, T].
+        order: rows of each batch, int64 [steps, batch].
     """
 
     folder: Path
@@ -30,14 +31,14 @@ class UpdateBatches:
 
     @property
     def batch_size(self) -> int:
-        """Samples of a step: few, so that few of them meet a kink."""
+        """Samples of a step: few, so that few values lie near a kink."""
         return int(self.order.shape[1])
 
     def path(self, dtype: str) -> Path:
-        """The file of a dtype."""
+        """The file for a dtype."""
         return self.folder / f"updates-{dtype}.npz"
 
 
 def as_dtype(inputs: Array, dtype: str) -> Array:
-    """Real inputs in a dtype; integers as they are."""
+    """Real inputs converted to a dtype; integers unchanged."""
     return inputs.astype(dtype) if inputs.dtype.kind == "f" else inputs

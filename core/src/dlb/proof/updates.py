@@ -1,4 +1,4 @@
-"""One step of an optimizer as the workload defines it, in NumPy: what an update must have been."""
+"""Steps of an optimizer in NumPy, as the workload defines it: the reference for the checks of updates."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ Array = npt.NDArray[Any]
 
 
 class Updates:
-    """Weights and optimizer state that follow from gradients; see :mod:`dlb.workload.training`.
+    """Weights and optimizer state after steps with given gradients; see :mod:`dlb.workload.training`.
 
     Args:
-        optimizer: as described.
-        weights: of the trained parameters before the first step, by ``layer.parameter``.
-        dtype: of everything that is computed and kept.
+        optimizer: the workload's optimizer.
+        weights: trained parameters before the first step, by ``layer.parameter``.
+        dtype: dtype of all computations and of the results.
 
     Attributes:
-        weights: as they are after the steps so far.
-        state: by ``layer.parameter.slot``; empty before the first step and where the optimizer
-            keeps none.
+        weights: trained parameters after the steps so far.
+        state: by ``layer.parameter.slot``; empty before the first step, or if the optimizer has none.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Updates:
         """Take one step.
 
         Args:
-            gradients: of every trained parameter.
+            gradients: gradients of every trained parameter, by ``layer.parameter``.
             rate: the learning rate of this step.
         """
         scalar, self._steps = self.scalar, self._steps + 1
@@ -54,7 +53,7 @@ class Updates:
         for name, weight in self.weights.items():
             flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)
             slots = [slot.reshape(-1) for slot in self._slots(name, weight)]
-            # Some numbers at a time: what is made of a whole tensor takes several times its memory.
+            # In pieces: operations on a whole tensor take several times its memory.
             for start in range(0, flat.size, PIECE):
                 part = slice(start, start + PIECE)
                 gradient = scalar(scale) * flat_gradient[part].astype(scalar) + decay * flat[part]
@@ -73,7 +72,7 @@ class Updates:
         return [self.state[key] for key in keys]
 
     def _direction(self, gradient: Array, slots: list[Array]) -> Array:
-        """What a step goes along; its state, where there is any, is brought up to date."""
+        """The direction of a step; also updates the optimizer's state."""
         optimizer, scalar = self.optimizer, self.scalar
         if isinstance(optimizer, SGD):
             if not slots:

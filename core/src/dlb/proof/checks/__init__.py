@@ -1,7 +1,7 @@
-"""The checks, a file for each group: what it asks of a subject, and how it judges the answer.
+"""The checks, one module for each group: what it computes with a subject, and how it compares the result.
 
-A check is added by writing one more function that returns :meth:`dlb.proof.engine.Check.result`, and by
-calling it where subjects of its kind are proven: :mod:`dlb.execution` for models that adapters build,
+To add a check, write a function that returns :meth:`dlb.proof.engine.Check.result`. Then call it where its
+kind of subject is proven: :mod:`dlb.execution` for models that adapters build,
 :mod:`dlb.proof.port_proof` for users' models, :mod:`dlb.proof.file_proof` for files.
 
 ====================  ===================================================================

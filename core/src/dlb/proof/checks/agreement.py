@@ -1,4 +1,4 @@
-"""``gradients`` and ``trajectories`` of adapters against each other's, as far as rounding allows."""
+"""``gradients`` and ``trajectories``: adapters compared with each other, as far as rounding allows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ __all__ = ["check_agreement", "comparable_steps", "error_growth", "largest_agree
 
 
 def error_growth(changes: Tensors, perturbed: Tensors) -> float:
-    """The largest distance of any tensor between what two trajectories of one adapter changed, as
-    :func:`check_agreement` measures it between adapters.
+    """The largest distance of any tensor between the changes of two trajectories of one adapter.
+
+    :func:`check_agreement` measures the same distance between adapters.
 
     Args:
-        perturbed: all of ``changes``, or more.
+        changes: changes of the plain trajectory, by ``layer.parameter``.
+        perturbed: changes of the perturbed trajectory; it has at least the tensors of ``changes``.
     """
     least = norm_floor(changes, SMALL)
     return max(
@@ -39,10 +41,9 @@ def comparable_steps(
     """After how many steps trajectories can be compared, and the finding that says so.
 
     Args:
-        steps: after which they were looked at.
-        growth: what steps that are :data:`STEP_SCALE` longer grow to after each; none where it is
-            unknown.
-        apart: how far gradients that agree are apart, of any adapter: so much grows, too.
+        steps: numbers of steps after which changes were kept.
+        growth: error growth by number of steps, for steps longer by :data:`STEP_SCALE`; empty if unknown.
+        apart: the largest distance between gradients that agree; it grows in the same way.
     """
     requested, factor = max(steps), max(1.0, apart / STEP_SCALE)
     near = [step for step in steps if factor * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
@@ -72,17 +73,15 @@ def check_agreement(
     independently_correct: Collection[str],
     *findings: Finding,
 ) -> list[CheckResult]:
-    """Tensors of every adapter against the other adapters', in float64.
+    """Compare the tensors of every adapter with those of the other adapters, in float64.
 
-    An adapter's figure for a tensor is its median distance to the others, so that one that is
-    wrong among three or more does not make the others look wrong. An adapter with no others to be
-    compared with gets no result.
+    An adapter's figure for a tensor is its median distance to the others. So one wrong adapter among three
+    or more does not make the others fail. An adapter without others to compare with gets no result.
 
     Args:
         tensors: ``loss``, ``input`` and parameter gradients, or changes, by adapter.
-        independently_correct: adapters that the others are compared with: what already differs from
-            the neutral truth is no measure.
-        findings: facts about the comparison, for every result.
+        independently_correct: adapters that passed their own checks; others are compared with these only.
+        findings: facts about the comparison, added to every result.
     """
     results = []
     least = {adapter: norm_floor(own_tensors, SMALL) for adapter, own_tensors in tensors.items()}

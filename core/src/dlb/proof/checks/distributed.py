@@ -1,4 +1,4 @@
-"""``distributed``: several workers against one."""
+"""``distributed``: several workers compared with one worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ def check_distributed(
     per_worker_weights: Sequence[Tensors],
     single_worker: Tensors,
 ) -> CheckResult:
-    """Weights of K workers after some steps against one worker's on the same global batches."""
+    """Compare the weights of K workers with one worker's, after the same steps on the same global batches.
+
+    Args:
+        workers: K.
+        per_worker_weights: weights of each worker, by ``layer.parameter``.
+        single_worker: weights of the one worker.
+    """
     compared = [figures(weights, single_worker) for weights in per_worker_weights]
     ordered = worst_first(item for by_tensor in compared for item in by_tensor)
     first, *peers = per_worker_weights
@@ -39,5 +45,5 @@ def check_distributed(
 
 
 def distributed_check(adapter: str) -> Check:
-    """The check of an adapter."""
+    """The check ``distributed`` of an adapter."""
     return Check("distributed", "distributed", adapter, SINGLE_WORKER)

@@ -1,6 +1,6 @@
-"""``dropout``: what a framework draws by itself, against what dropout means.
+"""``dropout``: masks that a framework draws itself, compared with the definition of dropout.
 
-Everywhere else dropouts are given masks, since what frameworks draw cannot be matched.
+All other checks give masks to dropouts, since frameworks draw different random numbers.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["DROPOUT_TOLERANCE", "check_dropout", "prove_dropout"]
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
-#: What happens with a known probability; see :class:`DropoutCount`.
+#: An event with a known probability; see :class:`DropoutCount`.
 Event = Literal["dropped", "passes_alike", "neighbours_alike"]
 
-#: A product or two, each rounded. Of every element by itself.
+#: Relative error of each element: one or two products, each rounded.
 DROPOUT_TOLERANCE = 1e-12
-#: The chance that one count of right draws is called wrong; a layer has less than ten.
+#: Probability that one count of correct draws fails. A layer has fewer than ten counts.
 FALSE_ALARM = 1e-10
-#: Elements that a dropout should drop, so that their number tells its rate to about a tenth of it; and
-#: the least and the most samples that are taken for that.
+#: Elements that a dropout should drop, so that their number shows its rate to about a tenth. Then the least
+#: and the most samples that are used for that.
 DROPPED, LEAST_SAMPLES, MOST_SAMPLES = 2048, 16, 256
 
 
@@ -55,14 +55,14 @@ class DropoutPass(NamedTuple):
 def prove_dropout(
     model: RemoteModel, described: Model, adapter: str, seed: int, keep: Keep
 ) -> None:
-    """Run dropouts of a model built in float64 that was given no masks."""
+    """Run the dropouts of a float64 model without given masks, and check what they draw."""
     shapes, source = infer_shapes(described), described.input.name
     drops = [
         (node, math.prod(shapes[node.name]) * node.layer.rate)
         for node in described.wired()
         if isinstance(node.layer, Dropout) and node.layer.rate > 0
     ]
-    # As many samples as it takes for the least of them to drop enough.
+    # Enough samples for the dropout that drops the fewest elements.
     needed = math.ceil(DROPPED / min(dropped for _, dropped in drops))
     samples = max(LEAST_SAMPLES, min(needed, MOST_SAMPLES))
     layers = {name for node, _ in drops for name in (node.name, *node.inputs)} - {source}
@@ -90,13 +90,15 @@ def check_dropout(
     evaluated: Tensors,
     native: Mapping[str, str],
 ) -> CheckResult:
-    """Each element is 0 or its input / (1 - rate); as many are 0 as the rate says, drawn each by
-    itself and anew at every pass; evaluation is the identity. Of every dropout of a rate above 0.
+    """Check every dropout with a rate above 0.
+
+    Each element is 0 or its input / (1 - rate). The share of zeros is the rate. Elements are drawn
+    independently, and again in every pass. In evaluation mode a dropout is the identity.
 
     Args:
-        first, second, evaluated: values of every dropout and of what it reads, by name: of two
-            passes in training mode, and of one in evaluation.
-        native: what the framework says of each layer, by name.
+        first, second: values of every dropout and of its inputs, by name, of two passes in training mode.
+        evaluated: the same values of a pass in evaluation mode.
+        native: the framework's description of each layer, by name.
     """
     collected: dict[str, Figure] = {}
     faults: list[Finding] = []
@@ -112,7 +114,7 @@ def check_dropout(
         collected[name] = _figure(name, (first_pass, second_pass), evaluation_pass, rate)
         fault = next(_faults(first_pass, second_pass, evaluation_pass, rate), None)
         if fault is not None:
-            # What was dropped may be wrong by its count, where what was kept is right.
+            # A wrong count says nothing about the elements that were kept.
             shown_figure = None if isinstance(fault, DropoutCount) else collected[name]
             facts = layer_facts(model, name, native)
             faults.append(
@@ -130,7 +132,7 @@ def check_dropout(
 def _figure(
     name: str, passes: tuple[DropoutPass, DropoutPass], evaluation_pass: DropoutPass, rate: float
 ) -> Figure:
-    """The furthest of three passes from what was kept of the input, or from the input itself."""
+    """The worst figure of three passes: against the kept inputs in training, the input in evaluation."""
     expected = [
         (
             dropout_pass.output,
@@ -146,7 +148,7 @@ def _figure(
 def _faults(
     first_pass: DropoutPass, second_pass: DropoutPass, evaluation_pass: DropoutPass, rate: float
 ) -> Iterator[AnyCause]:
-    """What is wrong with a layer."""
+    """Everything that is wrong with a dropout."""
     if any(
         dropout_pass.output.shape != dropout_pass.input.shape
         for dropout_pass in (first_pass, second_pass, evaluation_pass)
@@ -169,9 +171,9 @@ def _faults(
 def _event_counts(
     first_pass: DropoutPass, second_pass: DropoutPass, rate: float
 ) -> Iterator[tuple[Event, int | None, Array, float]]:
-    """Independent events that each must happen with a known chance: event, axis, [n] of them, chance.
+    """Independent events with a known probability: event, axis, bool [n], probability.
 
-    Where the input is 0, nothing can be said.
+    Elements whose input is 0 are left out, since a zero there says nothing.
     """
     alike = rate**2 + (1 - rate) ** 2
     alive, dropped = first_pass.input != 0, first_pass.output == 0
@@ -193,7 +195,7 @@ def _event_counts(
 
 
 def _has_enough_elements(first_pass: DropoutPass, second_pass: DropoutPass, rate: float) -> bool:
-    """Whether a layer that drops nothing, or the same at each pass, would have been found."""
+    """Whether there are enough elements to detect a layer that drops nothing, or the same in each pass."""
     dropped, passes, *_ = _event_counts(first_pass, second_pass, rate)
     return all(
         _is_improbable(np.full_like(hits, extreme), chance)
@@ -202,10 +204,10 @@ def _has_enough_elements(first_pass: DropoutPass, second_pass: DropoutPass, rate
 
 
 def _is_improbable(hits: Array, chance: float) -> bool:
-    """Whether so many hits are less likely than :data:`FALSE_ALARM`.
+    """Whether the number of hits is less likely than :data:`FALSE_ALARM`.
 
-    Of n independent events of chance p, a share s as far from p has a probability of at most
-    2 exp(-n KL(s, p)): Chernoff's bound, Hoeffding 1963, theorem 1.
+    For n independent events of probability p, a share s at this distance from p has a probability of at
+    most 2 exp(-n KL(s, p)): Chernoff's bound, Hoeffding 1963, theorem 1.
     """
     if not hits.size:
         return False

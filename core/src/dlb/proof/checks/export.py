@@ -1,4 +1,4 @@
-"""``export``: what an exported file computes, against the model that it was exported from."""
+"""``export``: the outputs of an exported file, compared with those of the model it was exported from."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ Array = npt.NDArray[Any]
 def prove_export(
     model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path, keep: Keep
 ) -> None:
-    """Export the object as it now is, compare its structure, and run it against the object.
+    """Export the model in its present state, compare the structure, and compare the outputs.
 
     Args:
-        canonical: the canonical graph; only its structure counts.
-        inputs: [batch_size of one worker, ...].
+        canonical: the canonical graph; only its structure is used.
+        inputs: [batch size of one worker, ...].
+        exported: where the file is written.
     """
     try:
         model.export(exported)
         check_is_onnx(exported)
     except (UnsupportedError, WorkerRaised) as error:
-        # A worker that raised is still there, and what it trained is still worth recording.
+        # After this error the worker still runs, so the results of training can be recorded.
         refuse_export(adapter, Finding(cause=CannotRun(failure=failure_of(error))), keep)
         return
     batch = as_dtype(inputs, model.dtype)
@@ -70,11 +71,11 @@ def prove_export(
 
 
 def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Array) -> CheckResult:
-    """Export a user's model, and run the file against it.
+    """Export a user's model, and compare the outputs of the file with those of the model.
 
     Args:
         exported: where the file is written.
-        inputs: canonical, in the model's dtype.
+        inputs: in canonical layout and in the model's dtype.
     """
     model.remote.export(exported)
     check_is_onnx(exported)
@@ -88,7 +89,7 @@ def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Ar
 
 
 def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:
-    """Neither check of an export can be run."""
+    """Keep both checks of an export as not run."""
     for check in _checks(adapter):
         keep(check.not_run(reason))
 
@@ -101,7 +102,7 @@ def _checks(adapter: str) -> tuple[Check, Check]:
 
 
 def check_export(check: Check, dtype: str, exported: Tensors, own: Tensors) -> CheckResult:
-    """Outputs of an exported file against those of the model that it was exported from."""
+    """Compare outputs of an exported file with those of the model that it was exported from."""
     compared, tolerance = figures(exported, own), EXPORT_TOLERANCES[dtype]
     findings: tuple[Finding, ...] = ()
     if not all(np.isfinite(array).all() for array in own.values()):
@@ -114,7 +115,11 @@ def check_export(check: Check, dtype: str, exported: Tensors, own: Tensors) -> C
 
 
 def check_is_onnx(exported: Path) -> None:
-    """Raises UnsupportedError unless the file can be read as an ONNX model."""
+    """Check that a file is an ONNX model.
+
+    Raises:
+        UnsupportedError: it cannot be read as one.
+    """
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -125,8 +130,10 @@ def check_is_onnx(exported: Path) -> None:
 
 
 def run_exported(exported: Path, inputs: Array) -> list[Array]:
-    """Outputs of an exported model by ONNX Runtime; by the neutral evaluator where it has no
-    float64 kernels."""
+    """Outputs of an exported model, computed by ONNX Runtime.
+
+    dlb's own evaluator computes those of float64 models, since ONNX Runtime lacks float64 kernels.
+    """
     import onnx
 
     from dlb.graph.evaluate import evaluate

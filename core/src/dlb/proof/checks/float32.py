@@ -1,7 +1,7 @@
-"""``float32``: how far rounding takes the forward pass and the gradients from the truth.
+"""``float32``: the rounding errors of the forward pass and of the gradients.
 
-Never one subject against another alone: two that round alike would prove each other. Each is compared
-with float64, and judged as a multiple of the best error.
+Each subject is compared with float64, and its error with the smallest error. Subjects are not compared with
+each other, since two that round equally would prove each other.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Batches that float32 gradients are compared on: of one sample, so that most meet no kink; or of as
-#: many as a step has, where something is normalised over them.
+#: Batches for float32 gradients. Batches of one sample, so that most have no value near a kink; or, with
+#: normalisation over the batch, batches as large as a step's.
 SINGLE_BATCHES, FEW_BATCHES = 8, 3
 
 
@@ -83,7 +83,7 @@ class Float32Port:
 
 
 def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
-    """Weights and the forward pass of the float32 object that is about to be timed."""
+    """Check the weights and the forward pass of the float32 model, before it is timed."""
     last = seeded.model.nodes[-1].name
     inputs = as_dtype(seeded.inputs, "float32")
 
@@ -118,11 +118,11 @@ def check_forward_float32(
     float32_baseline: float,
     native: Mapping[str, str],
 ) -> CheckResult:
-    """Logits of a float32 forward pass against the canonical graph's in float64.
+    """Compare the logits of a float32 forward pass with the canonical graph's in float64.
 
     Args:
-        float32_baseline: distance of ONNX Runtime's, on the canonical graph.
-        native: what the framework says of each layer, by name.
+        float32_baseline: relative L2 error of ONNX Runtime's logits of the canonical graph.
+        native: the framework's description of each layer, by name.
     """
     compared = figures(values, truth)
     finite = float32_baseline if np.isfinite(float32_baseline) else None
@@ -136,7 +136,7 @@ def check_forward_float32(
 
 
 def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict[str, Array]]:
-    """Loss and gradients of a few small batches, in the model's own dtype."""
+    """Loss and gradients of a few small batches, in the model's dtype, by tensor name."""
     inputs = as_dtype(batches.inputs, model.dtype)
     normalised = state_names(model.workload.model)
     size, count = (batches.batch_size, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
@@ -150,18 +150,19 @@ def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict
 def check_float32_gradients(
     errors: Mapping[str, Sequence[Sequence[Figure]]], perturbed: Sequence[Sequence[Figure]]
 ) -> list[CheckResult]:
-    """Errors of float32 gradients to the truth, judged as multiples of the best adapter's.
+    """Compare each adapter's errors of float32 gradients with the smallest error of any adapter.
 
-    Never adapter against adapter: two that round alike would prove each other. Of several batches,
-    each tensor's figure is the one of median error: where rounding takes a value across the kink
-    of a ReLU, or another element wins a pooling, a gradient jumps though nothing is wrong; what is
-    computed too coarsely is wrong in every batch. Deep networks may meet a kink in every batch too,
-    and the best adapter may have been lucky. So an error is also allowed that float64 has from weights
-    that are a few units in the last place of float32 away.
+    A tensor's figure is that of the batch with the median error. Rounding may take a value across the kink
+    of a ReLU, or make another element win a pooling; then a correct gradient jumps. A computation with too
+    few digits has an error in every batch.
+
+    Deep networks may have a value near a kink in every batch, and the best adapter may have none. So errors
+    as large as those of float64 gradients at perturbed weights are allowed too.
 
     Args:
         errors: :func:`gradient_errors` of several batches in float32, by adapter.
-        perturbed: those of one adapter in float64, at such weights.
+        perturbed: those of one adapter in float64, at weights that differ by a few units in the last
+            place of float32.
     """
     median = {adapter: _median_errors(batches) for adapter, batches in errors.items()}
     perturbed_errors: dict[str, float] = {}
@@ -201,8 +202,10 @@ def check_float32_gradients(
 
 
 def gradient_errors(gradients: Tensors, truth: Tensors) -> tuple[Figure, ...]:
-    """Errors of one batch's loss and gradients to those in float64, worst first; of a gradient
-    that is zero by the whole gradient."""
+    """Errors of one batch's loss and gradients against those in float64, worst first.
+
+    The error of a gradient that is zero is relative to the whole gradient.
+    """
     whole = norm_floor(truth, 1.0)
     nothing = np.full(1, np.nan)
     return worst_first(
@@ -217,8 +220,10 @@ def gradient_errors(gradients: Tensors, truth: Tensors) -> tuple[Figure, ...]:
 
 
 def _median_errors(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
-    """For each tensor the figure of the batch with the median error; an infinite one, which no kink
-    makes, wherever there is one."""
+    """For each tensor, the figure of the batch with the median error.
+
+    An infinite figure comes first, since no kink causes one.
+    """
     by_tensor: dict[str, list[Figure]] = {}
     for batch in batches:
         for error in batch:
@@ -232,9 +237,9 @@ def _median_errors(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
 def order_by_multiple(
     compared: Iterable[Figure], errors: Mapping[str, float]
 ) -> tuple[tuple[Figure, ...], float]:
-    """Figures by how many times their tensor's own error they are, and the first's number.
+    """Figures ordered by their multiple of the tensor's allowed error, and the largest multiple.
 
-    Where each tensor has a tolerance of its own, the first figure's is the result's.
+    If each tensor has its own tolerance, the tolerance of a result is that of the first figure.
     """
 
     def multiple(error: Figure) -> float:
@@ -247,8 +252,7 @@ def order_by_multiple(
 def check_port_outputs_float32(
     check: Check, *, port: PortComparison, single: Float32Port
 ) -> CheckResult:
-    """Outputs of a user's model in float32, by how much further from the truth they are than the
-    reference's."""
+    """Compare the float32 error of a user's model with that of the reference, for every output."""
     truth = [np.asarray(output) for output in port.truth.evaluation_pass.outputs]
     inputs = as_dtype(port.truth.inputs, "float32")
     errors = []
@@ -266,7 +270,7 @@ def check_port_outputs_float32(
 def check_port_gradients_float32(
     check: Check, *, port: PortComparison, single: Float32Port
 ) -> CheckResult:
-    """Gradients of a user's model in float32, as :func:`check_float32_gradients`."""
+    """Compare gradients of a user's model in float32; see :func:`check_float32_gradients`."""
     training = port.randomness is None
     inputs = as_dtype(port.truth.inputs, "float32")
     cotangents = [array.astype(np.float32) for array in port.truth.cotangents]
@@ -289,10 +293,10 @@ def check_port_gradients_float32(
 
 
 def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) -> CheckResult:
-    """Each file's own error by ONNX Runtime, the larger against the smaller.
+    """Run both files in ONNX Runtime, and compare the larger error with the smaller.
 
     Args:
-        agree: whether the files do in float64.
+        agree: whether the files agree in float64.
 
     Raises:
         DlbError: a file cannot be run.
@@ -315,7 +319,7 @@ def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) ->
         for ordered in map(worst_first, errors)
     ]
     if agree and max(largest) > FLOAT32_MOST:
-        # Before 1.31 the last window of an average pooling in ceil mode, for one.
+        # For example the last window of an average pooling in ceil mode, before version 1.31.
         distance = max(largest) if math.isfinite(max(largest)) else None
         return check.not_run(Finding(cause=RuntimeDiffers(distance=distance)))
     least = min(largest)
@@ -331,7 +335,7 @@ def _file_errors(
     model: ModelProto,
     batches: tuple[dict[str, Array], ...],
 ) -> list[Figure]:
-    """The distance of a file's outputs in ONNX Runtime from the first file's in float64."""
+    """The distance of a file's outputs in ONNX Runtime from the first file's outputs in float64."""
     from onnx import helper
 
     from dlb.graph.runtime import run_model

@@ -1,4 +1,4 @@
-"""``update float32``: what a few steps change in a model built in float32."""
+"""``update float32``: the changes of a few steps in a model built in float32."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Steps that float32 updates are compared after: the second is the first that momentum shows in.
+#: Steps of the float32 trajectory. Momentum has its first effect in the second step.
 FEW_STEPS = 2
-#: What the same gradient may differ by in float32, in units of its norm, where a step computes it once
-#: more in other code.
+#: Relative difference of the same float32 gradient, if a training step computes it with other code.
 GRADIENT_NOISE = 1e-6
 
 
@@ -54,10 +53,10 @@ def prove_float32_updates(
     seed: int,
     keep: Keep,
 ) -> None:
-    """What a few steps change in a float32 model that has not trained.
+    """Compare the changes of a few steps in a new float32 model with NumPy's.
 
-    NumPy steps with the adapter's own gradients in float64; and in float32, with gradients moved
-    as far as rounding may move them, for what float32 may make of it.
+    NumPy takes the same steps with the adapter's own gradients twice. In float64 they give the reference. In
+    float32, with gradients perturbed as far as rounding does, they give the unavoidable error.
     """
     keep(run(_check(adapter), lambda check: _step(model, weights, batches, adapter, seed)))
 
@@ -102,12 +101,13 @@ def _step(
 def check_update_float32(
     adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, baseline: Tensors
 ) -> CheckResult:
-    """What a few float32 steps changed, against the definition fed with the adapter's own gradients.
+    """Compare the changes of a few float32 steps with the definition of the optimizer.
 
     Args:
         start: float64 weights before the first step.
-        after, truth: weights and ``layer.parameter.slot`` after the last; float32, and float64.
-        baseline: what NumPy makes of it in float32.
+        after: float32 weights and state (``layer.parameter.slot``) after the last step.
+        truth: the same in float64, from NumPy with the adapter's own gradients.
+        baseline: the same in float32, from NumPy.
     """
     check = _check(adapter)
     if not shows_change(start, truth):
@@ -140,11 +140,11 @@ def _check(adapter: str) -> Check:
 
 
 def perturbed_gradient(gradient: Array, least: float, generator: np.random.Generator) -> Array:
-    """A gradient with noise of GRADIENT_NOISE of its norm; zeros stay what they are.
+    """A gradient with noise, relative to its norm by :data:`GRADIENT_NOISE`; zeros stay zeros.
 
     Args:
-        least: of a smaller norm it is noise of GRADIENT_NOISE of this, since what is summed up and
-            cancels leaves the rounding of what is summed up.
+        least: the least norm that noise is relative to. Sums that cancel have the rounding error of their
+            terms.
     """
     size = GRADIENT_NOISE * max(norm([gradient]), least) / math.sqrt(max(gradient.size, 1))
     noisy = np.empty(gradient.size, gradient.dtype)

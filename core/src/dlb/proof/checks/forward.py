@@ -1,7 +1,7 @@
-"""``forward``: what a subject computes in float64, in evaluation and in training mode.
+"""``forward``: the values of a subject in float64, in evaluation mode and in training mode.
 
-Of a built model every layer's value is compared with the canonical graph's, and the first that differs
-is named. Of a port and of a file the outputs are compared with the reference's.
+For a built model, every layer's value is compared with the canonical graph's, and the first that differs is
+named. For a port and for a file, the outputs are compared with the reference's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CANONICAL = Baseline(kind="canonical_graph")
 def prove_layers(
     model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
 ) -> None:
-    """Every layer's value in one mode: as errors accumulate, and each layer isolated."""
+    """Check every layer's value in one mode: with accumulated errors, and each layer isolated."""
     mode = ", training" if training else ""
     truth = reference.training_layers if training else reference.layers
     values: dict[str, Array] = {}
@@ -87,14 +87,14 @@ def check_forward(
     truth: Tensors,
     native: Mapping[str, str],
 ) -> CheckResult:
-    """Values of a forward pass against the canonical graph's in float64.
+    """Compare the values of a forward pass with the canonical graph's in float64.
 
-    The first layer past the tolerance is named, as it is described and as the framework says that it
-    built it.
+    The finding names the first layer past the tolerance, with its description and what the framework built.
 
     Args:
-        values: of every layer, as the adapter computed them.
-        native: what the framework says of each layer, by name.
+        values: every layer's value, as the adapter computed it.
+        truth: every layer's value of the canonical graph.
+        native: the framework's description of each layer, by name.
     """
     compared = figures(values, truth)
     causes = infinite_causes(compared, values, truth)
@@ -103,14 +103,14 @@ def check_forward(
 
 
 def check_outputs(check: Check, port: PortComparison) -> CheckResult:
-    """Outputs of a user's model in evaluation mode."""
+    """Compare the outputs of a user's model in evaluation mode with the reference's."""
     return _compare_outputs(check, port.truth.evaluation_pass, port.evaluation_pass)
 
 
 def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
-    """Outputs in training mode, where batch normalisations use the batch's statistics.
+    """Compare outputs in training mode, in which batch normalisations use the batch's statistics.
 
-    Where they differ, the layer is named, unless it is the one that differs in evaluation mode.
+    If they differ, the finding names the layer, unless the same layer differs in evaluation mode.
     """
     if port.randomness is not None:
         return check.not_run(port.randomness)
@@ -125,7 +125,7 @@ def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
 
 
 def _causes(findings: Sequence[Finding]) -> list[Any]:
-    """What findings are about, whatever the distances are."""
+    """Causes of findings, without their distances."""
     return [finding.cause for finding in findings]
 
 
@@ -150,7 +150,7 @@ def _name_outputs(outputs: Sequence[Array]) -> dict[str, Array]:
 
 
 def check_file_outputs(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
-    """Every output of a file, of every batch."""
+    """Compare every output of the second file with the first file's, in every batch."""
     several = len(runs.values[0]) > 1
     compared: list[Figure] = []
     not_finite: list[OutputValue] = []

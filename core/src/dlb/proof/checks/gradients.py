@@ -1,4 +1,4 @@
-"""``gradients`` in float64: of a built model by finite differences, of a port against the reference's."""
+"""``gradients`` in float64: compared with finite differences, or for a port with the reference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ Array = npt.NDArray[Any]
 def prove_gradients(
     model: RemoteModel, reference: Reference, adapter: str, seed: int, keep: Keep
 ) -> dict[str, Array]:
-    """Gradients of a built model, for the comparison with other adapters too."""
+    """Compare a built model's gradients with finite differences.
+
+    Returns:
+        the loss and the gradients by name, for the comparison with other adapters.
+    """
     gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
     check_gradient_shapes(gradients, reference.model)
     parameters = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
@@ -46,7 +50,7 @@ def prove_gradients(
 
 
 def check_slopes(adapter: str, slopes: Mapping[str, Slope]) -> CheckResult:
-    """Directional derivatives: the adapter's gradient against finite differences, by what is moved."""
+    """Compare directional derivatives by the adapter's gradient with those by finite differences."""
     compared = worst_first(
         figure(name, np.array([slope.gradient]), np.array([slope.difference]), slope.typical)
         for name, slope in slopes.items()
@@ -62,7 +66,7 @@ def _slopes_check(adapter: str) -> Check:
 
 
 def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
-    """Gradients of the outputs times seeded cotangents, by every parameter and the input."""
+    """Compare the gradients of every parameter and of the input, for seeded cotangents of the outputs."""
     training = port.randomness is None
     ours, theirs = port.truth.gradients(training), port.gradients
     expected: dict[str, Array] = {}
@@ -84,7 +88,7 @@ def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
         expected["input"] = ours.inputs
     if theirs.inputs is not None:
         actual["input"] = theirs.inputs
-    # A gradient that is zero but for rounding is off by 1e-16 of the whole.
+    # Rounding of a gradient that is zero is about 1e-16 of the whole gradient.
     compared = figures(actual, expected, SMALL / NOISE * norm_floor(expected))
     findings += [] if training else [Finding(cause=EvaluationMode())]
     passed = passes(compared, FLOAT64_TOLERANCE) and trained_in_both
@@ -92,10 +96,10 @@ def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
 
 
 def check_gradient_shapes(gradients: Mapping[str, Array], model: Model) -> None:
-    """See that no gradient is left out, which nothing that is there could tell.
+    """Check that every gradient is there and has the right shape.
 
     Raises:
-        PluginError: the adapter gave others than the contract asks for.
+        PluginError: the adapter returned other gradients than the contract requires.
     """
     shapes = parameter_shapes(model)
     expected = {name: shapes[name] for name in trained_names(model)}

@@ -1,8 +1,8 @@
-"""``layers``: each layer by itself, given what the subject itself computed before it.
+"""``layers``: each layer by itself, with the inputs that the subject computed for it.
 
-Of a built model every layer is compared with the canonical one. Of a port the layers that own matched
-parameters are compared with their counterparts. Of two files whose outputs differ, the first pair of
-nodes whose values part is found.
+For a built model, every layer is compared with the canonical layer. For a port, the layers that own matched
+parameters are compared with their counterparts. For two files whose outputs differ, the first pair of
+nodes that differ is found.
 """
 
 from __future__ import annotations
@@ -51,9 +51,14 @@ def check_isolated_layers(
     truth: Iterable[tuple[str, Array]],
     native: Mapping[str, str],
 ) -> CheckResult:
-    """Each layer's value against the canonical layer's, given the adapter's own inputs to it.
+    """Compare each layer's value with the canonical layer's, computed from the adapter's own inputs.
 
-    So no layer answers for the errors of those before it.
+    So the errors of earlier layers do not count.
+
+    Args:
+        values: every layer's value, as the adapter computed it.
+        truth: name and value of every canonical layer.
+        native: the framework's description of each layer, by name.
     """
     compared: list[Figure] = []
     causes: dict[str, AnyCause] = {}
@@ -76,11 +81,12 @@ def layers_result(
     causes: Mapping[str, AnyCause],
     *notes: Finding,
 ) -> CheckResult:
-    """The result of comparing layers: the first in the model's order past the tolerance is named.
+    """The result of comparing layers. It names the first layer past the tolerance in the model's order.
 
     Args:
-        native: what the framework says of each layer, by name.
-        causes: of infinite distances, by layer.
+        native: the framework's description of each layer, by name.
+        causes: causes of infinite distances, by layer.
+        notes: further findings.
     """
     failing = {item.tensor: item for item in compared if not passes((item,), tolerance)}
     first = next((node.name for node in model.nodes if node.name in failing), None)
@@ -105,19 +111,19 @@ def infinite_causes(
 
 
 def layer_facts(model: Model, name: str, native: Mapping[str, str]) -> LayerFacts:
-    """A layer as it is described, and as the framework says that it built it."""
+    """A layer's description, and what the framework built."""
     (layer,) = (node.layer for node in model.nodes if node.name == name)
     return LayerFacts(
         name=name,
         kind=type_name(layer),
-        # To the containers of JSON, so that what is read back is equal.
+        # Converted to JSON containers, so that a written and read document is equal.
         attributes=msgspec.json.decode(msgspec.json.encode(msgspec.structs.asdict(layer))),
         built=" ".join(native.get(name, "").split()),
     )
 
 
 def missing_layers(values: Tensors, truth: Tensors) -> Finding | None:
-    """What keeps layers from being isolated: values that are not there, or of another shape."""
+    """Values that are missing or have another shape, so that layers cannot be isolated; None if none."""
     names = [
         name
         for name, array in truth.items()
@@ -127,7 +133,7 @@ def missing_layers(values: Tensors, truth: Tensors) -> Finding | None:
 
 
 def check_counterparts(check: Check, port: PortComparison, training: bool = False) -> CheckResult:
-    """Outputs of the layers that own matched parameters; what lies between them where they differ."""
+    """Compare outputs of layers that own matched parameters; the findings name the first that differs."""
     compared = port.layers(training)
     if not compared.figures:
         return check.not_run(*(compared.apart or (Finding(cause=NoCounterparts()),)))
@@ -137,7 +143,7 @@ def check_counterparts(check: Check, port: PortComparison, training: bool = Fals
 
 
 def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
-    """Where the values of the first batch whose outputs differ part."""
+    """Find the first pair of nodes that differ, in the first batch whose outputs differ."""
     from dlb.proof.files.parting import first_parting
     from dlb.proof.files.runs import trace_file
 

@@ -1,4 +1,4 @@
-"""``running statistics`` of a port's batch normalisations, after a step of training."""
+"""``running statistics``: those of a port's batch normalisations after one training step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class UpdatedStatistics:
-    """Running means and variances after a step, what they should be, and what there is to say."""
+    """Running means and variances after a step, the expected ones, and a finding about them."""
 
     actual: dict[str, Array]
     expected: dict[str, Array]
@@ -34,7 +34,7 @@ class UpdatedStatistics:
 
 
 def check_statistics(check: Check, port: PortComparison) -> CheckResult:
-    """What a step of training makes of the running statistics, and what share of them it keeps."""
+    """Compare the running statistics after a training step, and the momentum that both models keep."""
     layers, truth, model = port.normalisations, port.truth, port.model
     expected = {own.name: np.array([own.momentum], np.float64) for own, _ in layers}
     actual = {own.name: np.array([other.momentum], np.float64) for own, other in layers}
@@ -100,9 +100,9 @@ def _compare_updated(port: PortComparison) -> UpdatedStatistics:
 def _with_other_divisor(
     truth: ReferenceModel, own: UserLayer, before: Array, updated: Array
 ) -> Iterator[tuple[tuple[str, str], Array]]:
-    """A running variance as the reference had moved it by the batch's other variance.
+    """The reference's running variance, as if it used the other divisor for the batch's variance.
 
-    Over n - 1 values in torch and Chainer, over n in Keras and MXNet; none lets one choose.
+    The divisor is n - 1 in torch and Chainer, and n in Keras and MXNet. No framework lets users choose.
     """
     calls = [call for call in truth.training_pass.calls if call.layer == own.name]
     if own.momentum in (None, 1.0) or len(calls) != 1:

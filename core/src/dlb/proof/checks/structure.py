@@ -1,4 +1,4 @@
-"""``file`` and ``structure``: whether a graph is made of the operators that it should be made of."""
+"""``file`` and ``structure``: whether a graph has the expected operators."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def check_file(
     listed: int,
     undecided: Sequence[str],
 ) -> CheckResult:
-    """The canonical graph against the file that it was read from; of no adapter yet.
+    """Compare the canonical graph with the file that it was read from. The result has no adapter yet.
 
     Args:
-        compared: its logits on noise, against the file's.
-        differences: of their structures.
-        listed: how many of them the finding lists.
-        undecided: operators that only one of them has and that noise cannot decide about.
+        compared: distances of its logits from the file's, on noise.
+        differences: differences of their structures.
+        listed: how many differences the finding lists.
+        undecided: operators that only one of them has, and for which equal values on noise prove nothing.
     """
     ordered = worst_first(compared)
     findings: tuple[Finding, ...] = ()
@@ -60,10 +60,10 @@ def check_file(
 def check_structure(
     check: Check, canonical: Any, exported: Path, weights: Callable[[], Tensors]
 ) -> CheckResult:
-    """The exported graph's operators, attributes, shapes and parameters against the canonical's.
+    """Compare the exported graph's operators, attributes, shapes and parameters with the canonical graph's.
 
     Args:
-        weights: gives those that were exported; asked only where some may have been left out.
+        weights: returns the exported weights; called only if a parameter may have been left out.
     """
     import onnx
 
@@ -85,10 +85,10 @@ def check_structure(
 def check_file_structure(
     check: Check, runs: Runs, structure: Structure, agree: bool
 ) -> CheckResult:
-    """Other operators are a difference only if other values come of them.
+    """Compare the operators of two files. Other operators fail only if the outputs differ too.
 
     Args:
-        agree: whether the outputs do.
+        agree: whether the outputs of both files agree.
     """
     from dlb.proof.files.analytic import undecided_nodes
 

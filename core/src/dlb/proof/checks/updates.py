@@ -55,8 +55,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 DEFINITION = Baseline(kind="optimizer_definition")
-#: Steps of a port's trajectory, and their momentum. The first moves the weights by this share of their
-#: norm: far enough to meet other gradients, whatever the outputs' scale.
+#: Steps of a port's trajectory, and their momentum. The first step changes the weights by this share of
+#: their norm: enough to change the gradients, whatever the scale of the outputs.
 PORT_STEPS, PORT_MOMENTUM, PORT_STEP_SHARE = 5, 0.9, 0.01
 
 
@@ -71,16 +71,17 @@ def prove_updates(
     keep: Keep,
     folder: Path,
 ) -> dict[int, Changes]:
-    """What the first step changes, and what all do, in a model built in float64 that has not trained.
+    """Check the changes of the first step and of all steps, in a new model built in float64.
 
-    Each step's gradients are taken from the adapter before it steps, and NumPy steps with them.
+    Before each step the adapter computes the gradients, and NumPy takes the same step with them.
 
     Args:
-        folder: to make.
+        input_mode: ``pipeline`` or ``memory``.
+        folder: folder for the changes; it is created.
 
     Returns:
-        what so many steps changed, for the comparison with other adapters and with float32; nothing
-        where only the first was asked for.
+        changes by number of steps, for the comparison with other adapters and with float32; empty if the
+        group ``trajectory`` was not asked for.
     """
     workload = model.workload
     last = len(batches.order) - 1 if "trajectory" in groups else 0
@@ -103,12 +104,11 @@ def prove_updates(
         check_gradient_shapes(gradients, reference.model)
         sizes = {name: float(np.linalg.norm(gradients[name])) for name in trained}
         whole = float(np.linalg.norm(list(sizes.values())))
-        # Adam makes steps of rounding too, and other ones in every adapter. Not "above", so that a
-        # NaN is not taken for rounding.
+        # Adam also takes large steps from gradients that are rounding, and these differ between
+        # adapters. The comparison is negated so that a NaN does not count as rounding.
         moved |= {name for name, size in sizes.items() if not size <= ROUNDED * whole}
         updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
-        # To start a pipeline for one step costs more than the step: where nothing is judged, it
-        # comes from memory.
+        # Starting a pipeline costs more than a step, so steps without a check read from memory.
         source = input_mode if judged else "memory"
         model.train(batches.path(model.dtype), rows[None], input_mode=source, first_step=step)
         if not judged and step + 1 not in observed:
@@ -127,16 +127,16 @@ def prove_updates(
                 result = judge(adapter, step + 1, start, after, truth, running)
                 keep(msgspec.structs.replace(result, seconds=took))
                 if step == last and result.verdict == "not run":
-                    # Of rounding alone, which no two adapters need agree in.
+                    # These changes are rounding, in which adapters need not agree.
                     changes = {at: Changes(kept.path) for at, kept in changes.items()}
     return changes
 
 
 def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
-    """What some steps change in a user's model, against what they change in the reference.
+    """Compare the changes of some steps in a user's model with those in the reference.
 
-    A user's model has no optimizer, so NumPy takes the steps, with momentum and with each model's own
-    gradients at its own weights. Each step has cotangents of its own.
+    A user's model has no optimizer. So NumPy takes the steps, with momentum, and with each model's own
+    gradients at its own weights. Each step uses other cotangents.
     """
     truth, training = port.truth, port.randomness is None
     gradients = truth.gradients(training).parameters
@@ -185,10 +185,10 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
 def _step_changes(
     gradients: Callable[[int, Tensors], Tensors], start: Tensors, optimizer: SGD
 ) -> dict[int, dict[str, Array]]:
-    """What steps change of weights, after each step that is looked at.
+    """The changes of weights after each observed step.
 
     Args:
-        gradients: of a step, at these weights.
+        gradients: computes the gradients of a step at given weights.
     """
     updates, observed = Updates(optimizer, start), observed_steps(PORT_STEPS)
     moved: dict[int, dict[str, Array]] = {}
@@ -202,7 +202,7 @@ def _step_changes(
 def check_update(
     adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
 ) -> CheckResult:
-    """What one step changed, optimizer state and running statistics too, against the definition."""
+    """Compare the changes of one step, state and running statistics included, with the definition."""
     return _check_changes(
         Check("update", "update", adapter, DEFINITION), steps, start, after, truth, running
     )
@@ -211,7 +211,7 @@ def check_update(
 def check_trajectory(
     adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
 ) -> CheckResult:
-    """What many steps changed, against the definition fed with the adapter's own gradients."""
+    """Compare the changes of many steps with the definition, applied to the adapter's own gradients."""
     return _check_changes(
         Check("trajectory", "trajectory", adapter, DEFINITION), steps, start, after, truth, running
     )
@@ -220,13 +220,13 @@ def check_trajectory(
 def _check_changes(
     check: Check, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
 ) -> CheckResult:
-    """Changes rather than weights: a wrong rate is small next to a weight, not next to its change.
+    """Compare changes, not weights: an error of the learning rate is small relative to a weight.
 
     Args:
-        start: weights and running statistics before the first step; what is not in it started at
-            zero.
-        after: both and ``layer.parameter.slot`` after the last.
-        truth, running: trained weights and slots, and running statistics, as they should be.
+        start: weights and running statistics before the first step; other tensors start at zero.
+        after: weights, running statistics and state (``layer.parameter.slot``) after the last step.
+        truth: expected trained weights and state.
+        running: expected running statistics.
     """
     if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
@@ -242,7 +242,7 @@ def _check_changes(
 
 
 def shows_change(start: Tensors, truth: Tensors) -> bool:
-    """Whether any weight that is trained should have changed so that it shows. A NaN does."""
+    """Whether any trained weight should have changed by more than rounding. A NaN counts as a change."""
     for name in start.keys() & truth.keys():
         apart = (after - before for after, before in pieces(truth[name], start[name]))
         moved = math.sqrt(sum(float(piece @ piece) for piece in apart))
@@ -252,7 +252,7 @@ def shows_change(start: Tensors, truth: Tensors) -> bool:
 
 
 def change_figures(start: Tensors, after: Tensors, truth: Tensors) -> tuple[Figure, ...]:
-    """How far what was changed is from what should have been, worst first."""
+    """The distances of the changes from the expected changes, worst first."""
     collected = []
     slots: dict[str, dict[str, Array]] = {}
     for tensor, array in truth.items():

@@ -1,4 +1,4 @@
-"""``weights``: what a subject holds after loading; of two files, which numbers both hold."""
+"""``weights``: the weights of a subject after loading; for two files, the numbers that both hold."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ GIVEN = Baseline(kind="given_weights")
 
 
 def check_weights(adapter: str, dtype: str, loaded: Tensors, weights: Tensors) -> CheckResult:
-    """Every parameter of a built model after loading, bit for bit."""
+    """Compare every parameter of a built model after loading, bit for bit.
+
+    Args:
+        loaded: parameters that the model holds.
+        weights: parameters that were loaded, by ``layer.parameter``.
+    """
     expected = {name: array.astype(dtype) for name, array in weights.items()}
     check = Check(f"weights {dtype}", "weights", adapter, GIVEN)
     return _same_bits(check, loaded, expected, {**expected, **loaded})
 
 
 def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
-    """Give the reference's weights to a user's model, and see that every bit came."""
+    """Load the reference's weights into a user's model, and compare them bit for bit."""
     expected = port.carried_weights
     port.model.remote.load_weights(expected)
     held = port.model.remote.weights()
@@ -73,10 +78,10 @@ def _same_bits(
 def check_file_weights(
     check: Check, matched: MatchedWeights, structure: Structure, agree: bool
 ) -> CheckResult:
-    """Which numbers both files hold.
+    """Compare the numbers that both files hold.
 
     Args:
-        agree: whether their outputs do.
+        agree: whether the outputs of both files agree.
     """
     findings = [Finding(cause=cause) for cause in matched.unmatched]
     if findings and agree and not structure.equal:
