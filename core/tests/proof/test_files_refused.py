@@ -375,7 +375,7 @@ UNLIKE = {
         "axis 1 is left open",
         "--input",
     ),
-    "no shape": (*[model(inputs=[("x", FLOAT, None)])] * 2, "no shape is told"),
+    "no shape": (*[model(inputs=[("x", FLOAT, None)])] * 2, "neither file says its shape"),
     "enormous": (*[model(inputs=[("x", FLOAT, [1 << 30, 4])])] * 2, "at most"),
 }
 

@@ -1,4 +1,4 @@
-"""The command line. Commands are imported when they are called, so that ``dlb --help`` is quick."""
+"""The command line. Commands are imported when they are called, so that ``dlb --help`` is fast."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ COMMANDS = {
     "port": ("port", "Prove that models of your own in several frameworks are the same."),
     "diff": ("diff", "Prove that two ONNX files compute the same."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
-    "env": ("env", "The environments that adapters live in."),
+    "env": ("env", "The environments of adapters."),
     "data": ("data", "Data sets: list, fetch, find."),
     "export": ("export", "Write a workload's ONNX graph."),
     "show": ("show", "Show a record or a workload."),
-    "explain": ("explain", "What a certificate's differences probably are."),
+    "explain": (
+        "explain",
+        "Explain where adapters of a certificate differ, and the likely reason.",
+    ),
 }
 INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """dlb's own commands, found by name, and those that plugins add."""
+    """dlb's own commands and those that plugins add, by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *sorted(plugin_commands())]
@@ -55,7 +58,7 @@ class Commands(click.Group):
 
 
 def plugin_commands() -> dict[str, click.Command]:
-    """Commands that plugins bring, by name; dlb's own names are not given away."""
+    """Commands that plugins add, by name; a plugin cannot replace one of dlb's own."""
     from dlb_worker.plugins import load_plugins
 
     by_plugin = load_plugins().hook.dlb_commands()
@@ -79,13 +82,13 @@ def dlb() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
-    # A terminated command must end its workers as an interrupted one does.
+    # SIGTERM must end the workers as Ctrl-C does.
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:] if arguments is None else arguments
     try:
         status = call(words)
         _ignore_interrupts()
-    except KeyboardInterrupt:  # one more, while the first was being told
+    except KeyboardInterrupt:  # a second one, while the first was being reported
         _ignore_interrupts()
         status = INTERRUPTED
     try:
@@ -94,13 +97,13 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             status = fail(f"standard output: {error.strerror or error}", 1, [])
-        # Python would complain again at exit.
+        # Otherwise Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
 
 def call(words: list[str]) -> int:
-    """Run one command; its exit status. Errors become one line on standard error."""
+    """Run one command, and return its exit status. Errors become one line on standard error."""
     try:
         status: Any = dlb.main(args=words, prog_name="dlb", standalone_mode=False)
     except DlbError as error:
@@ -130,9 +133,9 @@ def call(words: list[str]) -> int:
 
 
 def fail(message: str, status: int, words: list[str]) -> int:
-    """Say what went wrong in one line; with ``--json`` as the one document too."""
+    """Print an error in one line on standard error; with ``--json`` also as the JSON document."""
     line = " ".join(message.split())
-    # Where nobody listens or nothing can be written, the status still tells.
+    # If nothing can be written, the exit status still reports the error.
     with contextlib.suppress(OSError):
         click.echo(f"dlb: {line}", err=True)
     if "--json" in words:
@@ -148,6 +151,6 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _ignore_interrupts() -> None:
-    """What is left to do is short; Python at its end would let one more Ctrl-C kill it."""
+    """Ignore signals during the short rest of the command, so that a second Ctrl-C does not kill it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

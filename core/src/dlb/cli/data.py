@@ -19,7 +19,7 @@ def data_command() -> None:
 @json_option
 @click.pass_context
 def list_all(ctx: click.Context, as_json: bool) -> None:
-    """Data sets, and where each one is."""
+    """List data sets, and where each of them is."""
     ctx.invoke(list_command, what="datasets", as_json=as_json)
 
 
@@ -29,10 +29,10 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
     "--offline",
     is_flag=True,
     envvar="DLB_OFFLINE",
-    help="Take it from archives in DLB_DATA_DIR alone; ask no address. [env: DLB_OFFLINE]",
+    help="Use archives in DLB_DATA_DIR only; download nothing. [env: DLB_OFFLINE]",
 )
 def fetch(name: str, offline: bool) -> None:
-    """Download a data set, check it, and keep it."""
+    """Download a data set, verify it, and keep it."""
     from dlb.data.fetch import fetch as fetch_files
     from dlb.data.local import LOCAL, alternative_location
     from dlb.data.registry import data_set

@@ -1,4 +1,4 @@
-"""``dlb diff A.onnx B.onnx``: two files compared with each other."""
+"""``dlb diff A.onnx B.onnx``: the comparison of two files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dlb env``: the environments that adapters live in."""
+"""``dlb env``: the environments of adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["env_command"]
 
 @click.group("env")
 def env_command() -> None:
-    """Make, list, examine and remove the environments that adapters live in."""
+    """Make, list, examine and remove the environments of adapters."""
 
 
 @env_command.command()
@@ -25,20 +25,20 @@ def env_command() -> None:
     metavar="DIR",
     help="A checkout, a folder of wheels, or the adapter's own folder.",
 )
-@click.option("--python", metavar="VERSION", help="Interpreter to make it with, e.g. 3.11.")
+@click.option("--python", metavar="VERSION", help="Python version of the environment, e.g. 3.11.")
 @click.option(
     "--constraint",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Versions to keep to, as pip's --constraint.",
+    help="Constraints on versions, as pip's --constraint.",
 )
 def create(
     names: tuple[str, ...], source: Path | None, python: str | None, constraint: Path | None
 ) -> None:
-    """Make an environment for each ADAPTER, anew if there is one.
+    """Make an environment for each ADAPTER; replace one that exists.
 
-    pip's settings from the environment (PIP_FIND_LINKS, PIP_INDEX_URL, PIP_CONSTRAINT, ...) are
-    honoured, and uv's own before them.
+    Settings of pip in environment variables (PIP_FIND_LINKS, PIP_INDEX_URL, PIP_CONSTRAINT, ...) are used.
+    Settings of uv override them.
     """
     from dlb import environments
 
@@ -52,14 +52,14 @@ def create(
 @env_command.command("list")
 @json_option
 def list_all(as_json: bool) -> None:
-    """Environments there are."""
+    """List environments."""
     from dlb import environments
 
     rows = [
         [
             environment.name,
             environment.distribution,
-            "made by dlb" if environment.managed else "told of",
+            "made by dlb" if environment.managed else "added",
             environment.created,
             str(environment.source or "-"),
             str(environment.folder if environment.managed else environment.python),
@@ -72,14 +72,14 @@ def list_all(as_json: bool) -> None:
     elif rows:
         print_table(columns, rows)
     else:
-        click.echo(f"none; make them with: dlb env create {' '.join(sorted(environments.KNOWN))}")
+        click.echo(f"none; make some with: dlb env create {' '.join(sorted(environments.KNOWN))}")
 
 
 @env_command.command()
 @click.argument("name")
 @click.argument("python", type=click.Path(path_type=Path))
 def add(name: str, python: Path) -> None:
-    """Use an environment made by hand: NAME's adapter is installed for the interpreter PYTHON."""
+    """Register an existing environment: the interpreter PYTHON has adapter NAME installed."""
     from dlb import environments
 
     environment = environments.add(name, python)
@@ -89,7 +89,7 @@ def add(name: str, python: Path) -> None:
 @env_command.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove an environment; one that was told of is only forgotten."""
+    """Remove an environment; unregister one that was added with dlb env add."""
     from dlb import environments
 
     environments.remove(name)
@@ -100,7 +100,7 @@ def remove(name: str) -> None:
 @click.argument("name", required=False)
 @json_option
 def doctor(name: str | None, as_json: bool) -> int:
-    """Say what is wrong with an environment (all, without NAME), and what mends it."""
+    """Show what is wrong with an environment (all, without NAME), and how to fix it."""
     from dlb import environments
 
     names = [name] if name else [environment.name for environment in environments.list_all()]

@@ -16,7 +16,7 @@ __all__ = ["explain_command"]
 @click.argument("certificate", type=click.Path(path_type=Path))
 @json_option
 def explain_command(certificate: Path, as_json: bool) -> int:
-    """What differs, where first, by how much, and the likely reason.
+    """Show where adapters differ first, by how much, and the likely reason.
 
     CERTIFICATE is a file that dlb verify --certificate wrote, or a record.
     """

@@ -20,7 +20,7 @@ __all__ = ["export_command"]
     "--from",
     "adapter",
     metavar="ADAPTER",
-    help="An adapter's own export instead of the canonical graph.",
+    help="Use this adapter's export instead of the canonical graph.",
 )
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
@@ -30,7 +30,7 @@ __all__ = ["export_command"]
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the weights.",
+    help="Seed of the weights.",
 )
 @set_option
 def export_command(

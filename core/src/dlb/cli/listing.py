@@ -1,4 +1,4 @@
-"""``dlb list``: what there is."""
+"""``dlb list``: adapters, workloads, data sets, strategies and plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["list_command"]
 )
 @json_option
 def list_command(what: str, as_json: bool) -> None:
-    """What is installed, with versions, and what is known but not installed."""
+    """List what is installed, with versions, and what is known but not installed."""
     print_warnings()
     columns, rows = _LISTS[what]()
     if as_json:
@@ -39,7 +39,7 @@ def _variants_text(variants: Mapping[str, Sequence[str]]) -> str:
 
 
 def _descriptions() -> dict[str, Any]:
-    """What each environment says of itself, by adapter; an environment that cannot answer says why."""
+    """The description of each environment, by adapter; a broken environment has the error instead."""
     from dlb.adapters import adapter_environments, describe_environment
     from dlb.errors import DlbError
 
@@ -185,7 +185,7 @@ _LISTS = {
     "plugins": _plugins,
 }
 
-#: Columns, the last ones, that are in the JSON document and not in the table, which fits 80 columns.
+#: The last columns, which only the JSON document has, so that the table fits 80 characters.
 _DETAILS = {
     "adapters": ("variants",),
     "workloads": ("hash", "source"),

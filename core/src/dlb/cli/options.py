@@ -16,7 +16,7 @@ Decorator = Callable[[Any], Any]
 
 
 def with_options(options: Iterable[Decorator]) -> Decorator:
-    """Several options at once, shown in this order."""
+    """A decorator that adds several options, shown in this order."""
     ordered = list(options)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +37,7 @@ SEED = click.option(
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the weights and the order of samples.",
+    help="Seed of the weights and of the order of samples.",
 )
 
 CERTIFICATE = click.option(
@@ -51,7 +51,7 @@ FORMER_TIMEOUT = click.option(
     "--time-out", type=float, hidden=True, expose_value=False, callback=_renamed
 )
 
-#: Where workers come from, what they run on, and how long they may be silent.
+#: Environments of workers, their device and threads, and how long they may make no progress.
 WORKERS: tuple[Decorator, ...] = (
     click.option(
         "--provision", is_flag=True, help="Make environments that are missing or out of date."
@@ -68,8 +68,8 @@ WORKERS: tuple[Decorator, ...] = (
         "--threads",
         type=int,
         metavar="N",
-        help="Threads of each worker. Default: the cores there are, shared out; what is verified, not "
-        "timed, shares them out among adapters too, which then run at the same time.",
+        help="Threads of each worker. Default: all cores, divided among workers. Without timing, adapters "
+        "run at the same time and divide the cores too.",
     ),
     click.option(
         "--timeout",

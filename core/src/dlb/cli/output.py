@@ -1,4 +1,4 @@
-"""Printing: a table for people, or one JSON document."""
+"""Output: a table for people, or one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ set_option = click.option(
 
 
 def print_json(document: Any) -> None:
-    """The one document on standard output."""
+    """Print the JSON document on standard output."""
     import msgspec
 
     # Not json.dumps, which writes NaN as NaN; here it becomes null, as JSON has none.
@@ -33,7 +33,7 @@ def print_json(document: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     click.echo(text, err=True)
 
 
@@ -43,10 +43,10 @@ def print_table(
     title: str = "",
     right: Sequence[str] = (),
 ) -> None:
-    """A table on standard output: as wide as the terminal, or as it needs when it is none.
+    """Print a table on standard output, as wide as the terminal; in a file or pipe, up to 200 characters.
 
     Args:
-        right: columns of numbers, which are aligned right.
+        right: columns that are aligned right.
     """
     from rich import box
     from rich.console import Console
@@ -57,11 +57,11 @@ def print_table(
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     for row in rows:
-        # Text, not markup: what is shown may come from a stranger's file.
+        # Text, not markup: a cell may come from a file of unknown origin.
         table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
     width = None if sys.stdout is not None and sys.stdout.isatty() else 200
     console = Console(width=width, highlight=False)
-    # Not the table's own title, which is folded to the width of the table.
+    # Not the table's own title, which is wrapped to the width of the table.
     if title:
         console.print(Text(title, style="italic"))
     console.print(table)
@@ -81,7 +81,7 @@ _STYLES = {
 
 
 def print_warnings() -> None:
-    """Name the plugins that were left out."""
+    """Print the plugins that could not be loaded."""
     from dlb_worker.plugins import load_plugins
 
     for broken in load_plugins().broken:

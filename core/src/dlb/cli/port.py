@@ -1,4 +1,4 @@
-"""``dlb port``: the same model written by hand in several frameworks."""
+"""``dlb port``: the same model, which users wrote in several frameworks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["port_command"]
     "map_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Which parameter is which. Default: proposed, in dlb-map.toml.",
+    help="Map of matching parameters. Default: matched automatically, and written to dlb-map.toml.",
 )
 @click.option(
     "--layout",
@@ -46,7 +46,7 @@ __all__ = ["port_command"]
     "--tokens",
     type=click.IntRange(1, 2**62),
     metavar="N",
-    help="Integers below N instead of noise.",
+    help="Use random integers below N instead of noise.",
 )
 @click.option("--batch-size", type=int, metavar="N", help="Samples of the input. Default: 8.")
 @click.option(
@@ -165,7 +165,7 @@ def _layouts(options: tuple[str, ...]) -> dict[str, str]:
 
 
 def print_matching(port: Port) -> None:
-    """Which parameter is which, a table for each model."""
+    """Print matched parameters, one table for each model."""
     for name, pairs in port.pairs.items():
         rows = []
         for pair in pairs:

@@ -59,12 +59,12 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "variants",
             multiple=True,
             metavar="[ADAPTER:]NAME=VALUE",
-            help="How models are built; repeat for several. See: dlb list adapters.",
+            help="Option of how models are built; repeat for several. See: dlb list adapters.",
         ),
         click.option(
             "--data",
             metavar="NAME[:PATH]",
-            help="Other data than the workload's; PATH of your own. See: dlb data list.",
+            help="Data set to use instead of the workload's; PATH is for your own. See: dlb data list.",
         ),
         SEED,
         *WORKERS,
@@ -125,14 +125,14 @@ def run_command(**options: Any) -> int:
     "groups",
     multiple=True,
     type=click.Choice(["all", *CHECK_GROUPS]),
-    help="Run the checks of this group alone; repeat for several. Default: all.",
+    help="Run only the checks of this group; repeat for several. Default: all.",
 )
 @click.option(
     "--steps",
     "trajectory_steps",
     type=int,
     metavar="N",
-    help="Training steps that the trajectory is followed over. Default: 20.",
+    help="Training steps of the trajectory. Default: 20.",
 )
 @CERTIFICATE
 @click.argument("extra_arguments", nargs=-1, metavar="")
@@ -152,7 +152,7 @@ def verify_command(
     Exit status 0: every check that was asked for passed. The result counts as proven only if all
     groups were run.
 
-    WORKLOAD may be an .onnx file: proves that adapters compute what the file computes.
+    WORKLOAD may be an .onnx file: then adapters are proven to compute what the file computes.
 
     See dlb port for models of your own, and dlb diff for two ONNX files.
     """
@@ -180,10 +180,10 @@ def _refuse_former(
     former_models: tuple[str, ...],
     former_groups: tuple[str, ...],
 ) -> None:
-    """Answer an earlier spelling with the one of today.
+    """Refuse options of earlier versions, with the present spelling.
 
     Raises:
-        click.UsageError: an option or an argument is one of an earlier dlb, or WORKLOAD is missing.
+        click.UsageError: an option or an argument belongs to an earlier version, or WORKLOAD is missing.
     """
     if former_models:
         models = " ".join(former_models)
@@ -219,7 +219,7 @@ def execute(
     certificate: Path | None = None,
     **request_options: Any,
 ) -> int:
-    """Fill in defaults, find the adapters, run, show."""
+    """Fill in defaults, find the adapters, run the workload, and print the results."""
     from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import load_with_file
     from dlb.cli.tables import outcome_document, print_outcome

@@ -20,7 +20,7 @@ __all__ = ["show_command"]
 def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool) -> None:
     """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file).
 
-    Which of the two it is need not be said.
+    Without the first word, a name that ends in .json is a record.
     """
     *kind, what = words
     if kind not in ([], ["record"], ["workload"]):
@@ -34,7 +34,7 @@ def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool
 
 
 def show_record(path: Path, as_json: bool) -> None:
-    """Results, proof and provenance."""
+    """Show results, proof and provenance of a record."""
     from dlb.cli.tables import print_record
     from dlb.errors import RecordError, RequestError
     from dlb.record import read
@@ -50,7 +50,7 @@ def show_record(path: Path, as_json: bool) -> None:
 
 
 def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
-    """Layers with their shapes and parameters."""
+    """Show the layers of a workload, with shapes and parameters."""
     from dlb.catalogue import load_workload
     from dlb.workload import (
         Augmentation,

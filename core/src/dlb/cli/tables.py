@@ -20,13 +20,12 @@ from dlb.report.sentences import describe, inapplicable_groups
 
 __all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
-#: Cores that others may keep busy without a word; and the share of all that is to be idle where they
-#: keep more.
+#: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
 MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
-    """What ``--json`` prints: records without their raw series, which are in the files."""
+    """The document of ``--json``: records without their raw series, which are in the files."""
     return {
         "proven": outcome.proven,
         "passed": outcome.passed,
@@ -48,7 +47,7 @@ def _without_series(record: Record) -> dict[str, Any]:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """A table of results unless nothing was kept, one of the proof, and where the records are."""
+    """Print the results if records were written, the proof, and the folder of the records."""
     if outcome.paths:
         print_results(outcome.records)
     print_certificate(outcome.certificate)
@@ -60,7 +59,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def print_results(records: Iterable[Record]) -> None:
-    """What each adapter took and reached, with its proof status."""
+    """Print a table with times, loss, accuracy and proof status of each adapter."""
     records = list(records)
     if not records:
         return
@@ -85,12 +84,12 @@ def print_results(records: Iterable[Record]) -> None:
 
 
 def is_disturbed(timing: Timing, cores: int) -> bool:
-    """Whether others worked while a run was timed, and so little was idle that it had less.
+    """Whether other processes used so many cores that the measured times are too long.
 
     Args:
-        cores: that there are.
+        cores: cores of the machine.
     """
-    # In seconds, for a record that somebody changed may have trained in none.
+    # In seconds, not shares: the total of an edited record may be zero.
     other_cores = timing.other_cores or 0.0
     idle_seconds = (cores - other_cores) * timing.total_seconds - timing.cpu_seconds
     return (
@@ -126,7 +125,7 @@ def _result_row(record: Record) -> list[str]:
 
 
 def print_certificate(certificate: Certificate) -> None:
-    """Every check, an adapter a column: the worst figure and the verdict."""
+    """Print a table of all checks, one column for each adapter, with the worst figure and the verdict."""
     adapters = list(dict.fromkeys(result.adapter for result in certificate.checks))
     if not adapters:
         return
@@ -168,7 +167,7 @@ def print_certificate(certificate: Certificate) -> None:
 
 
 def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
-    """A line for each check that failed or was not run; one for all that lack the same feature."""
+    """A line for each check that failed or was not run; one line for all that lack the same feature."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for result in certificate.checks:
         title, text = certificate.title(result.adapter), describe(result)
@@ -187,8 +186,7 @@ def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
 
 
 def _fact_lines(certificate: Certificate) -> Iterator[str]:
-    """What passed checks say that is worth a line: what a file is, and after how many steps
-    trajectories were compared, where that is not all of them."""
+    """Lines about passed checks: how a file was read, and trajectories compared after fewer steps."""
     for result in certificate.checks:
         shortened = any(isinstance(finding.cause, RoundingGrows) for finding in result.findings)
         if result.findings and (
@@ -198,7 +196,7 @@ def _fact_lines(certificate: Certificate) -> Iterator[str]:
 
 
 def _print_divergences(certificate: Certificate) -> None:
-    """Float32 trajectories after each observed step, next to the band of perturbations."""
+    """Print the drift of float32 trajectories after each observed step, with the perturbed band."""
     divergences = certificate.divergences
     if not divergences:
         return
@@ -245,7 +243,7 @@ def _cell_text(result: CheckResult | None) -> str:
 
 
 def print_record(record: Record) -> None:
-    """A record: results, proof, provenance."""
+    """Print a record: results, proof and provenance."""
     print_results([record])
     if record.certificate is not None:
         print_certificate(record.certificate)

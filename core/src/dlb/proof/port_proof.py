@@ -1,4 +1,4 @@
-"""Proving a port: load the models, match, carry the weights, compare."""
+"""The proof of a port: load the models, match parameters, carry the weights, compare."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ SPELLING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @dataclass
 class Port:
-    """What came of proving a port, filled in as far as it got.
+    """The result of proving a port. After an error it holds the results so far.
 
     Attributes:
-        reference: the first model.
+        reference: name of the first model.
         pairs: matched parameters of each other model.
-        undecided: what could not be matched, a line each.
-        written: the map that was written, if one was.
-        kept: a map that was there already, and was left as it is.
+        undecided: one line for each parameter that could not be matched.
+        written: the map that was written; None if none was.
+        kept: a map that existed and was not changed; None if there was none.
         certificate: the proof.
     """
 
@@ -78,7 +78,7 @@ class Port:
 
     @property
     def proven(self) -> bool:
-        """Whether every model that was checked is proven; of the reference only its export is."""
+        """Whether every model that was checked is proven. Only the export of the reference is checked."""
         certificate = self.certificate
         return certificate is not None and all(
             certificate.status(name) == "proven" for name in certificate.judged_adapters
@@ -105,10 +105,10 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
 
 
 def check_models(models: Sequence[str]) -> dict[str, str]:
-    """Factories by adapter, of ``NAME=MODULE:FACTORY`` as the command line has them.
+    """Factories by adapter, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
 
     Raises:
-        RequestError: one is misspelt, an adapter is named twice, or there is only one.
+        RequestError: an argument has another form, or an adapter is named twice.
     """
     factories: dict[str, str] = {}
     for word in models:
@@ -142,20 +142,20 @@ def verify_port(
     report: Callable[[str], None] = lambda line: None,
     on_matched: Callable[[Port], None] = lambda port: None,
 ) -> Port:
-    """Prove a port, and tell how the parameters were matched.
+    """Prove a port, and report how the parameters were matched.
 
     Args:
         models: see :func:`verify_models`.
-        environments: of the adapters; found when not given.
-        given: the input; noise of the shape that a model tells, when nothing is said.
-        layouts: the order of the axes that a model reads, by adapter; comes before the map's.
-        map_file: which parameter is which. Without it that is proposed.
-        proposal: where a proposal is written, unless there is such a file already.
-        folder: where factories are looked for, and run; the current one.
-        export: folder, made where it is not there, for an ONNX file of each model, ``ADAPTER.onnx``.
-        threads, device, call_seconds: of each worker.
-        report: hears what is being done, a line at a time.
-        on_matched: hears of the matching before anything is carried, also where it is not whole.
+        environments: environments of the adapters; if left out, those that are found.
+        input_spec: the input; if left out, noise of the shape that a model declares.
+        layouts: layout of each model's input, by adapter; overrides the map's.
+        map_file: the map of parameters; if left out, parameters are matched automatically.
+        proposal: where the matched parameters are written, unless the file exists.
+        folder: folder in which factories are found and run; the current folder if left out.
+        export: folder for an ONNX file of each model, ``ADAPTER.onnx``; created if needed.
+        threads, device, call_seconds: options of each worker; seconds without progress end it.
+        report: called with a line for each step.
+        on_matched: called after matching, before weights are carried, even if the matching is incomplete.
 
     Raises:
         RequestError, WorkerError: as :func:`verify_models`.
@@ -206,14 +206,14 @@ def _prove(
     seed: int,
     export: Path | None,
 ) -> Certificate:
-    """Carry the weights and run the checks, with each model but the reference."""
+    """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
-    # In numbers of float32, so that the same weights can be loaded in float32.
+    # Rounded to float32, so that the same weights can be loaded in float32.
     weights = {
         name: array.astype(np.float32).astype(array.dtype)
         for name, array in reference.remote.weights().items()
     }
-    # The reference too is given what it gave: of two biases that are added, it gave the sum.
+    # The reference loads its own weights too, since it may return the sum of two biases as one.
     reference.remote.load_weights(weights)
     layers = [layer for matched in pairs.values() for layer in owner_pairs(matched)]
     session.report(f"{reference.name}: computing the reference")
@@ -240,7 +240,7 @@ def _prove(
 
 
 def _run(check: Check, compare: PortCheck, port: PortComparison) -> CheckResult:
-    """A check of a port; one whose model raises is not run."""
+    """Run a check of a port; if the model raises, the result is ``not run``."""
     return run(check, lambda check: compare(check, port), errors=(WorkerRaised, UnsupportedError))
 
 
@@ -266,7 +266,7 @@ def _prove_float32(
     ports: Sequence[PortComparison],
     export: Path | None,
 ) -> Iterator[CheckResult]:
-    """The float32 checks, of models that are made once more in float32, after all of float64."""
+    """The float32 checks. They come last, since models are made again in float32."""
     session.report("comparing in float32")
     float64 = Baseline(kind="model", names=(truth.model.name,), float64=True)
     errors = (WorkerRaised, UnsupportedError, RequestError)
@@ -307,7 +307,7 @@ def _prove_float32(
 def _prove_exports(
     session: PortSession, loaded: Mapping[str, Model], inputs: Array, folder: Path
 ) -> Iterator[CheckResult]:
-    """Export every model in float32, the reference too, and run the files against the models."""
+    """Export every model in float32, the reference included, and compare files with models."""
     session.report("exporting and verifying")
     float32_inputs = as_dtype(inputs, "float32")
     for name in session.models:
@@ -323,7 +323,7 @@ def _prove_exports(
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of names, shapes and numbers: what was compared."""
+    """SHA-256 of names, dtypes, shapes and numbers."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
@@ -347,7 +347,11 @@ def _propose(
     proposal: Path | None,
     on_matched: Callable[[Port], None],
 ) -> None:
-    """Write the matching that was found, tell of it, and go no further if it is not whole."""
+    """Write and report the matched parameters.
+
+    Raises:
+        RequestError: the matching is incomplete, or the map cannot be written.
+    """
     if proposal is not None:
         models = {}
         for name in (port.reference, *port.pairs):

@@ -1,15 +1,15 @@
-"""What people read, made from fields: sentences of findings, explanations, tables.
+"""The texts that people read, made from fields: sentences of findings and of explanations.
 
 ==================  ===================================================================
 module              what it makes
 ==================  ===================================================================
-``sentences``       a sentence of any finding, and all of a result's
-``common``          words for layers, shapes, baselines, and for findings of every kind
-``workload``        sentences of findings of a workload
-``port``            sentences of findings of a port
-``files``           sentences of findings of two ONNX files
-``explanations``    sentences of what a difference probably comes from
+``sentences``       the sentence of any finding, and all sentences of a result
+``common``          words for layers, shapes and baselines; findings of checks of every kind
+``workload``        sentences of findings about a workload
+``port``            sentences of findings about a port
+``files``           sentences of findings about two ONNX files
+``explanations``    sentences of explanations
 ==================  ===================================================================
 
-Nothing reads these texts back: whoever needs a fact takes the field.
+No code parses these texts. Code that needs a fact reads the field.
 """

@@ -22,16 +22,16 @@ __all__ = [
     "shape_text",
 ]
 
-#: Makes a sentence of a cause, of the finding that holds it, and of the adapter's name.
+#: Makes a sentence from a cause, the finding that holds it, and the adapter's name.
 Renderer = Callable[[Any, Finding, str], str]
-#: By type of cause.
+#: Functions that make sentences, by type of cause.
 RENDERERS: dict[type, Renderer] = {}
 R = TypeVar("R", bound=Renderer)
 _LONGEST = 160
 
 
 def renders(kind: type) -> Callable[[R], R]:
-    """Marks the function that makes the sentence of a cause."""
+    """Register the function that makes the sentence of a cause."""
 
     def mark(function: R) -> R:
         RENDERERS[kind] = function
@@ -67,12 +67,12 @@ def _attributes_text(layer: LayerFacts) -> str:
 
 
 def described_text(layer: LayerFacts) -> str:
-    """A layer as its description writes it: ``norm, lrn(size=5, alpha=0.01)``."""
+    """A layer of a workload: ``norm, lrn(size=5, alpha=0.01)``."""
     return f"{layer.name}, {layer.kind}({_attributes_text(layer)})"
 
 
 def layer_text(layer: LayerFacts, adapter: str) -> str:
-    """A layer as it is described, and as the framework says that it built it."""
+    """A layer of a workload, and what the framework built."""
     built = f"; in {adapter}: {layer.built}" if layer.built else ""
     return described_text(layer) + built
 
@@ -126,7 +126,7 @@ _NAMED_BASELINES = {
 
 
 def baseline_text(baseline: Baseline) -> str:
-    """What a check compares with, in words."""
+    """The baseline of a check, in words."""
     text = _BASELINES.get(baseline.kind) or _NAMED_BASELINES[baseline.kind].format(
         ", ".join(baseline.names)
     )
@@ -138,7 +138,7 @@ def baseline_text(baseline: Baseline) -> str:
 
 
 def at_layer(fault: str, finding: Finding, adapter: str) -> str:
-    """A fault at the layer that it is of, where it is of one."""
+    """A fault with its layer, if it has one."""
     if finding.layer is None:
         return fault
     return f"first layer past the tolerance: {layer_text(finding.layer, adapter)}; {fault}"

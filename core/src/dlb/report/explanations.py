@@ -1,4 +1,4 @@
-"""Sentences of explanations: where an adapter differs first, and what it probably is."""
+"""Sentences of explanations: where an adapter differs first, and the probable reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlb.report.workload import dropout_text
 
 __all__ = ["built_text", "explanation_line", "not_run_texts", "place_text", "reason_text"]
 
-#: What a layer of a kind is usually taken for.
+#: Usual mistakes in layers, by kind.
 _LAYERS = {
     "conv": "pads (or their side), stride, dilation, groups, the weight's layout, or a missing bias",
     "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
@@ -76,7 +76,7 @@ def explanation_line(explanation: Explanation, certificate: Certificate) -> str:
 
 
 def place_text(explanation: Explanation) -> str:
-    """Where: a layer, what is between two, a node, or the tensor furthest apart."""
+    """Where it differs: a layer, a span between layers, a node, or the tensor with the largest distance."""
     finding = explanation.finding
     if finding is not None:
         if finding.layer is not None:
@@ -90,7 +90,7 @@ def place_text(explanation: Explanation) -> str:
 
 
 def built_text(explanation: Explanation) -> str:
-    """The layer as the framework built it; empty where nothing is known."""
+    """The layer that the framework built; empty if unknown."""
     finding = explanation.finding
     if finding is None:
         return ""
@@ -100,14 +100,14 @@ def built_text(explanation: Explanation) -> str:
 
 
 def reason_text(explanation: Explanation) -> str:
-    """What it probably is; empty where nothing is known."""
+    """The probable reasons; empty if unknown."""
     texts = [_reason(reason) for reason in explanation.reasons]
     return "; ".join(text for text in texts if text)
 
 
 def _reason(reason: Reason) -> str:
     if isinstance(reason, explain.InfiniteDistance):
-        return "a value is missing, of another shape, or not a number"
+        return "a value is missing, has another shape, or is not a number"
     if isinstance(reason, explain.Float32Rounding):
         return "as large as one rounding to float32: something is kept or computed in float32"
     if isinstance(reason, explain.NativeDropout):
@@ -130,7 +130,7 @@ def _reason(reason: Reason) -> str:
 
 
 def not_run_texts(explanation: Explanation) -> list[str]:
-    """What could not be checked, and why, a line each."""
+    """One line for each check that could not be run, with the reason."""
     return [
         f"{skipped.check}: "
         + join(sentence(finding, explanation.adapter) for finding in skipped.findings)

@@ -1,4 +1,4 @@
-"""Sentences of findings of two ONNX files."""
+"""Sentences of findings about two ONNX files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _constant(cause: files.OutputsConstant, finding: Finding, adapter: str) -> s
 
 @renders(files.RunInFloat32)
 def _float32(cause: files.RunInFloat32, finding: Finding, adapter: str) -> str:
-    return f"{cause.file} is a model of float64 and was run in float32"
+    return f"{cause.file} is a float64 model and was run in float32"
 
 
 @renders(files.RuntimeDiffers)

@@ -1,4 +1,4 @@
-"""Sentences of findings of a port."""
+"""Sentences of findings about a port."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _layer(cause: port.PortLayerDiffers, finding: Finding, adapter: str) -> str:
 
 
 def _code(span: port.CodeSpan) -> str:
-    """Layers in words; where there are none, the one whose own code it is."""
+    """The layers of a span; if there are none, the layer whose own code it is."""
     if span.layers:
         more = f" and {span.more} more" if span.more else ""
         return ", ".join(map(native_layer_text, span.layers)) + more

@@ -1,4 +1,4 @@
-"""A sentence of any finding, and all of those of a result."""
+"""The sentence of any finding, and all sentences of a result."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dlb.report.common import RENDERERS
 
 __all__ = ["describe", "inapplicable_groups", "sentence"]
 
-#: Modules that put their sentences into the table.
+#: Modules that register their sentences when they are imported.
 _MODULES = (files, port, workload)
-#: Sentences of a result that a line shows.
+#: Most sentences of a result in one line.
 _LISTED = 6
 
 
@@ -21,17 +21,17 @@ def sentence(finding: Finding, adapter: str) -> str:
     """A finding in words.
 
     Args:
-        adapter: as it is called where the sentence is shown.
+        adapter: name of the adapter in the sentence.
     """
     return RENDERERS[type(finding.cause)](finding.cause, finding, adapter)
 
 
 def describe(result: CheckResult) -> str:
-    """What a check found, in one line; empty where there is nothing to say."""
+    """The findings of a check in one line; empty if there are none."""
     return join([sentence(finding, result.adapter) for finding in result.findings])
 
 
-#: Why groups of checks do not apply.
+#: Reasons why groups of checks do not apply, in words.
 _INAPPLICABLE: Mapping[Inapplicable, str] = {
     "evaluation_only": "since a file holds no training",
     "is_exported": "since a file is an export itself",
@@ -43,7 +43,7 @@ _INAPPLICABLE: Mapping[Inapplicable, str] = {
 
 
 def inapplicable_groups(certificate: Certificate) -> dict[str, list[str]]:
-    """Groups that do not apply to what is proven, by the reason in words."""
+    """Groups of checks that do not apply, by the reason in words."""
     by_reason: dict[str, list[str]] = {}
     for group, reason in certificate.inapplicable.items():
         by_reason.setdefault(_INAPPLICABLE[reason], []).append(group)
@@ -51,7 +51,7 @@ def inapplicable_groups(certificate: Certificate) -> dict[str, list[str]]:
 
 
 def join(sentences: Iterable[str]) -> str:
-    """Sentences in one line, the first of many."""
+    """Sentences in one line; at most the first :data:`_LISTED`, then the number of others."""
     texts = [text for text in sentences if text]
     more = [f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
     return "; ".join([*texts[:_LISTED], *more])

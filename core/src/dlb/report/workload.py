@@ -1,4 +1,4 @@
-"""Sentences of findings of a workload on adapters."""
+"""Sentences of findings about a workload on adapters."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _count(cause: workload.DropoutCount, finding: Finding, adapter: str) -> str:
 
 
 def dropout_text(cause: object) -> str:
-    """What is wrong with a dropout, without the layer."""
+    """The fault of a dropout, without its layer."""
     if isinstance(cause, workload.DropoutShape):
         return "another shape than its input's"
     if isinstance(cause, workload.DropoutInEvaluation):

@@ -1,9 +1,9 @@
-"""What agreement on a few random inputs says about all the others.
+"""What agreement on a few random inputs says about all inputs.
 
-Two analytic functions that agree on an open set agree everywhere, so that random inputs decide
-(with probability one; as in Schwartz 1980 and Zippel 1979 for polynomials). A kink, a jump or a
-bound may lie where no input went. So operators with one count only where both models have the same
-one, reading the same values: what lies between them is analytic again.
+Two analytic functions that agree on an open set agree everywhere. So random inputs decide, with probability
+one (as in Schwartz 1980 and Zippel 1979 for polynomials). But a kink, a jump or a bound may lie where no
+input was tried. So an operator with one needs a counterpart in the other model: the same operator that
+reads the same values. What lies between such operators is analytic.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _ANALYTIC = LAYOUT | {
     "Softplus", "Split", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "Tile",
 }
 # fmt: on
-#: Noise reaches every piece of these, so that equal values tell how their attributes are meant.
+#: Noise reaches every piece of these operators, so equal values show that their attributes agree.
 _REACHED = frozenset(("MaxPool", "Relu"))
 
 
 def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
-    """Nodes that are not analytic and have no counterpart, in words.
+    """Nodes that are not analytic and have no counterpart, as ``Relu 'name'``.
 
     Args:
-        first, second: run on the same random inputs.
-        tolerance: within which values are the same.
+        first, second: traces on the same random inputs.
+        tolerance: the largest relative L2 distance of equal values.
 
     Returns:
-        Nothing if agreement on these inputs shows agreement on all.
+        empty if agreement on these inputs shows agreement on all inputs.
     """
     first, second = (show_clips(reader_of(traced)) for traced in (first, second))
     equal_values = same_values(first, second, tolerance)
@@ -76,7 +76,7 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
 
 
 def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
-    """Whether what a node makes of its inputs has no kink, no jump, no bound and no choice."""
+    """Whether the function of a node has no kink, no jump, no bound and no choice."""
     if node.op_type == "Cast":
         return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
     if node.op_type == "Gather":
@@ -87,8 +87,10 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
 
 
 def _replaces_empty_rows(traced: Trace, node: onnx.NodeProto) -> bool:
-    """Whether a node puts a constant in the place of rows of a softmax that a mask leaves empty, or looks
-    for them: which rows these are does not depend on what is attended to."""
+    """Whether a node replaces softmax rows that a mask leaves empty by a constant, or finds such rows.
+
+    Which rows these are does not depend on the values that attention reads.
+    """
     test_node = traced.producers.get(node.input[0]) if node.op_type == "Where" else node
     if test_node is None or test_node.op_type != "IsNaN":
         return False
@@ -101,8 +103,10 @@ def _replaces_empty_rows(traced: Trace, node: onnx.NodeProto) -> bool:
 
 
 def show_clips(reader: Reader) -> Trace:
-    """Hard sigmoids, and their products with what they read, by the Clip of x + 3 between 0 and 6
-    that they have in common, however they are written: all else of them is analytic."""
+    """Write every hard sigmoid and hard swish with one Clip of x + 3 between 0 and 6.
+
+    Models write them in several ways. Everything except the Clip is analytic.
+    """
     traced = reader.trace
     blocks = {
         end: block
@@ -145,7 +149,7 @@ def show_clips(reader: Reader) -> Trace:
 
 
 def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
-    """Nodes on the way from the inputs that are not analytic."""
+    """Nodes that depend on the inputs and are not analytic."""
     for node in traced.nodes:
         if not traced.live.isdisjoint(node.output) and not is_analytic(traced, node):
             yield node
@@ -166,7 +170,7 @@ def _same_input(
 
 
 def _complete_attributes(traced: Trace, node: onnx.NodeProto) -> str:
-    """What is written, and what ONNX takes where nothing is."""
+    """The attributes of a node, with ONNX's defaults for those that are not written."""
     onnx_domains = ("", "ai.onnx")
     domains = onnx_domains if node.domain in onnx_domains else (node.domain,)
     version = max(entry.version for entry in traced.opsets if entry.domain in domains)

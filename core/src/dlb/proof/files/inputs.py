@@ -1,4 +1,4 @@
-"""What two models are both fed: seeded noise that fits them, or arrays that were given."""
+"""The inputs of two models: seeded noise that fits both, or the user's arrays."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["FileInputs", "feed", "pair_ports"]
 
 Array = npt.NDArray[Any]
 
-#: Samples where the batch is left open: neither 1 nor 2, which are the sizes of much else.
+#: Samples if the batch size is open. Other axes often have size 1 or 2.
 BATCH = 3
-#: Standard deviation of each batch of noise. The second reaches what a bound far from zero clips.
+#: Standard deviation of each batch of noise. The second batch reaches bounds that are far from zero.
 SCALES = (1.0, 8.0)
-#: Numbers of one input; what a graph asks for may be anything.
+#: Most numbers of one input; a graph may declare any shape.
 LARGEST_INPUT = 1 << 28
-#: Through these an index is still the index, or nearly.
+#: Operators whose output is still an index, or nearly one.
 # fmt: off
 _INDEX_PRESERVING = {
     "Add", "Cast", "Clip", "Concat", "Expand", "Flatten", "Identity", "Max", "Min", "Mod",
@@ -41,12 +41,12 @@ _INDEX_PRESERVING = {
 
 @dataclass(frozen=True)
 class FileInputs:
-    """What two models are fed.
+    """The inputs of two models.
 
     Attributes:
-        first, second: for each batch, every input of that model by its own name, real numbers in
-            float64 but with no more digits than either model's own type has.
-        facts: where they come from, and what was paired by order.
+        first, second: for each batch, the inputs of that model by name. Real numbers are float64, rounded
+            to the types of both models.
+        facts: where the inputs come from, and which were paired by order.
     """
 
     first: tuple[dict[str, Array], ...]
@@ -57,13 +57,13 @@ class FileInputs:
 def pair_ports(
     kind: str, first: ModelFile, second: ModelFile
 ) -> tuple[list[tuple[Port, Port]], tuple[Finding, ...]]:
-    """The inputs or outputs of both that stand for each other, and a finding if by order.
+    """Pair the inputs or outputs of two models: by name, or else by order, with a finding.
 
     Args:
         kind: ``inputs`` or ``outputs``.
 
     Raises:
-        RequestError: one has more than the other.
+        RequestError: the models have different numbers of them.
     """
     first_ports: tuple[Port, ...] = getattr(first, kind)
     second_ports: tuple[Port, ...] = getattr(second, kind)
@@ -81,15 +81,14 @@ def pair_ports(
 
 
 def feed(first: ModelFile, second: ModelFile, path: Path | None, seed: int) -> FileInputs:
-    """Batches for both: those of an .npz file, or two of seeded noise.
+    """Batches for both models: one from an .npz file, or two of seeded noise.
 
     Args:
-        given: an .npz file with every input by its name in either model.
-        seed: of the noise.
+        path: an .npz file with every input, by its name in either model; None for noise.
+        seed: seed of the noise.
 
     Raises:
-        RequestError: the models read different things, a size is left open, or the arrays do not
-            fit.
+        RequestError: the models read different types or shapes, a size is open, or the arrays do not fit.
         DataError: the file is no .npz file of plain numbers.
     """
     pairs, by_order = pair_ports("inputs", first, second)
@@ -133,11 +132,11 @@ def feed(first: ModelFile, second: ModelFile, path: Path | None, seed: int) -> F
 def _common_index_bound(
     first: ModelFile, port: Port, second: ModelFile, counterpart: Port
 ) -> int | None:
-    """How many values an input of indices may take; None where nothing is indexed.
+    """The number of values that an input of indices may take; None if the input is not an index.
 
     Raises:
-        RequestError: the types differ, and not only in precision. Indices may come as real numbers
-            in one model: MXNet reads them so.
+        RequestError: the types differ in more than precision. MXNet reads indices as real numbers, so an
+            index may be real in one model.
     """
     bounds = [
         _index_bound(first.float64, port.name),
@@ -165,21 +164,21 @@ def _resolve_sizes(
 ) -> dict[str, tuple[int, ...]]:
     """A size for every axis of every input, by the first model's names.
 
-    Open axes that share a name are of one size; one that the other model fixes is of that size; an
-    open first axis is the batch.
+    Open axes with the same name have one size. An axis that the other model fixes has that size. An open
+    first axis is the batch.
     """
     sizes: dict[str, list[int]] = {}
     for port, counterpart in pairs:
         ranks = {len(side.shape) for side in (port, counterpart) if side.shape is not None}
         ranks |= {len(fixed_shapes[port.name])} if port.name in fixed_shapes else set()
         if len(ranks) != 1:
-            problem = "no shape is told" if not ranks else "shapes do not match"
+            problem = "neither file says its shape" if not ranks else "shapes do not match"
             raise RequestError(
                 _mismatch_message(first, port, second, counterpart, problem, fixed_shapes)
             )
         sizes[port.name] = [0] * ranks.pop()
     named_sizes: dict[tuple[int, str], int] = {}
-    # Twice, since what the second input fixes may be what the first calls by the same name.
+    # Two passes, since a later input may fix the size of a name that an earlier one uses.
     for batch_may_be_chosen in (False, False, True):
         for port, counterpart in pairs:
             for axis, size in enumerate(sizes[port.name]):
@@ -321,7 +320,7 @@ def _read_batch(
 
 
 def _round_to_both(array: Array, port: Port, counterpart: Port) -> Array:
-    """Real numbers with no more digits than both models' own types have."""
+    """Real numbers, rounded to the types of both models."""
     for side in (port, counterpart):
         if _is_real(side) and array.dtype.kind == "f":
             array = array.astype(_dtype(side))
@@ -329,7 +328,7 @@ def _round_to_both(array: Array, port: Port, counterpart: Port) -> Array:
 
 
 def _cast_for_run(array: Array, port: Port) -> Array:
-    """In float64 for real inputs, else in the input's own type."""
+    """Real inputs in float64, others in the input's type."""
     return array.astype(np.float64 if _is_real(port) else _dtype(port))
 
 

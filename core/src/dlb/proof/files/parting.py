@@ -1,4 +1,4 @@
-"""Where two models part: the first pair of nodes that make other values from the same ones."""
+"""The first difference of two models: a pair of nodes that compute different values from equal inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Parting", "first_parting", "node_name", "same_values", "transpositio
 
 Array = npt.NDArray[Any]
 
-#: Nearer than this, a value is another's counterpart, whatever node made it.
+#: A value within this relative distance is a counterpart, whatever node computed it.
 _NEAR = 1e-2
 
 
 class NodeDifference(TypedDict, total=False):
-    """What of two nodes is not the same, as :class:`NodesPart` has it; empty if nothing was found."""
+    """The difference of two nodes, as fields of :class:`NodesPart`; empty if none was found."""
 
     operators_differ: bool
     attributes: tuple[str, ...]
@@ -39,11 +39,11 @@ class NodeDifference(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Parting:
-    """A pair of nodes whose values differ, though what they read does not.
+    """A pair of nodes whose values differ although their inputs are equal.
 
     Attributes:
-        first, second: name and operator of each, with its attributes.
-        figure: how far the second's value is from the first's.
+        first, second: name, operator and attributes of each node.
+        figure: distance of the second value from the first.
         differs: which attributes, constants or inputs differ.
     """
 
@@ -54,7 +54,7 @@ class Parting:
 
 
 def transpositions(array: Array, other: Array) -> Iterator[Array]:
-    """An array without axes of size 1, in every order of axes that gives the other's shape."""
+    """An array without axes of size 1, in every order of its axes that has the shape of the other."""
     squeezed, shape = array.squeeze(), other.squeeze().shape
     for order in (
         permutations(range(squeezed.ndim)) if squeezed.ndim <= 4 else [tuple(range(squeezed.ndim))]
@@ -66,15 +66,16 @@ def transpositions(array: Array, other: Array) -> Iterator[Array]:
 def first_parting(
     first: Trace, second: Trace, outputs: Iterable[tuple[str, str]], tolerance: float
 ) -> Parting | None:
-    """Name the first nodes that part.
+    """Find the first pair of nodes whose values differ.
 
-    Values are the same within the tolerance, in whatever layout; nodes are those from which an output
-    that differs can be reached through values that all differ. The counterpart of a node is the
-    one whose value is nearest, or else the one that reads the same.
+    Values are equal within the tolerance, in any layout. A node is a candidate if differing values lead from
+    it to a differing output. Its counterpart is the node with the nearest value, or else the node that reads
+    the same values.
 
     Args:
-        first, second: run on the same inputs.
-        outputs: pairs that differ.
+        first, second: traces on the same inputs.
+        outputs: names of the outputs that differ.
+        tolerance: the largest relative L2 distance of equal values.
 
     Returns:
         None if the outputs are inputs or constants.
@@ -100,7 +101,7 @@ def first_parting(
         for traced, value_name in ((first, first_name), (second, second_name))
     ]
     if pads[0] != pads[1]:
-        # One pads within the operator that follows.
+        # One model pads inside the operator that follows.
         first_name = next(
             (
                 value_name
@@ -135,7 +136,7 @@ def first_parting(
 
 
 def same_values(first: Trace, second: Trace, tolerance: float) -> dict[str, list[str]]:
-    """For each value of the first model that depends on its inputs, the second's that equal it."""
+    """For each value of the first model that depends on its inputs, equal values of the second."""
     by_size: dict[int, list[tuple[str, float]]] = {}
     for name in _live_values(second):
         array = second.values[name]
@@ -172,7 +173,7 @@ def _is_equal(
     tolerance: float,
     equal_values: Mapping[str, list[str]],
 ) -> bool:
-    """Whether two values hold the same numbers in the same order, or in another by layout alone."""
+    """Whether two values hold the same numbers, in the same layout or in another."""
     first_value, second_value = first.values[first_name], second.values[second_name]
     if any(
         relative_l2(second_value.squeeze(), arranged) <= tolerance
@@ -184,7 +185,7 @@ def _is_equal(
 
 
 def _root(traced: Trace, name: str) -> str:
-    """The value of which another is an arrangement."""
+    """The value that layout operators only rearrange."""
     while name in traced.producers and traced.producers[name].op_type in LAYOUT:
         before = traced.producers[name].input[0]
         if before not in traced.live:
@@ -194,7 +195,7 @@ def _root(traced: Trace, name: str) -> str:
 
 
 def _differing_values(traced: Trace, outputs: list[str], equal_values: Iterable[str]) -> list[str]:
-    """Values that differ and reach an output that does, in the order in which they are made."""
+    """Differing values that lead to a differing output, in the order in which they are computed."""
     equal_names, differing = set(equal_values), set()
     pending = list(outputs)
     while pending:
@@ -246,7 +247,7 @@ def _describe_difference(
     second_node: onnx.NodeProto,
     equal_values: Mapping[str, list[str]],
 ) -> NodeDifference:
-    """What of two nodes is not the same."""
+    """The difference of two nodes."""
     if first_node.op_type != second_node.op_type:
         return NodeDifference(operators_differ=True)
     differences = NodeDifference()
@@ -294,7 +295,7 @@ def _describe_difference(
 
 
 def _shown_attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """Attributes as they are shown, those at their default left out."""
+    """Attributes as they are shown, without those at their default."""
     schema_attributes = defs.get_schema(node.op_type, node.domain).attributes
     defaults = {name: schema_attributes[name].default_value for name in schema_attributes}
     at_default = {
@@ -322,7 +323,7 @@ def _node_facts(node: onnx.NodeProto) -> LayerFacts:
 
 
 def _as_json(value: Any) -> Any:
-    """An attribute as JSON holds it."""
+    """An attribute as a JSON value."""
     if isinstance(value, onnx.TensorProto):
         return f"tensor {list(value.dims)}"
     if isinstance(value, onnx.GraphProto):

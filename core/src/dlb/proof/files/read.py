@@ -1,4 +1,4 @@
-"""Reading a stranger's ONNX file: a model that can be run, or one line that says why not."""
+"""Reading an ONNX file of unknown origin: a model that can be run, or one line that says why not."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dlb.graph.runtime import load_model
 
 __all__ = ["ModelFile", "Port", "nodes_within", "read_model_file"]
 
-#: Of the file and what it keeps beside it: what protobuf can hold.
+#: Most bytes of the file together with its external data: the limit of protobuf.
 LARGEST_BYTES = 2**31 - 1
-#: A model is held as it is written, in float64 and as what runs it, and so is what was read of it:
-#: 11 times VGG-19 when it becomes a workload.
+#: Memory relative to the size of the model. It is held as written, in float64 and in the runtime, and so is
+#: what was read from it. VGG-19 needs 11 times its size when it becomes a workload.
 MEMORY_MULTIPLE = 12
 OLDEST_OPSET = 7
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -45,10 +45,10 @@ class Port:
     """An input or an output of a model.
 
     Attributes:
-        name: of the value.
+        name: name of the value.
         element: its ``TensorProto`` element type.
-        shape: a size, the name of an open one, or None for an open one without a name; None in
-            all if the model does not say.
+        shape: for each axis a size, the name of an open size, or None for an open size without a name.
+            None if the model does not declare a shape.
     """
 
     name: str
@@ -66,10 +66,10 @@ class ModelFile:
     """An ONNX file that was read.
 
     Attributes:
-        label: what it is called wherever it is shown.
-        model: as it is written, weights of other files loaded, under the operator set that fits.
-        facts: what it says of itself.
-        sha256: of the .onnx file's bytes.
+        label: name of the file in messages.
+        model: the model as written, with external weights, and with an operator set that fits.
+        facts: what the file says about itself.
+        sha256: SHA-256 of the .onnx file.
     """
 
     label: str
@@ -79,7 +79,7 @@ class ModelFile:
 
     @property
     def opset(self) -> int:
-        """The operator set that it is read with."""
+        """The operator set that the model is read with."""
         return _opset(self.model)
 
     @property
@@ -95,7 +95,7 @@ class ModelFile:
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What it reads, initialisers that are also listed as inputs left out."""
+        """Inputs of the model, without initialisers that are also listed as inputs."""
         initialisers = {tensor.name for tensor in self.model.graph.initializer}
         return tuple(
             _port(value) for value in self.model.graph.input if value.name not in initialisers
@@ -107,16 +107,19 @@ class ModelFile:
 
 
 def read_model_file(path: Path, label: str) -> ModelFile:
-    """Read a file and see that its graph can be given a meaning.
+    """Read a file, and check that dlb can evaluate its graph.
 
-    A file that is labelled with an operator set that its operators are not written in, and that
-    ONNX Runtime therefore refuses, is read with the newest set below that fits.
+    Some files declare an operator set that does not fit their operators, so ONNX Runtime refuses them. They
+    are read with the newest earlier operator set that fits.
+
+    Args:
+        label: name of the file in messages.
 
     Raises:
-        DataError: no file, not an ONNX model, one that contradicts itself, weights kept outside
-            its folder, or more than can be held.
-        UnsupportedError: an operator set or an operator that is not ONNX's own, or one that draws
-            random numbers; an input or output that is no tensor of numbers.
+        DataError: there is no file, it is not a valid ONNX model, it keeps weights outside its folder, or
+            it needs more memory than is free.
+        UnsupportedError: an operator set or an operator is not ONNX's own, an operator draws random
+            numbers, or an input or output is no tensor of numbers.
     """
     _check_size(path)
     model = load_model(path)
@@ -137,7 +140,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
                 f"'{value.name}' is no tensor of real numbers, integers or booleans", path=path
             )
     facts = check_exported(model)
-    # What ONNX Runtime has no kernel for, in float64 say, it does not call invalid.
+    # A missing kernel of ONNX Runtime, for example in float64, does not make a model invalid.
     missing_kernel = ("NOT_IMPLEMENTED", "Failed to find kernel")
     refused = facts.runtime_error and not any(
         word in facts.runtime_error for word in missing_kernel
@@ -193,7 +196,7 @@ def _check_bytes(size: int, path: Path) -> None:
 
 
 def _is_text(message: Any) -> bool:
-    """Whether every text of a message can be read, which parsing does not see to."""
+    """Whether every string of a message is valid text; parsing does not check that."""
     for descriptor, value in message.ListFields():
         if descriptor.type not in (descriptor.TYPE_STRING, descriptor.TYPE_MESSAGE):
             continue
@@ -205,7 +208,7 @@ def _is_text(message: Any) -> bool:
 
 
 def _load_external(model: onnx.ModelProto, path: Path) -> None:
-    """Bring in weights kept in other files; where they may be, load_model has seen to."""
+    """Load weights from other files. load_model has checked their locations."""
     if any(
         attribute.t.data_location == TensorProto.EXTERNAL
         for node in nodes_within(_function_nodes(model))
@@ -242,7 +245,7 @@ def _check_opset(model: onnx.ModelProto, path: Path) -> None:
         raise DataError("names no operator set; not a valid ONNX model", path=path)
     if not OLDEST_OPSET <= opset <= newest:
         raise UnsupportedError(
-            f"is of operator set {opset}; {OLDEST_OPSET} to {newest} are read: export it "
+            f"has operator set {opset}; {OLDEST_OPSET} to {newest} can be read: export it "
             "again with one of those, or convert it with onnx.version_converter",
             path=path,
         )
@@ -267,7 +270,7 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
                 f"{name} ({operator}) draws random numbers; export the model for inference",
                 path=path,
             )
-        # ONNX Runtime takes such a file, and is killed by it when it runs.
+        # ONNX Runtime accepts such a file, and crashes when it runs it.
         if node.op_type == "Split" and "" in node.output:
             raise DataError(
                 f"{name} ({operator}) has a part without a name; name every one", path=path
@@ -280,7 +283,7 @@ def _function_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Every node, those of graphs within nodes too."""
+    """Every node, and the nodes of graphs inside nodes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""Both models run in float64 on everything that they are fed."""
+"""Runs of both models in float64 on all their inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ Values = dict[str, Array]
 
 @dataclass(frozen=True)
 class FilePair:
-    """Two files and what they are fed; ``outputs`` are pairs of names, ``facts`` say how both were paired."""
+    """Two files and their inputs.
+
+    Attributes:
+        first, second: the files.
+        inputs: inputs of both.
+        outputs: pairs of output names.
+        facts: where the inputs come from, and what was paired by order.
+    """
 
     first: ModelFile
     second: ModelFile
@@ -39,15 +46,23 @@ class FilePair:
 
 @dataclass(frozen=True)
 class Runs:
-    """Both models in float64: traces of the first batch, and every batch's outputs by the first's
-    names."""
+    """Results of both models in float64.
+
+    Attributes:
+        traces: traces of the first batch.
+        values: outputs of every batch, by the first model's names.
+    """
 
     traces: tuple[Trace, Trace]
     values: tuple[list[Values], list[Values]]
 
 
 def run_both(pair: FilePair) -> Runs:
-    """Raises UnsupportedError, with the file, if a graph cannot be evaluated in float64."""
+    """Run both models on every batch.
+
+    Raises:
+        UnsupportedError: a graph cannot be evaluated in float64; the message names the file.
+    """
     traces: list[Trace] = []
     values: tuple[list[Values], list[Values]] = ([], [])
     sides = ((pair.first, pair.inputs.first), (pair.second, pair.inputs.second))
@@ -68,10 +83,11 @@ def run_both(pair: FilePair) -> Runs:
 
 
 def _restore_nominal_values(file: ModelFile, batch: Mapping[str, Array]) -> None:
-    """Let constants of the file in float64 be what they are read as: the root of two of a GELU that is
-    written out is kept rounded to float32, and another file has the operator. And alpha of an LRN what
-    it was before an exporter multiplied it by the size: 0.0001 divided by 3 in float32, and multiplied
-    again, is one rounding off."""
+    """Replace constants that were rounded to float32 by their nominal values.
+
+    A GELU that is written out holds the square root of two in float32, and another file may hold the operator.
+    An exporter may multiply alpha of an LRN by the size: 0.0001 / 3 * 3 in float32 is one rounding off.
+    """
     for node in file.float64.graph.node:
         for attribute in node.attribute:
             if (node.op_type, attribute.name) == ("LRN", "alpha"):
@@ -80,7 +96,7 @@ def _restore_nominal_values(file: ModelFile, batch: Mapping[str, Array]) -> None
         traced = trace_file(file, batch)
         nominal_values = reader_of(traced).nominal_values
     except DlbError:
-        return  # whatever it is, it is told where it is needed
+        return  # the run that follows raises the same error
     graph = file.float64.graph
     file_values = {tensor.name for tensor in graph.initializer}
     file_values.update(name for node in graph.node for name in node.output)
@@ -99,7 +115,7 @@ def trace_file(file: ModelFile, batch: Mapping[str, Array]) -> Trace:
 
 
 def fix_input_shapes(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with the sizes of its inputs as they are in a batch."""
+    """A copy of the model whose inputs have the shapes of a batch."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for value in copy.graph.input:

@@ -1,4 +1,4 @@
-"""Whether two files are made of the same operators, whatever the layout."""
+"""Comparison of the operators of two files, in any layout."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Structure:
     """How two graphs compare.
 
     Attributes:
-        equal: whether they are made of the same operators.
-        cause: what differs or keeps them from being compared; or what is folded.
-        compared: whether they could be.
+        equal: whether both have the same operators.
+        cause: what differs, what is folded, or why they could not be compared.
+        compared: whether they could be compared.
     """
 
     equal: bool
@@ -46,7 +46,7 @@ class Structure:
 
     @property
     def hidden(self) -> bool:
-        """Whether batch normalisations are folded or written out in one of them."""
+        """Whether batch normalisations are folded or written out in one file."""
         return self.equal and isinstance(self.cause, Folded)
 
 
@@ -58,7 +58,7 @@ def compare_structures(pair: FilePair, runs: Runs) -> Structure:
         return Structure(True)
     for file, traced in zip((pair.first, pair.second), runs.traces):
         for node in nodes_within(file.float64.graph.node):
-            # A branch that is taken whatever goes in is compared as if it stood alone.
+            # A branch whose condition is constant is compared without the condition.
             reads = node.input if node.op_type == "If" else node.output
             if _holds_graph_or_tensor(node) and not traced.live.isdisjoint(reads):
                 facts = LayerFacts(name=node_name(node), kind=node.op_type, owner=file.label)
@@ -71,7 +71,7 @@ def compare_structures(pair: FilePair, runs: Runs) -> Structure:
         structure = compare_structure(sides[0], sides[1])
         hides = pair.second.label
         if not structure.equal:
-            # Which of the two has batch normalisation folded away is not known.
+            # Either file may have its batch normalisations folded.
             other = compare_structure(sides[1], sides[0])
             if other.equal:
                 structure, hides = other, pair.first.label

@@ -1,8 +1,8 @@
-"""Which numbers two models hold, whatever the layout: the same, or which only one has.
+"""Comparison of the numbers that two models hold, in any layout.
 
-What counts is the constant that an operator reads beside what depends on the input, whatever chain
-of operators made it. Zeros, and single numbers of analytic operators, are left to the comparison of
-values: whether they are there at all is a matter of how the operators are written.
+A weight is a constant that an operator reads together with a value that depends on the input. Any chain of
+operators may have computed it. Zeros and single numbers of analytic operators are left to the comparison of
+values, since models may write the same operator with or without them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["MatchedWeights", "Weight", "match_weights", "weights_of"]
 
 Array = npt.NDArray[Any]
 
-#: Whole numbers fewer than these are shapes, axes and permutations, which structure compares.
+#: Integer constants of at most this size are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
-#: Operators of two values, number by number.
+#: Elementwise operators of two values.
 _ELEMENTWISE = {"Add", "Div", "Mul", "Sub", "Sum"}
-#: A bound this far out is none in float32.
+#: A bound at least this large is none in float32.
 _UNBOUNDED = 3e38
 
 
@@ -43,11 +43,11 @@ class Weight:
     """A constant that a model computes with.
 
     Attributes:
-        name: of the initialiser that it comes from, or of the value.
-        values: in the model's own layout; real numbers in float64.
-        operator, node: of the node that reads it first.
-        exact: not every number matters to every input: rows that are looked up, and bounds.
-        initialiser: the name of the one initialiser that it is made of; empty if there is none.
+        name: name of the initialiser that it comes from, or of the value.
+        values: in the model's layout; real numbers in float64.
+        operator, node: operator and name of the first node that reads it.
+        exact: whether some inputs do not use every number: rows that are looked up, and bounds.
+        initialiser: name of the one initialiser that it is computed from; empty if there is none.
     """
 
     name: str
@@ -63,11 +63,11 @@ class MatchedWeights:
     """The weights of two models compared with each other.
 
     Attributes:
-        figures: every weight of the first model against its counterpart, and every one that only
-            the second has; worst first.
-        unmatched: those that differ or have no counterpart; empty if all are the same.
-        folded: of the first and of the second model, those that hold a batch normalisation of the
-            other, rounded.
+        figures: the distance of every weight of the first model from its counterpart, and every weight
+            that only the second model has; worst first.
+        unmatched: weights that differ or have no counterpart; empty if all are equal.
+        folded: weights of the first and of the second model that a batch normalisation of the other is
+            folded into.
     """
 
     figures: tuple[Figure, ...]
@@ -76,9 +76,9 @@ class MatchedWeights:
 
 
 def weights_of(traced: Trace) -> list[Weight]:
-    """Every weight of a model that was run, once each, in the order in which they are used.
+    """Every weight of a model, once, in the order of use.
 
-    Real attributes of operators that are not analytic, which may be bounds, are among them.
+    Real attributes of operators that are not analytic count too, since they may be bounds.
     """
     weights: dict[str, Weight] = {}
     reader = reader_of(traced)
@@ -90,7 +90,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         for name in (end, *block.intermediates)
     }
     for node in traced.nodes:
-        # What attention computes with is its masks, which structure compares.
+        # The constants of attention are masks, which structure compares.
         if traced.live.isdisjoint(node.input) or not in_attention.isdisjoint(node.output):
             continue
         exact = not is_analytic(traced, node)
@@ -119,7 +119,7 @@ def weights_of(traced: Trace) -> list[Weight]:
             ):
                 array = array[:1]  # repeated for each sample
             if array.dtype.kind == "f":
-                # What only has to be larger than any number is written in many ways.
+                # Models write a bound that no number reaches in many ways.
                 small = not exact or bool(np.all(np.abs(array) >= _UNBOUNDED))
                 if array.size == 1 and small:
                     continue
@@ -141,14 +141,14 @@ def weights_of(traced: Trace) -> list[Weight]:
 def match_weights(
     first: Trace, second: Trace, labels: tuple[str, str], *, folding: bool
 ) -> MatchedWeights:
-    """Match by content: first in the same or a transposed layout, then in any order of the numbers.
+    """Match weights by content: first in the same or a transposed layout, then in any order of numbers.
 
-    That an order is right, the comparison of values tells, since every number takes part in it;
-    but for those marked exact, which therefore are only matched as they are.
+    The comparison of outputs shows whether an order is right, since every number has an effect. Weights
+    marked exact are the exception, so they are matched in the same or a transposed layout only.
 
     Args:
-        labels: what the files are called.
-        folding: batch normalisation of one model may be folded into weights of the other.
+        labels: names of the files in messages.
+        folding: whether batch normalisations of one model may be folded into weights of the other.
     """
     first_weights, second_weights = weights_of(first), weights_of(second)
     compared: list[Figure] = []
@@ -179,7 +179,7 @@ def match_weights(
         folded = (tuple(in_first), tuple(in_second))
         compared += [*figures_second, *figures_first]
     unmatched: list[WeightDiffers | WeightInOne] = []
-    # One model may hold once what the other holds twice: a table that is also a projection.
+    # One model may hold a weight once, and the other twice: a table that is also a projection.
     all_weights = (weights_of(first), weights_of(second))
     for weight in first_weights:
         nearest = min(second_weights, key=lambda each: _distance(weight, each), default=None)
@@ -213,7 +213,7 @@ def _facts(weight: Weight) -> WeightFacts:
 
 
 def _source_initialiser(traced: Trace, name: str) -> str:
-    """The one initialiser of more than one number that a constant is made of, if it is one."""
+    """The only initialiser with several real numbers that a constant is computed from; else ""."""
     pending, sources, seen = [name], set(), set()
     while pending:
         value_name = pending.pop()
@@ -242,7 +242,7 @@ def _same_numbers(a: Weight, b: Weight) -> bool:
 
 
 def _same_numbers_together(first_weights: list[Weight], second_weights: list[Weight]) -> bool:
-    """Whether one splits what the other holds in one piece, such as the weights of three layers."""
+    """Whether both hold the same numbers in all weights together: one may join what the other splits."""
     if any(weight.exact for weight in (*first_weights, *second_weights)):
         return False
     pools = [
@@ -257,7 +257,7 @@ def _sorted(array: Array) -> Array:
 
 
 def _distance(a: Weight, b: Weight) -> float:
-    """The distance in the nearest layout; infinite where sizes differ."""
+    """The relative L2 distance in the nearest layout; infinite if sizes differ."""
     if a.values.size != b.values.size:
         return math.inf
     return min(
@@ -283,10 +283,10 @@ def _figure(first: Weight, second: Weight) -> Figure:
 def _match_foldings(
     traced: Trace, weights: Iterable[Weight]
 ) -> tuple[list[Weight], set[str], list[Figure]]:
-    """Weights of another model that are this one's after batch normalisation was folded.
+    """Weights of another model that equal weights of this model after folding batch normalisations.
 
     Returns:
-        them, the names of this model's weights that went into any of them, and figures.
+        those weights, the names of this model's weights that were folded, and figures.
     """
     foldings = list(_foldings(traced))
     derived, used, figures = [], set(), []
@@ -305,7 +305,7 @@ def _match_foldings(
 
 
 def _foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
-    """What each batch normalisation may be folded to, and the names of what goes into it.
+    """The arrays that each batch normalisation may be folded to, and the names of their weights.
 
     With a factor ``k = scale / sqrt(variance + epsilon)`` for each channel: ``k`` itself and the
     shift ``bias - mean * k``; the weights of the layer before times ``k``, and its bias ``b`` as

@@ -1,16 +1,16 @@
-"""What :mod:`dlb.proof.port_proof` proves a port by: one model, written by hand in several frameworks.
+"""The parts of :mod:`dlb.proof.port_proof`, which proves a model that users wrote in several frameworks.
 
 ===================  =====================================================================
 module               what it holds
 ===================  =====================================================================
-``inputs``           what the models are fed, and in which order of axes each reads it
-``session``          the models and their workers
+``inputs``           makes the input, and converts it to each model's layout
+``session``          starts workers, loads models, and matches their parameters
 ``model``            a user's model, in canonical layout
-``matching``         which parameter is which, found by names, shapes and calls
-``weight_map``       the same, said in a file
-``reference_model``  what the reference computes, each once
-``comparison``       what a model and the reference compute
-``layer_events``     calls of layers that are counterparts
-``culprit``          the first layer that is wrong
+``matching``         matches parameters by names, shapes and calls
+``weight_map``       reads and writes matched parameters as a file
+``reference_model``  values of the reference, each computed once
+``comparison``       values of a model and of the reference, each computed once
+``layer_events``     pairs the calls of layers that are counterparts
+``culprit``          finds the first layer that differs
 ===================  =====================================================================
 """

@@ -1,4 +1,4 @@
-"""A user's model and the reference that it is a port of: what both compute, each once."""
+"""The values of a user's model and of the reference, each computed once."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class PortComparison:
 
     Attributes:
         truth: the reference.
-        model: the model.
-        pairs: their matched parameters.
-        owners: layers that own them, by the reference's layer.
-        weights: the reference's.
-        normalisations: batch normalisations that are counterparts and keep a fixed share.
+        model: the user's model.
+        pairs: matched parameters.
+        owners: layers of the model that own matched parameters, by the reference's layer.
+        weights: the reference's weights, by parameter.
+        normalisations: pairs of batch normalisations that have a fixed momentum.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class PortComparison:
 
     @property
     def carried_weights(self) -> dict[str, Array]:
-        """The reference's weights, as the model reads them."""
+        """The reference's weights, by the model's names and in its layout."""
         return {pair.target.name: pair.carry(self.weights[pair.source.name]) for pair in self.pairs}
 
     @cached_property
     def evaluation_pass(self) -> ForwardPass:
-        """The model's pass in evaluation mode."""
+        """The model's forward pass in evaluation mode."""
         return self._forward(training=False)
 
     @cached_property
     def training_pass(self) -> ForwardPass:
-        """The model's pass in training mode."""
+        """The model's forward pass in training mode."""
         return self._forward(training=True)
 
     def _forward(self, training: bool) -> ForwardPass:
@@ -67,18 +67,18 @@ class PortComparison:
 
     @cached_property
     def gradients(self) -> Gradients:
-        """The model's pass forward and back: in training mode, unless that draws."""
+        """The model's gradients: in training mode, unless it draws random numbers there."""
         return self.model.gradients(
             self.truth.inputs, self.truth.cotangents, training=self.randomness is None
         )
 
     @cached_property
     def randomness(self) -> Finding | None:
-        """What draws random numbers in training mode, in either model."""
+        """The layer that draws random numbers in training mode, in either model; None if none does."""
         return self.truth.randomness or self.model.find_randomness(self.truth.inputs)
 
     def by_reference_names(self, gradients: Gradients, model: Model) -> dict[str, Array]:
-        """Gradients of the reference or of the model by the reference's names, in its layout."""
+        """Gradients of the reference or of the model, by the reference's names and in its layout."""
         parameters = gradients.parameters
         if model.name == self.model.name:
             parameters = {
@@ -96,7 +96,7 @@ class PortComparison:
         )
 
     def layers(self, training: bool) -> ComparedLayers:
-        """The layers that own matched parameters; where they differ, all layers between them."""
+        """Compare the layers that own matched parameters; if they differ, all layers between them."""
         if training not in self._layers:
             self._layers[training] = self._compare_layers(training)
         return self._layers[training]
@@ -112,7 +112,7 @@ class PortComparison:
         )
         if not compared.culprit:
             return compared
-        # Once more with every layer's values, to look between those that have parameters.
+        # Run again with every layer's values, to search between layers that own parameters.
         passes = [
             model.forward(self.truth.inputs, training=training, layers=list(model.remote.layers))
             for model in (self.truth.model, self.model)
@@ -130,7 +130,7 @@ class PortComparison:
 def _normalisations(
     reference: Model, model: Model, owners: Mapping[str, str]
 ) -> list[tuple[UserLayer, UserLayer]]:
-    """Batch normalisations that are counterparts; not those that keep no fixed share, both."""
+    """Batch normalisations that are counterparts, if at least one has a fixed momentum."""
     reference_layers, model_layers = reference.remote.layers, model.remote.layers
     pairs = [
         (reference_layers[layer], model_layers[counterpart])

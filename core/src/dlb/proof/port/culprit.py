@@ -1,10 +1,8 @@
-"""The layers of two models, compared where they are known to be each other's; the first that is
-wrong, by name.
+"""Comparison of the layers of two models, and the name of the first layer that differs.
 
-A pair of matched parameters says that the layers that own them are counterparts. Their outputs are
-compared in the order in which the reference calls them. Where the first one past the tolerance was
-given what the other was given, it is the culprit; otherwise what lies between it and the one
-before is, and is narrowed down by the values that agree.
+Layers that own a pair of matched parameters are counterparts. Their outputs are compared in the order in
+which the reference calls them. If the first layer past the tolerance read equal inputs, it is the culprit.
+Otherwise the culprit lies between it and the layer before. Values that agree narrow that span down.
 """
 
 from __future__ import annotations
@@ -33,18 +31,18 @@ from dlb_worker.contract import LayerCall
 __all__ = ["ComparedLayers", "Side", "compare_layers", "owner_pairs"]
 
 Array = npt.NDArray[Any]
-#: Layers of a stretch of code that a finding lists.
+#: Most layers of a span that a finding lists.
 LISTED_LAYERS = 4
 
 
 @dataclass(frozen=True)
 class ComparedLayers:
-    """What came of comparing layers.
+    """The result of comparing layers.
 
     Attributes:
-        figures: of every output that could be compared, worst first.
-        culprit: the first layer past the tolerance, or what lies before it; empty if there is none.
-        apart: layers whose values could not be compared, and why.
+        figures: distance of every output that could be compared, worst first.
+        culprit: the first layer past the tolerance, or the span before it; empty if there is none.
+        apart: layers whose values could not be compared, with the reason.
     """
 
     figures: tuple[Figure, ...]
@@ -53,9 +51,9 @@ class ComparedLayers:
 
 
 def owner_pairs(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Layers of the reference that own matched parameters, and their counterparts.
+    """Layers of the reference that own matched parameters, with their counterparts.
 
-    One whose parameters belong to several layers of the other model has none.
+    A layer whose parameters belong to several layers of the other model is left out.
     """
     counterparts = defaultdict(set)
     for pair in pairs:
@@ -69,8 +67,9 @@ def compare_layers(
     """Compare the layers of a model with the reference's.
 
     Args:
-        ours: the reference. Both traces have the values of all layers, or of the owners alone;
-            with all, a culprit without parameters is found.
+        ours: the reference. Both traces have the values of all layers, or only of layers that own
+            parameters. With all, a culprit without parameters can be found.
+        theirs: the other model.
         pairs: matched parameters, whose layers are compared.
     """
     events, apart = layer_events(ours, theirs, owner_pairs(pairs))
@@ -104,7 +103,7 @@ def _passes(item: Figure, tolerance: float) -> bool:
 def _culprit(
     ours: Side, theirs: Side, events: Sequence[Event], failing: Event, tolerance: float
 ) -> PortLayerDiffers | SpanDiffers:
-    """The culprit, once the first event past the tolerance is known."""
+    """The cause, given the first event past the tolerance."""
     assert failing.output is not None
     if failing.inputs is None or failing.inputs <= tolerance:
         shapes = _shapes(ours, theirs, failing)
@@ -127,7 +126,7 @@ def _culprit(
 def _shapes(
     ours: Side, theirs: Side, failing: Event
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None:
-    """The shapes of two outputs, where these are what cannot be compared."""
+    """The shapes of two outputs that cannot be compared; None if they can be, or are unknown."""
     own_output = ours.trace.calls[failing.places[0]].output
     other_output = theirs.trace.calls[failing.places[1]].output
     comparable = failing.output is not None and failing.output.largest is not None
@@ -144,10 +143,10 @@ def _span_between(
     name: str,
     tolerance: float,
 ) -> SpanDiffers:
-    """What lies between the last owner that agrees and where values differ first.
+    """The span between the last layer that agrees and the first value that differs.
 
     Args:
-        name: of the first value that differs; empty for the output.
+        name: name of the first value that differs; empty for the output.
     """
     starts = before.places if before else (-1, -1)
     own_calls = _calls_between(ours, starts[0], ends[0])
@@ -165,7 +164,7 @@ def _span_between(
 
 
 def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
-    """Calls of layers without layers of their own, between two places."""
+    """Calls of layers without sublayers, between two positions."""
     return [
         call
         for call in side.trace.calls[start + 1 : end]
@@ -176,7 +175,7 @@ def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
 def _drop_agreeing(
     own_calls: list[LayerCall], other_calls: list[LayerCall], tolerance: float
 ) -> tuple[list[LayerCall], list[LayerCall], str]:
-    """What is left of both after the last value that agrees, and the name of its layer."""
+    """The calls after the last value that agrees, for both models, and the name of its layer."""
     name = ""
     start = 0
     for call in list(own_calls):
@@ -196,7 +195,7 @@ def _agree(own: Array | None, other: Array | None, tolerance: float) -> bool:
 
 
 def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
-    """The layers there; where there are none, the one whose own code it is."""
+    """The layers of a span; if there are none, the layer whose own code the span is."""
     names = list(dict.fromkeys(call.layer for call in calls))
     if names:
         listed = tuple(map(side.facts, names[:LISTED_LAYERS]))
@@ -208,7 +207,7 @@ def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
 def _flatten_order(
     ours: Side, theirs: Side, failing: Event, pairs: Sequence[Pair], tolerance: float
 ) -> tuple[Finding, ...]:
-    """Whether a linear layer only reads the same numbers in another order, and what helps."""
+    """A finding if a linear layer reads equal numbers in another order, with the map entry that fixes it."""
     weight = next(
         (one for one in pairs if one.source.layer == failing.layer and one.source.role == "weight"),
         None,

@@ -1,4 +1,4 @@
-"""What the models are run on: an array of the user's, or seeded noise; and each one's layout."""
+"""The input of all models: the user's array or seeded noise, converted to each model's layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: How a model may read what is canonically [N, C, ...] or [N, T, ...]: the order of its axes.
+#: Layouts other than the canonical [N, C, ...] or [N, T, ...]: the order of the canonical axes.
 LAYOUTS = {
     "NHWC": (0, 2, 3, 1),
     "NWC": (0, 2, 1),
@@ -30,20 +30,20 @@ LAYOUTS = {
     "TNC": (1, 0, 2),
     "TN": (1, 0),
 }
-#: Samples of noise, when nothing else is said.
+#: Default number of samples of noise.
 BATCH = 8
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What is said of the input.
+    """The input that the user asked for.
 
     Attributes:
         file: an .npz file with one array [batch, ...] in canonical layout.
-        shape: of one sample, canonical, for noise.
-        tokens: integers below this instead of noise.
+        shape: shape of one sample of noise, in canonical layout.
+        tokens: upper bound of random integers, which replace noise.
         batch: samples of noise.
-        seed: of noise, and of the cotangents.
+        seed: seed of the noise and of the cotangents.
     """
 
     file: Path | None = None
@@ -54,11 +54,11 @@ class InputSpec:
 
 
 def make_input(input_spec: InputSpec) -> Array:
-    """[batch, ...] float64 or int64, canonical.
+    """The input, float64 or int64 [batch, ...], in canonical layout.
 
     Raises:
         DataError: the file is no .npz file of plain numbers.
-        RequestError: it holds other than one array [batch, ...], or the shape is none.
+        RequestError: the file does not hold one array [batch, ...], or the shape is not valid.
     """
     if input_spec.file is not None:
         return _read(input_spec.file)
@@ -101,21 +101,21 @@ def _read(path: Path) -> Array:
 
 
 def check_layout(model: str, layout: str) -> str:
-    """The word itself, if it is a layout.
+    """Check the name of a layout, and return it; "" is the canonical layout.
 
     Raises:
-        RequestError: it is none.
+        RequestError: there is no such layout.
     """
     if layout and layout not in LAYOUTS:
         raise RequestError(
-            f"'{layout}' is no layout that '{model}' could have; there are {', '.join(LAYOUTS)}, and "
-            "canonical layout is the one that needs no word"
+            f"'{layout}' is not a layout that '{model}' can have; choose from {', '.join(LAYOUTS)}, or "
+            "leave it out for the canonical layout"
         )
     return layout
 
 
 def to_model_layout(array: Array, layout: str, model: str) -> Array:
-    """From canonical layout to a model's.
+    """Convert an array from canonical layout to a model's layout.
 
     Raises:
         RequestError: the array has another number of axes than the layout.
@@ -125,14 +125,14 @@ def to_model_layout(array: Array, layout: str, model: str) -> Array:
     axes = LAYOUTS[layout]
     if array.ndim != len(axes):
         raise RequestError(
-            f"'{model}' is said to have layout {layout}, which is of {len(axes)} axes; the array has "
+            f"'{model}' is said to have layout {layout}, which has {len(axes)} axes; the array has "
             f"shape {list(array.shape)}"
         )
     return np.ascontiguousarray(array.transpose(axes))
 
 
 def to_canonical_layout(array: Array, layout: str) -> Array:
-    """From a model's layout to canonical; as it is if it has another number of axes."""
+    """Convert an array from a model's layout to canonical; unchanged if the number of axes differs."""
     if not layout or array.ndim != len(LAYOUTS[layout]):
         return array
     return np.ascontiguousarray(array.transpose(np.argsort(LAYOUTS[layout])))

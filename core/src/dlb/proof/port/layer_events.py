@@ -1,4 +1,4 @@
-"""Calls of layers in two models, paired where the layers are known to be counterparts."""
+"""Pairs of layer calls in two models, for layers that are counterparts."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dlb_worker.contract import ForwardPass, LayerCall, UserLayer
 __all__ = ["Event", "Side", "layer_events"]
 
 Array = npt.NDArray[Any]
-#: Kinds of layers that are called with a sequence, or once for each of its steps.
+#: Kinds of layers that are called with a sequence, or once for each step of it.
 RECURRENT = ("lstm", "gru")
 
 
 @dataclass(frozen=True)
 class Side:
-    """One model and one pass of it: outputs of the pass are in canonical layout."""
+    """One model and one of its passes. Outputs of the pass are in canonical layout."""
 
     name: str
     layers: Mapping[str, UserLayer]
     trace: ForwardPass
 
     def facts(self, layer: str) -> LayerFacts:
-        """A layer: name, kind, the framework's type, attributes."""
+        """The facts of a layer: name, kind, the framework's type, attributes."""
         user_layer = self.layers.get(layer)
         if user_layer is None:
             return LayerFacts(name=layer, owner=self.name)
@@ -46,7 +46,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Event:
-    """A call of a layer and its counterpart: their places in the two passes, and the distances."""
+    """A call of a layer and the call of its counterpart.
+
+    Attributes:
+        layer, other: names of both layers.
+        places: positions of both calls in their passes.
+        inputs: relative L2 distance of the inputs; None if unknown.
+        output: distance of the outputs; None if they cannot be compared.
+    """
 
     layer: str
     other: str
@@ -58,7 +65,14 @@ class Event:
 def layer_events(
     ours: Side, theirs: Side, owners: Mapping[str, str]
 ) -> tuple[list[Event], list[Finding]]:
-    """Every call of the owners with its counterpart, in the reference's order."""
+    """Every call of layers that own parameters, with its counterpart, in the reference's order.
+
+    Args:
+        owners: layers of the other model, by the reference's layer.
+
+    Returns:
+        events, and findings about calls that cannot be compared.
+    """
     events: list[Event] = []
     apart: list[Finding] = []
     for layer, other in owners.items():
@@ -102,7 +116,7 @@ def layer_events(
 
 
 def type_of(side: Side, layer: str) -> str:
-    """What the model itself, which has no name, is called."""
+    """The type of a layer. The model itself has no name, so it is shown by its type."""
     return side.layers[layer].type if layer in side.layers else layer
 
 
@@ -111,7 +125,7 @@ def _calls(trace: ForwardPass, layer: str) -> list[tuple[int, LayerCall]]:
 
 
 def _as_sequence(calls: list[tuple[int, LayerCall]]) -> list[tuple[int, LayerCall]]:
-    """The calls of a recurrent layer, one for each step, as one over the sequence [N, T, ...]."""
+    """Join the calls of a recurrent layer, one for each step, into one call over [N, T, ...]."""
     values = [(call.inputs, call.output) for _, call in calls]
     if len(calls) < 2 or any(array is None or array.ndim != 2 for pair in values for array in pair):
         return calls
@@ -122,11 +136,11 @@ def _as_sequence(calls: list[tuple[int, LayerCall]]) -> list[tuple[int, LayerCal
 def _compare_values(
     name: str, own_value: Array | None, other_value: Array | None, kind: str
 ) -> Figure | None:
-    """The distance of two values, or None where they are not known to have the same layout."""
+    """The distance of two values; None if they may have different layouts."""
     if own_value is None or other_value is None:
         return None
     if kind in RECURRENT and abs(own_value.ndim - other_value.ndim) == 1:
-        # One gives every step [N, T, H], the other the last [N, H].
+        # One layer returns every step [N, T, H], the other the last step [N, H].
         own_value, other_value = (
             array[:, -1] if array.ndim == 3 else array for array in (own_value, other_value)
         )

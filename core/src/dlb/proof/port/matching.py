@@ -1,9 +1,9 @@
-"""Proposing which parameter is which, only where nothing else could be meant.
+"""Matching of parameters of two models, only where it is unambiguous.
 
-Layers whose type says what their parameters are come first: they are paired where both models call
-the same layers in the same order, else where a layer of that type and those shapes is there once,
-or where names single it out. What is left is paired by shape where that leaves no choice. Nothing
-is ever transposed: a square matrix that lies in an unknown way is left to the user.
+First, layers of known types are paired: by order if both models call the same layers in the same order. Else
+they are paired if a layer of that type and those shapes occurs once, or if its name is unique. Other
+parameters are paired by name or by shape if there is no choice. Nothing is transposed: a square matrix in
+an unknown layout is left to the user.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["MatchableModel", "Proposal", "propose"]
 
 @dataclass(frozen=True)
 class MatchableModel:
-    """A model as far as matching needs it.
+    """The parts of a model that matching needs.
 
     Attributes:
-        layers: by name.
-        parameters: those to be matched.
-        calls: names of layers in the order in which they are called.
+        layers: layers by name.
+        parameters: parameters that need a counterpart.
+        calls: names of layers in the order of their calls.
     """
 
     layers: Mapping[str, UserLayer]
@@ -34,7 +34,7 @@ class MatchableModel:
     calls: Sequence[str]
 
     def parameters_by_layer(self) -> dict[str, list[ParameterDescription]]:
-        """Parameters by their layer, layers in the order of their first call."""
+        """Parameters by layer; layers are in the order of their first call."""
         first_call: dict[str, int] = {}
         for number, name in enumerate(self.calls):
             first_call.setdefault(name, number)
@@ -48,11 +48,11 @@ class MatchableModel:
 
 @dataclass
 class Proposal:
-    """What could be decided, and what could not.
+    """The result of matching.
 
     Attributes:
-        pairs: in the order of the reference's layers.
-        undecided: a line each, for people.
+        pairs: matched parameters, in the order of the reference's parameters.
+        undecided: one line for users for each parameter that could not be matched.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -63,7 +63,7 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
     """Pair the parameters of two models.
 
     Args:
-        names: of the models, for what is told.
+        names: names of the models, for messages.
     """
     proposal = Proposal()
     source_parameters, target_parameters = (
@@ -106,7 +106,7 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
         ]
         named |= set(candidates)
         proposal.undecided.append(_describe_undecided(names[0], source, parameter, candidates))
-    # Of the other model, what was not told above.
+    # Parameters of the other model that no line above names.
     proposal.undecided += [
         _describe_undecided(names[1], target, parameter, ())
         for parameter in target_left
@@ -134,7 +134,7 @@ Owners = Mapping[str, Sequence[ParameterDescription]]
 def _pair_layers(
     source: MatchableModel, target: MatchableModel, ours: Owners, theirs: Owners
 ) -> Iterable[tuple[str, str, str]]:
-    """Pairs of layers whose parameters are known by their types, and how each was found."""
+    """Pairs of layers of known types, and how each pair was found."""
     own_signatures = {
         name: _signature(source, name, parameters) for name, parameters in ours.items()
     }
@@ -158,7 +158,7 @@ def _pair_layers(
             yield own_names[0], other_names[0], "by shape"
         else:
             yield from ((*pair, "by name") for pair in _pair_by_name(own_names, other_names))
-    # A layer that has a bias in one model only still shares its weight.
+    # A layer with a bias in only one model is still matched by its weight.
     unmatched = {
         name: one for name, one in own_signatures.items() if one not in other_signatures.values()
     }
@@ -183,7 +183,7 @@ def _pair_layers(
 def _signature(
     model: MatchableModel, layer: str, parameters: Sequence[ParameterDescription]
 ) -> tuple[Any, ...]:
-    """Kind, and the shape of each parameter; empty where they are not known."""
+    """The kind of a layer, and role and shape of each parameter; empty if a role is unknown."""
     if layer not in model.layers or not all(parameter.role for parameter in parameters):
         return ()
     return (
@@ -193,7 +193,7 @@ def _signature(
 
 
 def _same_kind(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    """Whether two layers are of one kind, and what both have is of one shape."""
+    """Whether two layers have the same kind, and equal shapes of the parameters that both have."""
     first_shapes, second_shapes = dict(first[1]), dict(second[1])
     shared = set(first_shapes) & set(second_shapes)
     return (
@@ -206,7 +206,7 @@ def _same_kind(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
 def _names_reordered(
     own_signatures: Mapping[str, Any], other_signatures: Mapping[str, Any]
 ) -> bool:
-    """Whether layers that are alike have the same names in both models, in another order."""
+    """Whether layers with equal signatures have the same names in both models, in another order."""
     groups = defaultdict(lambda: ([], []))  # type: ignore[var-annotated]
     for side, layers in enumerate((own_signatures, other_signatures)):
         for name, signature in layers.items():
@@ -222,7 +222,7 @@ def _names_reordered(
 def _pair_by_name(
     own_names: Sequence[str], other_names: Sequence[str]
 ) -> Iterable[tuple[str, str]]:
-    """Of layers that are alike, those that have one name in both models."""
+    """Pairs of layers with equal signatures whose name occurs once in each model."""
     own_counts, other_counts = Counter(map(leaf, own_names)), Counter(map(leaf, other_names))
     for name in own_names:
         if own_counts[leaf(name)] == other_counts[leaf(name)] == 1:
@@ -233,7 +233,7 @@ def _pair_by_name(
 
 
 def leaf(layer: str) -> str:
-    """The last part of a layer's name, by which it is known across models."""
+    """The last part of a layer's name, in lower case, to compare names across models."""
     return layer.rsplit(".", 1)[-1].lower()
 
 
@@ -242,7 +242,7 @@ Pairs = list[tuple[ParameterDescription, ParameterDescription]]
 
 
 def _pair_by_full_name(left: Parameters, right: Parameters) -> Pairs:
-    """Of what is left, pairs of one whole name, which may only lie in one way."""
+    """Pairs of parameters with the same full name that fit in one layout only."""
     by_name = {candidate.name: candidate for candidate in right}
     return [
         (parameter, by_name[parameter.name])
@@ -252,7 +252,7 @@ def _pair_by_full_name(left: Parameters, right: Parameters) -> Pairs:
 
 
 def _pair_by_shape(left: Parameters, right: Parameters) -> Pairs:
-    """Of what is left, pairs that nothing else could be meant by."""
+    """Pairs of parameters whose sizes of axes occur once in each model."""
     own_counts = Counter(tuple(sorted(parameter.shape)) for parameter in left)
     other_counts = Counter(tuple(sorted(parameter.shape)) for parameter in right)
     pairs = []
@@ -268,8 +268,10 @@ def _pair_by_shape(left: Parameters, right: Parameters) -> Pairs:
 
 
 def _fits_unambiguously(parameter: ParameterDescription, counterpart: ParameterDescription) -> bool:
-    """Whether one can be carried to the other in one way only, one of them lying in an unknown
-    way: their axes are of different sizes, so that no other order would do."""
+    """Whether a parameter in an unknown layout fits its counterpart in one order of axes only.
+
+    That holds if the sizes of its axes are distinct.
+    """
     distinct = len(set(parameter.shape)) == len(parameter.shape)
     return (
         counterpart.shape == parameter.shape

@@ -1,4 +1,4 @@
-"""A user's model, in canonical layout whatever order of the axes it reads."""
+"""A user's model, with inputs and outputs in canonical layout."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ Array = npt.NDArray[Any]
 
 
 class Model:
-    """A model that was taken in, with how its input and output lie.
+    """A user's model in its worker, with the layouts of its input and output.
 
     Attributes:
-        calls: names of layers in the order in which they are called.
+        remote: the model in its worker.
+        input_layout, output_layout: names of :data:`LAYOUTS`; "" is canonical.
         leave: parameters that are not carried.
+        calls: names of layers in the order of their calls.
     """
 
     def __init__(
@@ -46,7 +48,11 @@ class Model:
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        """One pass on a canonical input; outputs canonical."""
+        """One forward pass; input and outputs are in canonical layout.
+
+        Args:
+            layers: layers whose values are returned too.
+        """
         model_input = to_model_layout(inputs, self.input_layout, self.name)
         trace = self.remote.forward(model_input, training=training, layers=layers)
         return ForwardPass(
@@ -55,7 +61,11 @@ class Model:
         )
 
     def gradients(self, inputs: Array, cotangents: Sequence[Array], training: bool) -> Gradients:
-        """Gradients of parameters, and of the canonical input; states as the passes left them."""
+        """Gradients of parameters and of the input in canonical layout, and states after the pass.
+
+        Args:
+            cotangents: one for each output, in canonical layout.
+        """
         model_cotangents = [
             to_model_layout(cotangent, self.output_layout, self.name)
             if cotangent.ndim == _axis_count(self.output_layout)
@@ -69,7 +79,7 @@ class Model:
         return replace(gradients, inputs=to_canonical_layout(gradients.inputs, self.input_layout))
 
     def find_randomness(self, inputs: Array) -> Finding | None:
-        """Where two passes in training mode differ first; None if they do not."""
+        """The first layer that differs between two passes in training mode; None if none does."""
         leaves = [name for name in self.remote.layers if name]
         first, second = (self.forward(inputs, training=True, layers=leaves) for _ in range(2))
         if not _differ(first.outputs, second.outputs):

@@ -1,4 +1,4 @@
-"""What the reference of a port computes, each once."""
+"""The values of the reference of a port, each computed once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ Array = npt.NDArray[Any]
 
 
 class ReferenceModel:
-    """What the reference computes, each once."""
+    """The values of the reference, each computed once.
+
+    Args:
+        inputs: [batch, ...] in canonical layout.
+        seed: seed of cotangents and of perturbations.
+        owners: layers that own matched parameters; their values are returned with each pass.
+    """
 
     def __init__(
         self,
@@ -50,15 +56,15 @@ class ReferenceModel:
         return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
 
     def step_cotangents(self, step: int) -> list[Array]:
-        """Cotangents of a step of training, by its number."""
+        """Cotangents of a training step, seeded by its number."""
         generator = np.random.default_rng((self.seed, step))
         return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
 
     def perturbed_gradients(self, training: bool, weights: Mapping[str, Array]) -> list[Gradients]:
-        """Gradients at weights that are a few units in the last place of float32 away.
+        """Gradients at weights that are perturbed by a few units in the last place of float32.
 
         Args:
-            weights: the model's, which it is given back.
+            weights: weights of the model; they are loaded again afterwards.
         """
         normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
         units = NORMALISED_UNITS if normalised else PERTURBED_UNITS

@@ -1,4 +1,4 @@
-"""The models of one port and their workers: loaded, matched, compared."""
+"""The models of one port in their workers: start, load and match them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dlb.supervision.user_model import RemoteUserModel
 __all__ = ["PortSession", "keep_worker_output"]
 
 Array = npt.NDArray[Any]
-#: The end of what a worker printed, kept when it is needed.
+#: Most bytes of a worker's output that are kept.
 KEPT_OUTPUT_BYTES = 1_000_000
 
 
@@ -56,7 +56,7 @@ class PortSession:
         self.versions: dict[str, str] = {}
         self.features: dict[str, Collection[str]] = {}
         self.models: dict[str, Model] = {}
-        #: The model that told the shape of the input, if one did.
+        #: The model whose input shape is used; "" if the user gave the input.
         self.shape_source = ""
 
     def start(
@@ -66,7 +66,7 @@ class PortSession:
         launch: Launch,
         seed: int,
     ) -> None:
-        """A worker for each adapter, its framework up."""
+        """Start a worker and the framework for each adapter."""
         for environment in environments:
             self.report(f"{environment.adapter}: starting")
             place = self.scratch / environment.adapter
@@ -84,10 +84,13 @@ class PortSession:
     def make_model(
         self, name: str, inputs: Array | None, dtype: str = "float64"
     ) -> RemoteUserModel:
-        """A model, made by its factory.
+        """Make a model with its factory.
+
+        Args:
+            inputs: example input in the model's layout; None if it is not known yet.
 
         Raises:
-            RequestError: whatever keeps it from being loaded is for the user to fix.
+            RequestError: the model cannot be made.
         """
         try:
             return RemoteUserModel(
@@ -101,10 +104,10 @@ class PortSession:
             ) from None
 
     def input(self, input_spec: InputSpec) -> Array:
-        """The input, of the shape that is said, or that the first model tells that can.
+        """The input, with the shape that the user gave or that a model declares.
 
         Raises:
-            RequestError: nobody tells a shape, or the input cannot be made.
+            RequestError: no shape is known, or the input cannot be made.
         """
         if input_spec.file is not None or input_spec.shape is not None:
             return make_input(input_spec)
@@ -129,7 +132,11 @@ class PortSession:
         )
 
     def load(self, inputs: Array) -> None:
-        """Load every model, and see that it can read the input."""
+        """Load every model, and check that it can read the input.
+
+        Raises:
+            RequestError: a model cannot be made, or cannot run on the input.
+        """
         for name in self.factories:
             self.report(f"{name}: loading {self.factories[name]}")
             model_map = self.weight_map.models.get(name, ModelMap())
@@ -149,14 +156,15 @@ class PortSession:
             self.models[name] = model
 
     def load_float32(self, name: str, inputs: Array, weights: Mapping[str, Array]) -> Model:
-        """A model once more, made in float32. Nothing is asked of it in float64 after that: some
-        frameworks have one default type for all models.
+        """Make a model again in float32. After this call the worker computes in float32 only.
+
+        Some frameworks have one default dtype for all models.
 
         Args:
-            weights: by its own names.
+            weights: by the model's own names.
 
         Raises:
-            RequestError: it cannot be made in float32.
+            RequestError: the model cannot be made in float32.
         """
         model = self.models[name]
         float32_inputs = to_model_layout(
@@ -185,7 +193,7 @@ class PortSession:
             )
 
     def _layout_advice(self, name: str, model_input: Array) -> str:
-        """How to tell that a model's axes have another order."""
+        """Advice on how to give another order of a model's axes; empty if no layout fits."""
         words = [word for word, axes in LAYOUTS.items() if len(axes) == model_input.ndim]
         if not words:
             return ""
@@ -207,10 +215,14 @@ class PortSession:
         """Pair the parameters of each model with the reference's.
 
         Args:
-            mapped: whether a map was given, whose entries then count.
+            mapped: whether to use the entries of a map that the user gave.
 
         Returns:
-            the pairs of each model but the reference, and what could not be matched, a line each.
+            the pairs of each model except the reference, and one line for each parameter that could not
+            be matched.
+
+        Raises:
+            RequestError: the map is wrong, or the models have no parameters.
         """
         reference, *others = self.models.values()
         pairs: dict[str, list[Pair]] = {}
@@ -251,7 +263,7 @@ def _file_size(path: Path) -> int:
 
 @contextmanager
 def keep_worker_output(scratch: Path) -> Iterator[None]:
-    """Keep the output of the worker that an error points to, where it can still be read."""
+    """If the block raises, copy the log that the error points to, so that it outlives ``scratch``."""
     try:
         yield
     except DlbError as error:

@@ -1,4 +1,4 @@
-"""Which parameter of one model is which of another: pairs, and the file they are written in."""
+"""Pairs of parameters of two models, and the file that holds them: the map."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlb_worker.contract import ParameterDescription
 __all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "mapped_pairs", "read_map", "write_map"]
 
 Array = npt.NDArray[Any]
-#: A map is text; anything larger is not one.
+#: Largest size of a map.
 _LARGEST_BYTES = 16 * 1024 * 1024
 
 
@@ -29,8 +29,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     Attributes:
         source: ``from``, a parameter of the reference.
         to: a parameter of this model.
-        reshape: the shape that the reference's is given first.
-        transpose: the order that its axes are then brought into, as numpy.transpose has it.
+        reshape: the shape that the reference's array is reshaped to first.
+        transpose: the order of axes for a transpose after that, as in numpy.transpose.
     """
 
     source: str = msgspec.field(name="from")
@@ -40,12 +40,12 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class ModelMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is said of one model.
+    """The part of a map about one model.
 
     Attributes:
-        input, output: the order of the axes it reads and gives, where not canonical.
-        leave: parameters that have no counterpart and stay as they are.
-        weights: entries from the reference; none for the reference itself.
+        input, output: layouts of input and output; empty for canonical layout.
+        leave: parameters that have no counterpart and are not changed.
+        weights: one entry for each parameter; None for the reference.
     """
 
     input: str = ""
@@ -55,7 +55,7 @@ class ModelMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class WeightMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A map file: ``[models.NAME]`` for each model of which something is said."""
+    """A map file, with a table ``[models.NAME]`` for each model."""
 
     models: dict[str, ModelMap] = {}
 
@@ -65,7 +65,7 @@ class Pair:
     """A parameter of the reference and its counterpart.
 
     Attributes:
-        source, target: of the reference, and of the other model.
+        source, target: parameters of the reference and of the other model.
         reshape, transpose: as in :class:`Entry`.
         why: how the pair was found.
     """
@@ -77,7 +77,7 @@ class Pair:
     transpose: tuple[int, ...] | None = None
 
     def carry(self, array: Array) -> Array:
-        """The reference's array as the other model is given it."""
+        """Convert the reference's array to the shape of the other model."""
         if self.reshape is not None:
             array = array.reshape(self.reshape)
         if self.transpose is not None:
@@ -85,7 +85,7 @@ class Pair:
         return np.ascontiguousarray(array.reshape(self.target.shape))
 
     def bring_back(self, array: Array) -> Array:
-        """The other model's array as the reference has it."""
+        """Convert the other model's array to the shape of the reference; the inverse of :meth:`carry`."""
         shape = self.reshape or self.source.shape
         if self.transpose is not None:
             array = array.reshape([shape[axis] for axis in self.transpose])
@@ -100,8 +100,8 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
         models: names of the models; the first is the reference.
 
     Raises:
-        RequestError: unreadable, not TOML, a field unknown or of the wrong type, a model or a
-            layout that there is not.
+        RequestError: the file cannot be read or is not TOML; a field is unknown or has the wrong type;
+            there is no such model or layout.
     """
     try:
         # A device or a pipe has no end, or never begins.
@@ -141,15 +141,15 @@ def mapped_pairs(
     left: Sequence[str],
     names: tuple[str, str],
 ) -> list[Pair]:
-    """The pairs that a map tells of, checked against the parameters that there are.
+    """The pairs of a map, checked against the parameters of both models.
 
     Args:
+        source, target: parameters of the reference and of the other model, by name.
         left: parameters of the reference that the map leaves.
-        names: of the reference and of the other model.
+        names: names of the reference and of the other model.
 
     Raises:
-        RequestError: entries are missing, doubled, of what there is not, or of shapes that do not
-            fit.
+        RequestError: an entry is missing, repeated, about an unknown parameter, or has the wrong shapes.
     """
     assert model_map.weights is not None
     problems: list[str] = []
@@ -196,7 +196,7 @@ def _suggest(name: str, parameters: Mapping[str, ParameterDescription]) -> str:
 
 
 def _shape_problem(pair: Pair) -> str:
-    """What is wrong with the shapes of a pair; "" if nothing is."""
+    """The problem with the shapes of a pair; "" if there is none."""
     shape, description = list(pair.source.shape), f"has shape {list(pair.source.shape)}"
     if pair.reshape is not None:
         if math.prod(pair.reshape) != math.prod(shape) or any(size < 0 for size in pair.reshape):
@@ -207,7 +207,7 @@ def _shape_problem(pair: Pair) -> str:
             return f"{description}, of which transpose = {list(pair.transpose)} is no order of the axes"
         shape = [shape[axis] for axis in pair.transpose]
     expected = list(pair.target.shape)
-    # A reshape says that the order of elements is what counts.
+    # After a reshape only the order of elements counts.
     fits = (
         math.prod(shape) == math.prod(expected) if pair.reshape is not None else shape == expected
     )
@@ -218,10 +218,10 @@ def _shape_problem(pair: Pair) -> str:
 
 
 def write_map(path: Path, weight_map: WeightMap, undecided: Sequence[str]) -> None:
-    """Write a map file that people go on with.
+    """Write a map file for users to edit.
 
     Raises:
-        RequestError: it cannot be written.
+        RequestError: the file cannot be written.
     """
     import tomli_w
 
