@@ -132,7 +132,7 @@ def test_a_layer_is_tied_to_an_embedding_of_its_own_shape() -> None:
     with pytest.raises(ShapeError, match=re.escape("that of 'table', to which it is tied, is")):
         W.infer_shapes(tied(100, features=7))
     for name in ("elsewhere", "hidden", "one"):
-        with pytest.raises(WorkloadError, match=f"'one': tied_to = '{name}' is no embedding"):
+        with pytest.raises(WorkloadError, match=f"'one': tied_to = '{name}' is not an embedding"):
             W.infer_shapes(tied(100, to=name))
 
 
@@ -161,7 +161,7 @@ def test_concat() -> None:
 
 #: Layer, shape, and what the message must say; each names the layer, its type and the shape.
 MISFITS: list[tuple[W.Layer, Shape, str]] = [
-    (W.Conv(out_channels=6, kernel=(5, 5)), (4, 4), "needs 3 axes beside the batch, not 2"),
+    (W.Conv(out_channels=6, kernel=(5, 5)), (4, 4), "needs 3 axes besides the batch, not 2"),
     (W.Conv(out_channels=6, kernel=(5, 5)), (1, 4, 4), "kernel is larger than the padded input"),
     (W.Conv(out_channels=6, kernel=(3, 3), groups=4), (6, 8, 8), "groups = 4 must divide 6 input"),
     (W.Linear(out_features=10), (1, 28, 28), "put a flatten before it"),
@@ -169,7 +169,7 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
     (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.Reshape(shape=(2, 4)), (3, 2), "holds 8 numbers, not 6"),
-    (W.Reshape(shape=(1, 2, 3, 1)), (3, 2), "3 axes beside the batch at most"),
+    (W.Reshape(shape=(1, 2, 3, 1)), (3, 2), "at most 3 axes besides the batch"),
     (W.Transpose(axes=(1, 2)), (3, 4, 5), "must be 1 (the batch is 0) to 3, each once"),
     (W.Transpose(axes=(0, 1)), (3, 4), "must be 1 (the batch is 0) to 2, each once"),
     (W.ReduceMean(axis=0), (3, 4), "must be 1 (the batch is 0) or 2"),
@@ -178,15 +178,23 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.Select(axis=2, index=-5), (3, 4), "index = -5 is not one of 4 along axis 2"),
     (W.PositionEmbedding(), (3,), "needs 2 axes"),
     (W.Pad(pads=(1, 1)), (3, 4), "needs 4 numbers: before each of 2 axes, then after each"),
-    (W.Slice(starts=(0,), ends=(3, 4)), (3, 4), "starts = (0,) needs 2 numbers, one an axis"),
+    (W.Slice(starts=(0,), ends=(3, 4)), (3, 4), "starts = (0,) needs 2 numbers, one per axis"),
     (W.Slice(starts=(0,), ends=(3,), steps=(1, 1)), (3,), "steps = (1, 1) needs 1 numbers"),
-    (W.Slice(starts=(2,), ends=(2,)), (3,), "from 2 to 2 is no part of the 3 places of axis 1"),
+    (
+        W.Slice(starts=(2,), ends=(2,)),
+        (3,),
+        "from 2 to 2 is not a range in axis 1, which has size 3",
+    ),
     (
         W.Slice(starts=(0, 1), ends=(3, 5)),
         (3, 4),
-        "from 1 to 5 is no part of the 4 places of axis 2",
+        "from 1 to 5 is not a range in axis 2, which has size 4",
     ),
-    (W.Slice(starts=(-4,), ends=(3,)), (3,), "from -4 to 3 is no part of the 3 places"),
+    (
+        W.Slice(starts=(-4,), ends=(3,)),
+        (3,),
+        "from -4 to 3 is not a range in axis 1, which has size 3",
+    ),
     (W.Gather(axis=3, indices=(0,)), (3, 4), "axis = 3 must be from 1 (the batch is 0) to 2"),
     (W.Gather(indices=(0, 3)), (3, 4), "index 3 is not one of 3 along axis 1"),
     (W.Gather(axis=2, indices=(-5,)), (3, 4), "index -5 is not one of 4 along axis 2"),
@@ -245,7 +253,7 @@ GRAPHS = {
     "no layer": ((), "no layers"),
     "twice": (
         (W.Node(name="a", layer=W.ReLU()), W.Node(name="a", layer=W.ReLU())),
-        "layer 'a': a name must be there once",
+        "layer 'a': a name must be unique",
     ),
     "the input's name": ((W.Node(name="input", layer=W.ReLU()),), "layer 'input'"),
     "a dot": ((W.Node(name="a.b", layer=W.ReLU()),), "layer 'a.b'"),

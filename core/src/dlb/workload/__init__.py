@@ -1,4 +1,4 @@
-"""The framework-neutral description of what is trained: immutable, hashable, readable from TOML."""
+"""The framework-neutral description of a training workload: immutable, hashable, read from TOML."""
 
 from dlb.workload.layers import (
     GELU,

@@ -1,4 +1,4 @@
-"""Fields of a workload changed from the command line: ``--set optimizer.learning_rate=0.01``."""
+"""Changes fields of a workload from the command line: ``--set optimizer.learning_rate=0.01``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError
-from dlb.workload.decoding import decoded
+from dlb.workload.decoding import decode
 from dlb.workload.files import check
 from dlb.workload.model import Workload
 
@@ -21,14 +21,14 @@ def with_changes(
     """The workload with some fields changed.
 
     Args:
-        changes: each ``FIELD=VALUE``. FIELD is a path of names, of which a layer's is the name of
-            its node: ``data.name``, ``model.nodes.fc1.layer.out_features``. VALUE is written as in
-            a workload file; a bare word is text.
-        keep_model: refuse another model: the weights are a file's, and fit that one.
+        changes: each ``FIELD=VALUE``. FIELD is a path of names, such as ``data.name``; a layer is named
+            by its node: ``model.nodes.fc1.layer.out_features``. VALUE is written as in a workload
+            file; a bare word is text.
+        keep_model: reject changes of the model, because the weights of a file fit only that model.
 
     Raises:
-        RequestError: not of that form, no such field, or another model where it must be kept.
-        WorkloadError: what comes of it is not a workload.
+        RequestError: a change has another form, names no field, or changes a model to be kept.
+        WorkloadError: the result is not a valid workload.
     """
     changes = tuple(changes)
     if not changes:
@@ -39,10 +39,10 @@ def with_changes(
         if not sign or not path:
             raise RequestError(f"--set {change}: give FIELD=VALUE, as optimizer.learning_rate=0.01")
         _set(document, path.split("."), _value(text), change)
-    changed = decoded(document, f"--set {', '.join(changes)}: not a workload any more")
+    changed = decode(document, f"--set {', '.join(changes)}: not a valid workload")
     if keep_model and changed.model != workload.model:
         raise RequestError(
-            f"--set {', '.join(changes)}: the model and its weights are the file's; "
+            f"--set {', '.join(changes)}: the model and its weights come from the file; "
             "everything but model can be changed"
         )
     try:
@@ -60,28 +60,30 @@ def _value(text: str) -> Any:
 
 
 def _set(document: dict[str, Any], path: list[str], value: Any, change: str) -> None:
-    at: Any = document
+    container: Any = document
     for depth, name in enumerate(path):
-        nodes = isinstance(at, list) and all(isinstance(one, dict) for one in at)
-        held = {node["name"]: node for node in at} if nodes else at
+        is_node_list = isinstance(container, list) and all(
+            isinstance(node, dict) for node in container
+        )
+        fields = {node["name"]: node for node in container} if is_node_list else container
         last = depth == len(path) - 1
-        # What fields a type has that was given just now is not known here.
-        typed = last and isinstance(held, dict) and "type" in held
-        if not isinstance(held, dict) or (name not in held and not typed):
-            known = ", ".join(map(str, held)) if isinstance(held, dict) and held else "none"
+        # An earlier change may have set the type; which fields that type has is checked later.
+        typed = last and isinstance(fields, dict) and "type" in fields
+        if not isinstance(fields, dict) or (name not in fields and not typed):
+            names = ", ".join(map(str, fields)) if isinstance(fields, dict) and fields else "none"
             where = ".".join(path[:depth]) or "a workload"
-            raise RequestError(f"--set {change}: {where} has no field '{name}'; it has {known}")
+            raise RequestError(f"--set {change}: {where} has no field '{name}'; it has {names}")
         if last:
-            _replace(at, held, name, value)
-        at = held[name]
+            _replace(container, fields, name, value)
+        container = fields[name]
 
 
-def _replace(at: Any, held: dict[str, Any], name: str, value: Any) -> None:
-    """Another type of optimizer, schedule or layer has other fields: those are its defaults."""
-    if isinstance(at, list):
-        at[at.index(held[name])] = value
+def _replace(container: Any, fields: dict[str, Any], name: str, value: Any) -> None:
+    """Set a field. A new type of optimizer, schedule or layer starts with its own defaults."""
+    if isinstance(container, list):
+        container[container.index(fields[name])] = value
     elif name == "type":
-        at.clear()
-        at["type"] = value
+        container.clear()
+        container["type"] = value
     else:
-        at[name] = value
+        container[name] = value

@@ -1,4 +1,4 @@
-"""From plain containers to a workload, with errors that say what would be right."""
+"""Decodes a workload from plain containers, with errors that list the valid choices."""
 
 from __future__ import annotations
 
@@ -11,65 +11,69 @@ from msgspec.inspect import LiteralType, StructType, Type, UnionType, VarTupleTy
 from dlb.errors import WorkloadError
 from dlb.workload.model import Workload
 
-__all__ = ["decoded"]
+__all__ = ["decode"]
 
-#: How msgspec says where a value is: ``... - at `$.model.nodes[0].layer` ``.
-_PLACE = re.compile(r" - at `\$([^`]*)`$")
+#: The path of a value in a message of msgspec: ``... - at `$.model.nodes[0].layer` ``.
+_PATH = re.compile(r" - at `\$([^`]*)`$")
 
 
-def decoded(document: Any, where: str) -> Workload:
-    """The workload that plain containers hold.
+def decode(document: Any, where: str) -> Workload:
+    """Decode a workload from plain containers.
+
+    Args:
+        document: the plain containers.
+        where: the start of error messages.
 
     Raises:
-        WorkloadError: a field that there is not, or that is missing, or of the wrong type; the
-            message begins with ``where``, names the field and says which there are.
+        WorkloadError: a field is unknown, missing, or of the wrong type. The message names the
+            field and lists the valid choices.
     """
     try:
         return msgspec.convert(document, Workload)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{where}: {_explained(str(error), document)}") from None
+        raise WorkloadError(f"{where}: {_explain(str(error), document)}") from None
 
 
-def _explained(message: str, document: Any) -> str:
-    """msgspec's message, with the node that it is about and what there is to choose from."""
-    place = _PLACE.search(message)
-    steps = re.findall(r"\w+", place[1]) if place else []
+def _explain(message: str, document: Any) -> str:
+    """msgspec's message, with the name of the node and the valid choices."""
+    match = _PATH.search(message)
+    steps = re.findall(r"\w+", match[1]) if match else []
     kind: Type = msgspec.inspect.type_info(Workload)
     node = ""
     for step in steps:
         if isinstance(kind, VarTupleType):
             kind, document = kind.item_type, document[int(step)]
             node = str(document.get("name", "")) if isinstance(document, dict) else ""
-        elif isinstance(chosen := _chosen(kind, document), StructType):
+        elif isinstance(chosen := _choose_struct(kind, document), StructType):
             fields = {field.encode_name: field.type for field in chosen.fields}
             if step not in fields:
                 break
             kind, document = fields[step], document[step]
         else:
             break
-    known = _known(_chosen(kind, document), message)
-    return f"{message}{f' in node {node!r}' if node else ''}{f'; {known}' if known else ''}"
+    choices = _describe_choices(_choose_struct(kind, document), message)
+    return f"{message}{f' in node {node!r}' if node else ''}{f'; {choices}' if choices else ''}"
 
 
-def _chosen(kind: Type, document: Any) -> Type:
-    """Of several structs, the one whose type ``document`` gives."""
-    for one in kind.types if isinstance(kind, UnionType) and isinstance(document, dict) else ():
-        if isinstance(one, StructType) and document.get(str(one.tag_field)) == one.tag:
-            return one
+def _choose_struct(kind: Type, document: Any) -> Type:
+    """The struct of a union whose tag ``document`` has; ``kind`` itself if there is none."""
+    for member in kind.types if isinstance(kind, UnionType) and isinstance(document, dict) else ():
+        if isinstance(member, StructType) and document.get(str(member.tag_field)) == member.tag:
+            return member
     return kind
 
 
-def _known(chosen: Type, message: str) -> str:
-    """What a message about a field, a type or a value of a list leaves open."""
+def _describe_choices(chosen: Type, message: str) -> str:
+    """The valid choices of the field, type or value that a message is about; "" if unknown."""
     if isinstance(chosen, StructType) and " field `" in message:
         needed = ", ".join(field.encode_name for field in chosen.fields if field.required)
-        others = ", ".join(field.encode_name for field in chosen.fields if not field.required)
-        what = f"{chosen.tag_field} '{chosen.tag}'" if chosen.tag else "it"
-        parts = [f"needs {needed}"] * bool(needed) + [f"can have {others}"] * bool(others)
-        return f"{what} {' and '.join(parts) or 'has no fields'}"
+        optional = ", ".join(field.encode_name for field in chosen.fields if not field.required)
+        title = f"{chosen.tag_field} '{chosen.tag}'" if chosen.tag else "it"
+        parts = [f"needs {needed}"] * bool(needed) + [f"can have {optional}"] * bool(optional)
+        return f"{title} {' and '.join(parts) or 'has no fields'}"
     if isinstance(chosen, (StructType, UnionType)) and not message.startswith("Expected"):
         kinds = chosen.types if isinstance(chosen, UnionType) else (chosen,)
-        tags = sorted(str(one.tag) for one in kinds if isinstance(one, StructType))
+        tags = sorted(str(member.tag) for member in kinds if isinstance(member, StructType))
         return f"known: {', '.join(tags)}"
     if isinstance(chosen, LiteralType):
         return f"known: {', '.join(map(str, chosen.values))}"

@@ -1,4 +1,4 @@
-"""Workloads as files: TOML in, TOML out, and the ones that come with dlb."""
+"""Reads and writes workload files (TOML), and finds those that dlb ships."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
-from dlb.workload.decoding import decoded
+from dlb.workload.decoding import decode
 from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.shapes import infer_shapes
 from dlb.workload.training import schedule_fault
@@ -25,48 +25,52 @@ __all__ = [
     "write",
 ]
 
-#: A workload is text written by people; anything larger is not one.
+#: People write workloads by hand; a larger file is not a workload.
 _LARGEST_BYTES = 4 * 1024 * 1024
 
 
-def load(name_or_path: str, others: dict[str, Path] | None = None) -> Workload:
-    """A workload by name (shipped, or of ``others``: those that plugins bring) or by path.
+def load(name_or_path: str, plugin_paths: dict[str, Path] | None = None) -> Workload:
+    """Read a workload by name or by path.
+
+    Args:
+        name_or_path: the name of a workload, or the path of a file.
+        plugin_paths: by name, the files of workloads that plugins provide.
 
     Raises:
         UnknownNameError: there is no workload of that name and no such file.
-        WorkloadError: the file is not a workload, or does not hold together.
+        WorkloadError: the file is not a valid workload.
     """
-    known = {
+    paths = {
         **{name: shipped_folder() / f"{name}.toml" for name in shipped_names()},
-        **(others or {}),
+        **(plugin_paths or {}),
     }
-    if name_or_path in known:
-        return read(Path(str(known[name_or_path])))
+    if name_or_path in paths:
+        return read(Path(str(paths[name_or_path])))
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         return read(Path(name_or_path))
     raise UnknownNameError(
-        "workload", name_or_path, known, "or give the path of a .toml or .onnx file"
+        "workload", name_or_path, paths, "or give the path of a .toml or .onnx file"
     )
 
 
 def shipped_names() -> list[str]:
-    """Names of the workloads that come with dlb."""
+    """The sorted names of the shipped workloads."""
     return sorted(
         item.name[:-5] for item in shipped_folder().iterdir() if item.name.endswith(".toml")
     )
 
 
 def shipped_folder() -> Any:
-    """Where they are."""
+    """The folder of the shipped workloads."""
     return resources.files("dlb.workload") / "shipped"
 
 
 def read(path: Path) -> Workload:
-    """Read a workload file and check that it holds together.
+    """Read and check a workload file.
 
     Raises:
-        WorkloadError: unreadable, not TOML, a field unknown or of the wrong type, or shapes
-            that do not fit; the message names the file and the field or layer.
+        WorkloadError: the file is unreadable or not TOML, a field is unknown or of the wrong type,
+            or shapes do not fit. The message names the file and the field or layer.
     """
     try:
         # A device or a pipe has no end, or never begins.
@@ -85,7 +89,7 @@ def read(path: Path) -> Workload:
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise WorkloadError(f"not a workload: {error}", path=path) from None
     try:
-        workload = decoded(document, "not a workload")
+        workload = decode(document, "not a workload")
     except WorkloadError as error:
         error.path = str(path)
         raise
@@ -93,13 +97,14 @@ def read(path: Path) -> Workload:
 
 
 def check(workload: Workload, path: str = "") -> Workload:
-    """The workload itself, if its shapes fit and its numbers are in range.
+    """Check the shapes and numbers of a workload; returns the workload.
 
     Args:
-        path: of the file that it was read from, for the error.
+        workload: the workload.
+        path: the workload's file, for the error.
 
     Raises:
-        WorkloadError: they do not.
+        WorkloadError: shapes do not fit, or a number is out of range.
     """
     try:
         if workload.batch_size < 1:
@@ -125,7 +130,9 @@ def check(workload: Workload, path: str = "") -> Workload:
             len(workload.data.mean) != len(workload.data.std)
             or min(workload.data.std, default=0) <= 0
         ):
-            raise WorkloadError("data.mean and data.std need as many numbers each, std above 0")
+            raise WorkloadError(
+                "data.mean and data.std need the same number of values, std above 0"
+            )
         infer_shapes(workload.model)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
@@ -136,14 +143,14 @@ def check(workload: Workload, path: str = "") -> Workload:
 
 
 def _augmentation_fault(workload: Workload) -> str:
-    """What is wrong with the augmentation; nothing where the model reads images it is fit for."""
-    augmentation, given = workload.data.augmentation, workload.model.input
+    """What is wrong with the augmentation for the model's input; "" if nothing is."""
+    augmentation, model_input = workload.data.augmentation, workload.model.input
     if augmentation == Augmentation():
         return ""
-    if given.kind != "real" or len(given.shape) != 3:
+    if model_input.kind != "real" or len(model_input.shape) != 3:
         return (
-            f"data.augmentation is of images [C, H, W]; the model reads {given.kind} "
-            f"{list(given.shape)}: leave it out"
+            f"data.augmentation is for images [C, H, W]; the model reads {model_input.kind} "
+            f"{list(model_input.shape)}: leave it out"
         )
     for name, most in (("area", 1.0), ("aspect", math.inf)):
         least, largest = getattr(augmentation, name)
@@ -152,7 +159,7 @@ def _augmentation_fault(workload: Workload) -> str:
                 f"data.augmentation.{name} = [{least}, {largest}] must be two numbers above 0, the "
                 f"smaller first{' and none above 1' if name == 'area' else ''}"
             )
-    smaller = min(given.shape[1:])
+    smaller = min(model_input.shape[1:])
     if not 0 <= augmentation.pad < smaller:
         return (
             f"data.augmentation.pad = {augmentation.pad} must be 0 or more and below the smaller "
@@ -162,14 +169,14 @@ def _augmentation_fault(workload: Workload) -> str:
 
 
 def write(workload: Workload, path: Path) -> None:
-    """Write a workload as TOML; :func:`read` gives an equal one back."""
+    """Write a workload as TOML; :func:`read` returns an equal one."""
     import tomli_w
 
     path.write_text(tomli_w.dumps(to_document(workload)), encoding="utf-8")
 
 
 def to_document(workload: Workload) -> dict[str, Any]:
-    """Plain containers that hold the workload, fields at their default left out."""
+    """The workload as plain containers, without fields at their default."""
     document = without_defaults(workload)
     assert isinstance(document, dict)
     return document
@@ -181,5 +188,5 @@ def from_document(document: dict[str, Any]) -> Workload:
     Raises:
         WorkloadError: the document is not a workload.
     """
-    workload = decoded(document, "workload document")
+    workload = decode(document, "workload document")
     return check(workload, f"workload '{workload.name}'")

@@ -1,4 +1,4 @@
-"""Seeded initial weights, the same bits on every machine, for every framework."""
+"""Seeded initial weights, with the same bits on every machine and for every framework."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
 __all__ = ["initial_weights", "proof_masks", "proof_weights"]
 
-#: Numbers drawn at a time: few enough to stay in a cache.
-AT_ONCE = 1 << 15
+#: Numbers drawn at a time: few enough for a CPU cache.
+CHUNK = 1 << 15
 #: Variance of a weight from its fan-in and fan-out: Glorot and Bengio 2010, He et al. 2015,
 #: LeCun et al. 1998.
 _VARIANCE: dict[str, Callable[[int, int], float]] = {
@@ -29,12 +29,12 @@ _VARIANCE: dict[str, Callable[[int, int], float]] = {
 def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32]]:
     """Initial value of every parameter and state, by ``layer.parameter``, in canonical layout.
 
-    Drawn in float64 and rounded to float32 once, so that a float32 and a float64 run start from
-    the same numbers. Every tensor has its own stream, keyed by the seed and its name: a layer
-    added elsewhere does not move it.
+    The numbers are drawn in float64 and rounded to float32 once, so that a float32 and a float64 run
+    start from the same values. The seed and the name of a tensor select its random stream. A new layer
+    elsewhere does not change it.
 
     Returns:
-        float32 arrays of :func:`dlb.workload.parameter_shapes`.
+        float32 arrays with the shapes of :func:`dlb.workload.parameter_shapes`.
     """
     layers = {node.name: node.layer for node in model.nodes}
     shapes = parameter_shapes(model)
@@ -47,29 +47,32 @@ def initial_weights(model: Model, seed: int) -> dict[str, npt.NDArray[np.float32
 def proof_weights(
     weights: Mapping[str, npt.NDArray[np.float32]], seed: int
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Weights that training starts from, with nothing constant: a bias that starts at zero hides
-    that it is left out, statistics that start at 0 and 1 that they are not used.
+    """Initial weights without constant tensors.
+
+    A bias of zeros would hide that a framework leaves the bias out. Statistics of 0 and 1 would hide
+    that it does not use them.
 
     Returns:
-        the same arrays, but that those of one value have had a number between -0.25 and 0.25 of it
-        (of 1, if it is 0) added to each element, so that variances and scales stay positive.
+        the same arrays, but each element of a constant array has a random number added. That number
+        is between -0.25 and 0.25 times the constant (times 1 if it is 0), so that variances and
+        scales stay positive.
     """
-    found = dict(weights)
-    for name, array in found.items():
+    result = dict(weights)
+    for name, array in result.items():
         if (array == array.flat[0]).all():
             uniform = _uniform(f"{name}/proof", array.size, seed).reshape(array.shape)
             moved = np.where(array == 0, 1.0, array) * (0.5 * uniform - 0.25)
-            found[name] = (array + moved).astype(np.float32)
-    return found
+            result[name] = (array + moved).astype(np.float32)
+    return result
 
 
 def proof_masks(model: Model, seed: int, rows: int) -> dict[str, npt.NDArray[np.float32]]:
-    """What each dropout of a rate above 0 multiplies by in proofs, by layer name.
+    """The dropout masks of proofs, by layer name, for each dropout with a rate above 0.
 
-    Drawn as weights are: each layer has its own stream.
+    Each layer has its own random stream, as weights have.
 
     Returns:
-        float32 [rows, *shape of the layer's value], 0 with the probability ``rate`` and else 1.
+        float32 [rows, *shape of the layer's output], 0 with probability ``rate``, else 1.
     """
     shapes = infer_shapes(model)
     masks = {}
@@ -93,17 +96,17 @@ def _draw(
     scheme: L.Initializer
     if parameter == "bias":
         scheme = getattr(layer, "bias_init", "zeros")
-        # A bias has the fan-in of the weight beside it.
-        sized = shapes.get(f"{getattr(layer, 'tied_to', '') or layer_name}.weight", shape)
+        # The fan-in of a bias is that of its weight.
+        fan_shape = shapes.get(f"{getattr(layer, 'tied_to', '') or layer_name}.weight", shape)
     else:
-        scheme, sized = getattr(layer, "init", "glorot_uniform"), shape
-    return _values(scheme, sized, name, math.prod(shape), seed).reshape(shape)
+        scheme, fan_shape = getattr(layer, "init", "glorot_uniform"), shape
+    return _values(scheme, fan_shape, name, math.prod(shape), seed).reshape(shape)
 
 
 def _values(
-    scheme: L.Initializer, sized: Shape, name: str, count: int, seed: int
+    scheme: L.Initializer, fan_shape: Shape, name: str, count: int, seed: int
 ) -> npt.NDArray[np.float64]:
-    """``count`` numbers by a scheme; ``sized`` is the shape of the weight that fans are of."""
+    """``count`` numbers of a scheme; ``fan_shape`` is the weight's shape, which gives the fans."""
     if isinstance(scheme, L.Fill):
         return np.full(count, scheme.value)
     if isinstance(scheme, L.Uniform):
@@ -114,8 +117,8 @@ def _values(
         return _truncated_normal(name, count, seed) * scheme.std
     if scheme in ("zeros", "ones"):
         return np.full(count, float(scheme == "ones"))
-    receptive = math.prod(sized[2:])
-    fan_in, fan_out = sized[1] * receptive, sized[0] * receptive
+    receptive_field = math.prod(fan_shape[2:])
+    fan_in, fan_out = fan_shape[1] * receptive_field, fan_shape[0] * receptive_field
     if scheme == "fan_in":
         return (2.0 * _uniform(name, count, seed) - 1.0) / math.sqrt(fan_in)
     family, distribution = scheme.split("_")
@@ -126,43 +129,43 @@ def _values(
 
 
 def _normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
-    """Box and Muller 1958; 1 - u keeps the logarithm finite."""
-    found = np.empty(count)
-    # The first half of the stream beside its second half.
+    """``count`` normal numbers (Box and Muller 1958); 1 - u keeps the logarithm finite."""
+    numbers = np.empty(count)
+    # Each number uses one from the first half of the stream and one from the second half.
     streams = _stream(name, count, seed), _stream(name, count, seed, skip=count)
-    for (some, first), (_, second) in zip(*streams):
-        found[some] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
-    return found
+    for (chunk, first), (_, second) in zip(*streams):
+        numbers[chunk] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
+    return numbers
 
 
 def _truncated_normal(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
-    values, again = _normal(name, count, seed), 0
+    values, redraw = _normal(name, count, seed), 0
     while (beyond := np.abs(values) > 2.0).any():
-        again += 1
-        values[beyond] = _normal(f"{name}/{again}", int(beyond.sum()), seed)
+        redraw += 1
+        values[beyond] = _normal(f"{name}/{redraw}", int(beyond.sum()), seed)
     return values
 
 
 def _uniform(name: str, count: int, seed: int) -> npt.NDArray[np.float64]:
     """``count`` numbers in [0, 1)."""
-    found = np.empty(count)
-    for some, numbers in _stream(name, count, seed):
-        found[some] = numbers
-    return found
+    numbers = np.empty(count)
+    for chunk, drawn in _stream(name, count, seed):
+        numbers[chunk] = drawn
+    return numbers
 
 
 def _stream(
     name: str, count: int, seed: int, *, skip: int = 0
 ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-    """``count`` numbers in [0, 1) from raw PCG64 output after the first ``skip``, some at a time.
+    """``count`` numbers in [0, 1) from raw PCG64 output after the first ``skip``, in chunks.
 
-    NumPy promises the raw stream of a bit generator for ever, and the streams of
-    ``Generator``'s methods for no longer than a version.
+    NumPy guarantees the raw stream of a bit generator for ever. The streams of ``Generator``'s methods
+    may change with any version.
     """
     key = hashlib.sha256(f"dlb weights {seed} {name}".encode()).digest()
     generator = np.random.PCG64(int.from_bytes(key, "big"))
     generator.advance(skip)
-    for start in range(0, count, AT_ONCE):
-        some = slice(start, min(start + AT_ONCE, count))
-        raw = generator.random_raw(some.stop - start)
-        yield some, (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    for start in range(0, count, CHUNK):
+        chunk = slice(start, min(start + CHUNK, count))
+        raw = generator.random_raw(chunk.stop - start)
+        yield chunk, (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53

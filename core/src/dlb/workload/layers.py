@@ -1,13 +1,12 @@
-"""The layers a model is made of. Each means named ONNX operators, one or a few, with explicit
-attributes.
+"""The layers of a model. Each is defined by one or a few ONNX operators with explicit attributes.
 
-Nothing here is left to a framework's default: pads, rounding of the output size, whether padding
-is counted, epsilon and its place, gate order. Feature maps are [N, C, H, W], sequences
-[N, T, features], whatever layout a framework computes in. Operators are those of ONNX opset 17,
+Nothing depends on a framework's default: pads, rounding of the output size, whether averages count
+padding, epsilon and its place, gate order. Feature maps are [N, C, H, W] and sequences [N, T, features],
+whatever layout a framework computes in. Operators are those of ONNX opset 17,
 https://onnx.ai/onnx/operators/.
 
-A layer that has parameters names them and gives their shapes in canonical (ONNX) layout through
-:func:`dlb.workload.shapes.parameter_shapes`.
+:func:`dlb.workload.shapes.parameter_shapes` returns the names and shapes of a layer's parameters, in
+canonical (ONNX) layout.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ __all__ = [
 
 
 class _Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """Base of initialisers with a number of their own."""
+    """Base class of initialisers with a number."""
 
 
 class Normal(_Distribution, tag="normal", kw_only=True, frozen=True):
@@ -69,9 +68,9 @@ class Normal(_Distribution, tag="normal", kw_only=True, frozen=True):
 
 
 class TruncatedNormal(_Distribution, tag="truncated_normal", kw_only=True, frozen=True):
-    """Gaussian of mean 0, what is beyond two ``std`` drawn again (tf.random.truncated_normal).
+    """Gaussian of mean 0; values beyond two ``std`` are drawn again (tf.random.truncated_normal).
 
-    ``std`` is of the Gaussian; that of what is kept is 0.88 times as large.
+    ``std`` belongs to the Gaussian. The standard deviation after truncation is 0.88 times as large.
     """
 
     std: float
@@ -89,9 +88,9 @@ class Fill(_Distribution, tag="fill", kw_only=True, frozen=True):
     value: float
 
 
-#: By name: those whose spread follows from the layer's sizes (Glorot and Bengio 2010; He et al.
-#: 2015; LeCun et al. 1998, which is Caffe's xavier filler too), and ``fan_in``: uniform between
-#: -1 / sqrt(fan-in) and 1 / sqrt(fan-in), Torch 7's own, of a bias with the fan-in of its weight.
+#: The spread of the glorot, he and lecun schemes follows from the layer's sizes (Glorot and Bengio 2010;
+#: He et al. 2015; LeCun et al. 1998, also Caffe's xavier filler). ``fan_in`` is uniform between
+#: -1 / sqrt(fan-in) and 1 / sqrt(fan-in), as in Torch 7; a bias uses the fan-in of its weight.
 Initializer = Union[
     Literal[
         "zeros",
@@ -114,7 +113,7 @@ Pads = tuple[int, int, int, int]
 
 
 class _Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """Base of all layers: immutable, compared by value, unknown fields refused."""
+    """Base class of layers: immutable, compared by value, unknown fields are rejected."""
 
 
 class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
@@ -155,9 +154,9 @@ class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
     Parameters: ``weight`` [out_features, features], ``bias`` [out_features].
 
     Attributes:
-        tied_to: an embedding before it, [out_features, features], whose ``weight`` is this layer's
-            too (Press and Wolf, arXiv:1608.05859): there is one, and its gradient is the sum of
-            both. Empty for a weight of its own.
+        tied_to: an earlier embedding [out_features, features] whose ``weight`` this layer shares
+            (Press and Wolf, arXiv:1608.05859). The gradient of that weight is the sum of both
+            layers' gradients. Empty for a weight of its own.
     """
 
     out_features: int
@@ -170,9 +169,9 @@ class Linear(_Layer, tag="linear", kw_only=True, frozen=True):
 class BatchNorm(_Layer, tag="batch_norm", kw_only=True, frozen=True):
     """Batch normalisation over every axis but the second, ONNX BatchNormalization.
 
-    In training the batch's biased variance normalises, and the running statistics become
-    ``momentum * running + (1 - momentum) * batch``, the running variance from the *biased*
-    variance, as ONNX says (Ioffe and Szegedy, arXiv:1502.03167, use the unbiased one).
+    In training, the batch's mean and biased variance normalise. The running statistics become
+    ``momentum * running + (1 - momentum) * batch``. The running variance uses the *biased* variance,
+    as in ONNX (Ioffe and Szegedy, arXiv:1502.03167, use the unbiased one).
 
     Parameters: ``scale``, ``bias`` [C]. State, not trained: ``mean``, ``variance`` [C].
     """
@@ -207,7 +206,7 @@ class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
 
 
 class MaxPool(_Layer, tag="max_pool", kw_only=True, frozen=True):
-    """Max pooling, ONNX MaxPool; padding never wins. ``ceil_mode`` rounds the output size up."""
+    """Max pooling, ONNX MaxPool; padding is never the maximum. ``ceil_mode`` rounds the size up."""
 
     kernel: Pair
     stride: Pair
@@ -247,23 +246,23 @@ class Sigmoid(_Layer, tag="sigmoid", frozen=True):
 
 class HardSigmoid(_Layer, tag="hard_sigmoid", frozen=True):
     """min(max(x + 3, 0), 6) / 6, ONNX HardSigmoid with alpha = 1/6 and beta = 0.5 (Howard et al.,
-    arXiv:1905.02244, section 5.2). ``alpha`` is 1/6, which no float32 is."""
+    arXiv:1905.02244, section 5.2). ``alpha`` is exactly 1/6, which float32 cannot represent."""
 
 
 class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
     """x times the normal distribution function of x (Hendrycks and Gimpel, arXiv:1606.08415).
 
     ``0.5 * x * (1 + erf(x / sqrt(2)))``, or with ``approximate = "tanh"``
-    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``: ONNX Gelu, which operator
-    sets before 20 compose of Erf or Tanh.
+    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``: ONNX Gelu, or
+    Erf or Tanh in operator sets before 20.
     """
 
     approximate: Literal["none", "tanh"] = "none"
 
 
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
-    """Zeroes elements with probability ``rate`` in training and scales the rest by
-    1 / (1 - rate), ONNX Dropout; the identity otherwise. Proofs give the elements to zero."""
+    """Dropout, ONNX Dropout. In training, it zeroes elements with probability ``rate`` and scales the
+    others by 1 / (1 - rate); otherwise it is the identity. In proofs, dlb supplies the mask."""
 
     rate: float = 0.5
 
@@ -275,8 +274,8 @@ class Add(_Layer, tag="add", frozen=True):
 class Mul(_Layer, tag="mul", frozen=True):
     """Elementwise product of two inputs, ONNX Mul.
 
-    Of one shape; or of a map [N, C, H, W] and a number for each of its channels, [N, C, 1, 1], as
-    squeeze-and-excitation has it (Hu et al., arXiv:1709.01507).
+    The inputs have one shape, or are a map [N, C, H, W] and a number for each channel,
+    [N, C, 1, 1], as in squeeze-and-excitation (Hu et al., arXiv:1709.01507).
     """
 
 
@@ -291,7 +290,7 @@ class Flatten(_Layer, tag="flatten", frozen=True):
 
 
 class Reshape(_Layer, tag="reshape", kw_only=True, frozen=True):
-    """[N, ...] to [N, *shape], as many numbers in row-major order, ONNX Reshape."""
+    """[N, ...] to [N, *shape] in row-major order, ONNX Reshape."""
 
     shape: tuple[int, ...]
 
@@ -299,23 +298,23 @@ class Reshape(_Layer, tag="reshape", kw_only=True, frozen=True):
 class Transpose(_Layer, tag="transpose", kw_only=True, frozen=True):
     """Axes in another order, ONNX Transpose with perm [0, *axes].
 
-    ``axes`` gives, for each axis of the result but the batch (which is 0), the axis it was.
+    ``axes`` lists, for each axis of the output except the batch (axis 0), the axis of the input.
     """
 
     axes: tuple[int, ...]
 
 
 class ReduceMean(_Layer, tag="reduce_mean", kw_only=True, frozen=True):
-    """Mean of a sequence [N, T, features] over ``axis``, which is gone after it: ONNX ReduceMean.
+    """Mean of a sequence [N, T, features] over ``axis``, which is removed; ONNX ReduceMean.
 
-    1 is over time, 2 over features.
+    Axis 1 is time, axis 2 features.
     """
 
     axis: int = 1
 
 
 class Select(_Layer, tag="select", kw_only=True, frozen=True):
-    """One place of a sequence [N, T, features] along ``axis``, which is gone after it: ONNX Gather.
+    """One index of a sequence [N, T, features] along ``axis``, which is removed; ONNX Gather.
 
     ``index`` counts from 0, or from the end: -1 is the last.
     """
@@ -325,10 +324,10 @@ class Select(_Layer, tag="select", kw_only=True, frozen=True):
 
 
 class Pad(_Layer, tag="pad", kw_only=True, frozen=True):
-    """``value`` put around a sample, ONNX Pad in constant mode.
+    """Padding of a sample with ``value``, ONNX Pad in constant mode.
 
-    ``pads`` has for each axis but the batch how many go before it, then for each how many go
-    after (ONNX order).
+    ``pads`` lists the padding before each axis except the batch, then the padding after each
+    (ONNX order).
     """
 
     pads: tuple[int, ...]
@@ -336,10 +335,10 @@ class Pad(_Layer, tag="pad", kw_only=True, frozen=True):
 
 
 class Slice(_Layer, tag="slice", kw_only=True, frozen=True):
-    """A part of every axis but the batch, ONNX Slice.
+    """A range of every axis except the batch, ONNX Slice.
 
-    Places ``starts``, ``starts + steps``, ... before ``ends``, a number each for every axis; starts
-    and ends below 0 count from the end. Without ``steps``, every place.
+    It takes the indices ``starts``, ``starts + steps``, ... below ``ends``, with one number per axis.
+    Negative starts and ends count from the end. Without ``steps``, every step is 1.
     """
 
     starts: tuple[int, ...]
@@ -348,7 +347,7 @@ class Slice(_Layer, tag="slice", kw_only=True, frozen=True):
 
 
 class Gather(_Layer, tag="gather", kw_only=True, frozen=True):
-    """Places along ``axis`` in any order, any of them more than once, ONNX Gather.
+    """Indices along ``axis`` in any order, with repetition, ONNX Gather.
 
     ``indices`` count from 0, or from the end: -1 is the last.
     """
@@ -367,7 +366,7 @@ class PositionEmbedding(_Layer, tag="position_embedding", kw_only=True, frozen=T
 
 
 class Embedding(_Layer, tag="embedding", kw_only=True, frozen=True):
-    """Rows of a table looked up by integer, ONNX Gather on axis 0: [N, T] to [N, T, features].
+    """Rows of a table by integer index, ONNX Gather on axis 0: [N, T] to [N, T, features].
 
     Parameters: ``weight`` [entries, features].
     """
@@ -381,7 +380,7 @@ class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
     """One forward LSTM layer over [N, T, features], ONNX LSTM, zero initial state.
 
     Gates in ONNX order: input, output, forget, cell (iofc); no peepholes; tanh and sigmoid.
-    There is *one* bias a gate: ONNX's B is [bias, 0], and frameworks that keep two train one.
+    There is *one* bias per gate: ONNX's B is [bias, 0]. Frameworks with two biases train one.
     Output: the hidden state at every step [N, T, hidden].
 
     Parameters: ``input_weight`` [4 * hidden, features], ``recurrent_weight`` [4 * hidden, hidden],
@@ -395,12 +394,12 @@ class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
 class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
     """Multi-head self-attention over [N, T, features] (Vaswani et al. 2017, arXiv:1706.03762).
 
-    Queries, keys and values are linear in the input. Their features are divided into ``heads`` of
-    d one after another, and in each the result is ``softmax(Q K^T / sqrt(d)) V``; with ``causal``
-    a step attends to itself and those before it alone. What the heads give, one after another,
-    goes through a last linear map. ONNX MatMul, Reshape, Transpose, Add and Softmax.
+    Queries, keys and values are linear maps of the input. Their features are divided into ``heads``
+    consecutive heads of d features. Each head computes ``softmax(Q K^T / sqrt(d)) V``. With
+    ``causal``, a step attends only to itself and earlier steps. A last linear map reads the
+    concatenated heads. ONNX MatMul, Reshape, Transpose, Add and Softmax.
 
-    Parameters, each as a linear layer's: ``query_weight``, ``key_weight``, ``value_weight``,
+    Parameters, as in a linear layer: ``query_weight``, ``key_weight``, ``value_weight``,
     ``output_weight`` [features, features], and with ``bias`` ``query_bias``, ``key_bias``,
     ``value_bias``, ``output_bias`` [features].
     """
@@ -451,10 +450,10 @@ Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU)
 
 
 def layer_types() -> dict[str, type]:
-    """Every layer type by the name that workload files use."""
+    """All layer types by their name in workload files."""
     return {type_name(kind): kind for kind in get_args(Layer)}
 
 
 def type_name(part: Any) -> str:
-    """The name in a workload file of a layer's or an optimizer's type, e.g. ``max_pool``."""
+    """The type name of a layer or an optimizer in workload files, such as ``max_pool``."""
     return str(part.__struct_config__.tag)

@@ -1,4 +1,4 @@
-"""Resolving a workload for a worker: every attribute written out, every shape known."""
+"""Resolves a workload for a worker: with all attributes and all shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dlb_worker import model as resolved
 
 __all__ = ["lower", "lower_layer"]
 
-#: Fields of layers that say how weights start, which a worker is given.
+#: Fields of layers that a worker does not need, since it receives the initial weights.
 _INITIALISERS = {"init", "bias_init"}
 
 
@@ -41,7 +41,7 @@ def lower(workload: Workload) -> resolved.Workload:
 
 
 def lower_layer(layer: L.Layer, shape: Shape) -> resolved.Node:
-    """One layer by itself, resolved for an input of a shape; without its parameters."""
+    """One layer, resolved for an input of ``shape``, without its parameters."""
     return resolved.Node(
         name="layer",
         kind=type_name(layer),
@@ -57,8 +57,10 @@ def _model(model: Model) -> resolved.Model:
     parameters: dict[str, dict[str, resolved.Parameter]] = {}
     for name, shape in parameter_shapes(model).items():
         layer, role = name.split(".")
-        own = parameters.setdefault(layer, {})
-        own[role] = resolved.Parameter(name=name, shape=shape, trained=name not in states)
+        layer_parameters = parameters.setdefault(layer, {})
+        layer_parameters[role] = resolved.Parameter(
+            name=name, shape=shape, trained=name not in states
+        )
     return resolved.Model(
         input=resolved.Input(**msgspec.structs.asdict(model.input)),
         nodes=tuple(_node(node, shapes, parameters.get(node.name, {})) for node in model.wired()),
@@ -81,13 +83,13 @@ def _node(
 
 
 def _attributes(layer: L.Layer, shape: Shape) -> dict[str, Any]:
-    """A layer's attributes. Places that count from the end are counted from the start."""
+    """A layer's attributes, with indices from the end converted to indices from the start."""
     if isinstance(layer, L.Slice):
-        ranges = ((each.start, each.stop, each.step) for each in places_along(layer, shape))
+        ranges = ((span.start, span.stop, span.step) for span in places_along(layer, shape))
         return {"ranges": tuple(ranges)}
-    found = msgspec.structs.asdict(layer)
+    attributes = msgspec.structs.asdict(layer)
     if isinstance(layer, L.Gather):
-        found["indices"] = tuple(index % shape[layer.axis - 1] for index in layer.indices)
+        attributes["indices"] = tuple(index % shape[layer.axis - 1] for index in layer.indices)
     if isinstance(layer, L.Select):
-        found["index"] = layer.index % shape[layer.axis - 1]
-    return {name: value for name, value in found.items() if name not in _INITIALISERS}
+        attributes["index"] = layer.index % shape[layer.axis - 1]
+    return {name: value for name, value in attributes.items() if name not in _INITIALISERS}

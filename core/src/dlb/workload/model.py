@@ -14,11 +14,12 @@ __all__ = ["Augmentation", "Data", "Input", "Model", "Node", "Workload", "worklo
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model reads: the shape of one sample, without the batch axis.
+    """The input of the model.
 
     Attributes:
-        name: what nodes call it.
-        shape: of one sample, e.g. (1, 28, 28) for [C, H, W] or (20,) for 20 tokens.
+        name: the input's name, which nodes use.
+        shape: the shape of one sample without the batch axis, such as (1, 28, 28) for [C, H, W] or
+            (20,) for 20 tokens.
         kind: ``real`` (the run's floating type) or ``index`` (int64, for an embedding).
     """
 
@@ -31,9 +32,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One layer in the graph.
 
     Attributes:
-        name: unique; parameters are called ``name.parameter``.
-        layer: what it computes.
-        inputs: names of nodes or of the model's input; left empty, the node before this one.
+        name: a unique name; parameters are called ``name.parameter``.
+        layer: the layer.
+        inputs: names of nodes or of the model's input; if empty, the previous node.
     """
 
     name: str
@@ -42,16 +43,16 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A directed acyclic graph of layers, in an order in which each follows its inputs.
+    """A directed acyclic graph of layers; each node comes after its inputs.
 
-    The last node gives the logits, [N, classes] or [N, T, classes].
+    The last node outputs the logits, [N, classes] or [N, T, classes].
     """
 
     input: Input
     nodes: tuple[Node, ...]
 
     def wired(self) -> tuple[Node, ...]:
-        """The nodes with their inputs written out."""
+        """The nodes with explicit inputs."""
         nodes: list[Node] = []
         previous = self.input.name
         for node in self.nodes:
@@ -61,16 +62,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Augmentation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done to an image each time that it is trained on.
+    """The random augmentation of training images, drawn again for each use of an image.
 
     Attributes:
-        area: least and largest share of the image as it is stored that is cut out of it at a random
-            place and resized to the input (Szegedy et al. 2015, arXiv:1409.4842, section 6); of
-            (1, 1) nothing is.
-        aspect: least and largest width by height of what ``area`` cuts.
-        pad: zeros that are put on each side of the input [C, H, W], after normalisation, of which a
-            window of its own size is then cut at a random place; below H and W.
-        flip: whether it is mirrored left to right with a probability of 1/2.
+        area: smallest and largest fraction of the stored image for a random crop, which is resized
+            to the input (Szegedy et al. 2015, arXiv:1409.4842, section 6); (1, 1) for no crop.
+        aspect: smallest and largest ratio of width to height of that crop.
+        pad: zeros on each side of the input [C, H, W] after normalisation, before a random crop of
+            the input's size; less than H and W.
+        flip: whether to mirror an image left to right with probability 1/2.
     """
 
     area: tuple[float, float] = (1.0, 1.0)
@@ -80,24 +80,24 @@ class Augmentation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def resizes(self) -> bool:
-        """Whether parts of images are resized, so that each visit of an image is another sample."""
+        """Whether crops are resized, so that each use of an image is another sample."""
         return self.area != (1.0, 1.0)
 
     @property
     def moves(self) -> bool:
-        """Whether there is something left to do once images have the input's size."""
+        """Whether images of the input's size are cropped or mirrored."""
         return bool(self.pad) or self.flip
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The data set and how images become inputs: ``(value / 255 - mean) / std`` a channel.
+    """The data set and its normalisation: ``(value / 255 - mean) / std`` per channel.
 
     Attributes:
-        name: of a data set, or of a kind of local data.
-        mean, std: as many numbers each, of images alone.
-        path: of local data, where they are.
-        labels: of a pair of IDX files, the second one.
-        augmentation: of the images that are trained on.
+        name: the name of a data set, or of a kind of local data.
+        mean, std: one number, or one per channel, each; for images alone.
+        path: the path of local data.
+        labels: for a pair of IDX files, the path of the labels.
+        augmentation: the augmentation of training images.
     """
 
     name: str
@@ -109,15 +109,15 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that two frameworks must agree on to have run the same thing.
+    """Everything that two frameworks must agree on to run the same training.
 
     Attributes:
-        name: what the command line calls it.
-        title, source: for people: what it is, and the paper and table it is from.
+        name: the name on the command line.
+        title, source: text for people: a title, and the paper and table that it comes from.
         batch_size, epochs: defaults of a run.
-        model, data, loss, optimizer, schedule: what is trained, on what, and how.
-        onnx: SHA-256 (hex) of the ONNX file that the model and its weights were read from; empty
-            where weights are seeded.
+        model, data, loss, optimizer, schedule: the model, its data, and how it is trained.
+        onnx: SHA-256 (hex) of the ONNX file that the model and its weights come from; empty if
+            weights are seeded.
     """
 
     name: str
@@ -134,29 +134,29 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def workload_hash(workload: Workload) -> str:
-    """SHA-256 (hex) of what the workload means.
+    """SHA-256 (hex) of the meaning of a workload.
 
-    Name, title and source are left out, inputs are written out, and so are fields at their
-    default, so that a field added to the format in future leaves old hashes as they are.
+    The hash leaves out name, title, source, and fields at their default. A new field of the format
+    therefore does not change old hashes. The inputs of nodes are explicit.
     """
     model = msgspec.structs.replace(workload.model, nodes=workload.model.wired())
-    bare = msgspec.structs.replace(workload, name="", title="", source="", model=model)
+    unnamed = msgspec.structs.replace(workload, name="", title="", source="", model=model)
     return hashlib.sha256(
-        msgspec.json.encode(without_defaults(bare), order="deterministic")
+        msgspec.json.encode(without_defaults(unnamed), order="deterministic")
     ).hexdigest()
 
 
 def without_defaults(value: object) -> object:
-    """Plain containers of a description, less the fields that stand at their default."""
+    """A description as plain containers, without fields at their default."""
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         fields: dict[str, object] = (
             {config.tag_field: config.tag} if config.tag_field and config.tag else {}
         )
         for field in msgspec.structs.fields(value):
-            held = getattr(value, field.name)
-            if held != field.default:
-                fields[field.encode_name] = without_defaults(held)
+            field_value = getattr(value, field.name)
+            if field_value != field.default:
+                fields[field.encode_name] = without_defaults(field_value)
         return fields
     if isinstance(value, (tuple, list)):
         return [without_defaults(item) for item in value]

@@ -1,6 +1,6 @@
 """Shape inference, with errors that name the layer, its attributes and the shapes.
 
-Shapes here are of one sample, without the batch axis.
+Shapes in this module are those of one sample, without the batch axis.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-#: Of one axis; what frameworks index with 32 bits.
+#: The largest size of an axis: frameworks index with 32 bits.
 LARGEST_SIZE = 2**31 - 1
 
-#: Parameters that training does not move by gradient but by their own rule.
+#: Parameters that training updates by their own rule, not by gradients.
 _STATE: Mapping[type, tuple[str, ...]] = {L.BatchNorm: ("mean", "variance")}
 
 
 def infer_shapes(model: Model) -> dict[str, Shape]:
-    """The shape of one sample at the model's input and after every node, by name, in order.
+    """The shapes of the model's input and of every node's output, by name, in order.
 
     Raises:
-        WorkloadError: names doubled, empty or unknown, or an attribute out of range.
-        ShapeError: a layer cannot take the shape that reaches it.
+        WorkloadError: a name is repeated, empty or unknown, or an attribute is out of range.
+        ShapeError: a layer cannot take the shapes of its inputs.
     """
     if not model.nodes:
         raise WorkloadError("the model has no layers; give at least one node under model.nodes")
@@ -52,7 +52,7 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
     for node in model.wired():
         if not node.name or node.name in shapes or "." in node.name or "/" in node.name:
             raise WorkloadError(
-                f"layer '{node.name}': a name must be there once, not be empty, and hold no '.' or '/'"
+                f"layer '{node.name}': a name must be unique, not be empty, and hold no '.' or '/'"
             )
         for name in node.inputs:
             if name not in shapes:
@@ -67,86 +67,86 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
 
 
 def layer_shape(layer: L.Layer, shape: Shape) -> Shape:
-    """The shape of a layer's value for one input of a shape that it can take."""
-    return _RULES.get(type(layer), _same)(layer, [shape])
+    """The shape of a layer's output for one input of ``shape``, which the layer must accept."""
+    return _RULES.get(type(layer), _same_shape)(layer, [shape])
 
 
 def parameter_shapes(model: Model) -> dict[str, Shape]:
-    """Shape of every parameter and state in canonical layout, by ``layer.parameter``, in order.
+    """The shape of every parameter and state in canonical layout, by ``layer.parameter``, in order.
 
-    A weight that two layers share is there once, by the name of the layer that has it.
+    A weight that two layers share occurs once, under the layer that owns it.
     """
     shapes = infer_shapes(model)
-    found: dict[str, Shape] = {}
+    parameters: dict[str, Shape] = {}
     for node in model.wired():
         tied = tied_to(node)
         for name, shape in _parameters(node.layer, shapes[node.inputs[0]]).items():
             if not (tied and name == "weight"):
-                found[f"{node.name}.{name}"] = shape
-    return found
+                parameters[f"{node.name}.{name}"] = shape
+    return parameters
 
 
 def tied_to(node: Node) -> str:
-    """The layer whose ``weight`` a layer computes with, or nothing where it has its own."""
+    """The layer whose ``weight`` a node shares; "" if it has its own."""
     return str(getattr(node.layer, "tied_to", ""))
 
 
 def state_names(model: Model) -> tuple[str, ...]:
-    """Names of what is stored with the weights but not trained (batch-norm statistics)."""
+    """The names of states, which are stored with the weights but not trained (batch-norm statistics)."""
     return tuple(
         f"{node.name}.{name}" for node in model.nodes for name in _STATE.get(type(node.layer), ())
     )
 
 
 def trained_names(model: Model) -> tuple[str, ...]:
-    """Names of the trained parameters, in order."""
+    """The names of the trained parameters, in order."""
     states = set(state_names(model))
     return tuple(name for name in parameter_shapes(model) if name not in states)
 
 
 def multiply_adds(model: Model) -> dict[str, int]:
-    """Multiply-adds of one sample's forward pass in each layer with a matrix to multiply by.
+    """Multiply-adds of one sample's forward pass, by layer, for layers with a matrix product.
 
-    Of convolutions, linear, recurrent and attention layers: every weight once for each place it is
-    applied at (a pixel, a time step), and in attention every step's products with every other;
-    biases, activations, pooling and normalisation are not counted, as is the custom (He et al.
-    2015, arXiv:1512.03385, table 1).
+    These are convolutions, linear, recurrent and attention layers. Each weight counts once for each
+    position (a pixel, a time step) that it is applied to. Attention also counts the products of every
+    step with every other. Biases, activations, pooling and normalisation do not count, as usual
+    (He et al. 2015, arXiv:1512.03385, table 1).
     """
     shapes = infer_shapes(model)
-    found = {}
+    counts = {}
     for node in model.wired():
         if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM, L.Attention)):
             # Channels come first in a map, and last in a sequence.
-            out = shapes[node.name]
-            places = out[1:] if isinstance(node.layer, L.Conv) else out[:-1]
+            output = shapes[node.name]
+            positions = output[1:] if isinstance(node.layer, L.Conv) else output[:-1]
             weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
             matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
-            found[node.name] = math.prod(places) * matrices
+            counts[node.name] = math.prod(positions) * matrices
             if isinstance(node.layer, L.Attention):
-                found[node.name] += 2 * math.prod(out) * out[0]
-    return found
+                counts[node.name] += 2 * math.prod(output) * output[0]
+    return counts
 
 
-def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
+def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
     if isinstance(layer, L.Conv):
-        weight = (layer.out_channels, given[0] // layer.groups, *layer.kernel)
+        weight = (layer.out_channels, input_shape[0] // layer.groups, *layer.kernel)
         return _with_bias(weight, layer.bias)
     if isinstance(layer, L.Linear):
-        return _with_bias((layer.out_features, given[-1]), layer.bias)
+        return _with_bias((layer.out_features, input_shape[-1]), layer.bias)
     if isinstance(layer, L.BatchNorm):
-        return dict.fromkeys(("scale", "bias", "mean", "variance"), (given[0],))
+        return dict.fromkeys(("scale", "bias", "mean", "variance"), (input_shape[0],))
     if isinstance(layer, L.LayerNorm):
-        return dict.fromkeys(("scale", "bias"), given[-1:])
+        return dict.fromkeys(("scale", "bias"), input_shape[-1:])
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
-        return {"weight": given}
+        return {"weight": input_shape}
     if isinstance(layer, L.Attention):
-        return _attention_parameters(layer, given[-1])
+        return _attention_parameters(layer, input_shape[-1])
     if isinstance(layer, L.LSTM):
         gates = 4 * layer.hidden
         return {
-            "input_weight": (gates, given[-1]),
+            "input_weight": (gates, input_shape[-1]),
             "recurrent_weight": (gates, layer.hidden),
             "bias": (gates,),
         }
@@ -155,7 +155,7 @@ def _parameters(layer: L.Layer, given: Shape) -> dict[str, Shape]:
 
 def _attention_parameters(layer: L.Attention, features: int) -> dict[str, Shape]:
     kinds = {"weight": (features, features)} | ({"bias": (features,)} if layer.bias else {})
-    return {f"{each}_{kind}": kinds[kind] for kind in kinds for each in L.ATTENTION_MAPS}
+    return {f"{name}_{kind}": kinds[kind] for kind in kinds for name in L.ATTENTION_MAPS}
 
 
 def _with_bias(weight: Shape, bias: bool) -> dict[str, Shape]:
@@ -163,7 +163,7 @@ def _with_bias(weight: Shape, bias: bool) -> dict[str, Shape]:
 
 
 def _check_attributes(node: Node) -> None:
-    """Ranges that hold whatever the shapes are."""
+    """Check the ranges of attributes that do not depend on shapes."""
     at_least_one = {
         "out_channels",
         "out_features",
@@ -189,7 +189,7 @@ def _check_attributes(node: Node) -> None:
         if name in at_least_one and min(numbers) < 1:
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be at least 1")
         if name == "size" and value % 2 == 0:
-            # On which side the odd channel of an even window lies differs between frameworks.
+            # With an even window, frameworks differ in the side of the extra channel.
             raise WorkloadError(f"layer '{node.name}': size = {value} must be odd")
         if name == "pads" and min(numbers) < 0:
             raise WorkloadError(f"layer '{node.name}': pads = {value} must not be negative")
@@ -213,30 +213,30 @@ def _check_attributes(node: Node) -> None:
             )
 
 
-def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
+def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    many = (L.Add, L.Mul, L.Concat)
-    if len(given) != 1 and kind not in many:
+    multiple_inputs = (L.Add, L.Mul, L.Concat)
+    if len(inputs) != 1 and kind not in multiple_inputs:
         raise ShapeError(
-            f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(given)}"
+            f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(inputs)}"
         )
-    rule = _RULES.get(kind, _same)
+    rule = _RULES.get(kind, _same_shape)
     if kind is not L.Embedding and model.input.kind == "index" and model.input.name in node.inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) reads the integer input "
             f"'{model.input.name}'; put an embedding between them"
         )
     try:
-        shape = rule(node.layer, given)
-    except _Misfit as misfit:
-        shown = " and ".join(str(list(shape)) for shape in given)
+        shape = rule(node.layer, inputs)
+    except _ShapeMismatch as mismatch:
+        shown = " and ".join(str(list(shape)) for shape in inputs)
         raise ShapeError(
-            f"layer '{node.name}' ({L.type_name(kind)}) cannot take shape {shown}: {misfit}"
+            f"layer '{node.name}' ({L.type_name(kind)}) cannot take shape {shown}: {mismatch}"
         ) from None
     if min(shape) < 1:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) would make shape {list(shape)} from "
-            f"{list(given[0])}: the kernel is larger than the padded input"
+            f"{list(inputs[0])}: the kernel is larger than the padded input"
         )
     if max(shape) > LARGEST_SIZE:
         raise ShapeError(
@@ -247,53 +247,55 @@ def _infer(node: Node, given: list[Shape], model: Model) -> Shape:
 
 
 def _check_tied(node: Node, shapes: Mapping[str, Shape], model: Model) -> None:
-    """Whether the weight that a layer is to share is there, and of its shape."""
+    """Check that the weight that a node shares exists and has the right shape."""
     tied = tied_to(node)
     if not tied:
         return
     tables = {
-        each.name: (each.layer.entries, each.layer.features)
-        for each in model.nodes
-        if isinstance(each.layer, L.Embedding) and each.name in shapes
+        other.name: (other.layer.entries, other.layer.features)
+        for other in model.nodes
+        if isinstance(other.layer, L.Embedding) and other.name in shapes
     }
     if tied not in tables:
         raise WorkloadError(
-            f"layer '{node.name}': tied_to = '{tied}' is no embedding before it; "
+            f"layer '{node.name}': tied_to = '{tied}' is not an embedding before it; "
             f"before it are {', '.join(tables) or 'none'}"
         )
-    wanted = _parameters(node.layer, shapes[node.inputs[0]])["weight"]
-    if wanted != tables[tied]:
+    weight = _parameters(node.layer, shapes[node.inputs[0]])["weight"]
+    if weight != tables[tied]:
         raise ShapeError(
-            f"layer '{node.name}' ({L.type_name(node.layer)}) needs a weight {list(wanted)}, and "
+            f"layer '{node.name}' ({L.type_name(node.layer)}) needs a weight {list(weight)}, and "
             f"that of '{tied}', to which it is tied, is {list(tables[tied])}"
         )
 
 
-class _Misfit(Exception):
+class _ShapeMismatch(Exception):
     """Why a layer cannot take a shape."""
 
 
-def _rank(shape: Shape, *ranks: int) -> None:
+def _check_rank(shape: Shape, *ranks: int) -> None:
     if len(shape) not in ranks:
-        wanted = " or ".join(str(rank) for rank in ranks)
-        raise _Misfit(f"it needs {wanted} axes beside the batch, not {len(shape)}")
+        accepted = " or ".join(str(rank) for rank in ranks)
+        raise _ShapeMismatch(f"it needs {accepted} axes besides the batch, not {len(shape)}")
 
 
-def _conv(layer: L.Conv, given: list[Shape]) -> Shape:
-    _rank(given[0], 3)
-    channels = given[0][0]
+def _conv(layer: L.Conv, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 3)
+    channels = inputs[0][0]
     if channels % layer.groups or layer.out_channels % layer.groups:
-        raise _Misfit(
+        raise _ShapeMismatch(
             f"groups = {layer.groups} must divide {channels} input and {layer.out_channels} output channels"
         )
-    sizes = window_sizes(given[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
+    sizes = window_sizes(inputs[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
     return (layer.out_channels, *sizes)
 
 
-def _pool(layer: L.MaxPool | L.AveragePool, given: list[Shape]) -> Shape:
-    _rank(given[0], 3)
-    sizes = window_sizes(given[0][1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode)
-    return (given[0][0], *sizes)
+def _pool(layer: L.MaxPool | L.AveragePool, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 3)
+    sizes = window_sizes(
+        inputs[0][1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode
+    )
+    return (inputs[0][0], *sizes)
 
 
 def window_sizes(
@@ -306,183 +308,185 @@ def window_sizes(
 ) -> Shape:
     """Output height and width of a sliding window, as ONNX Conv and MaxPool define them.
 
-    With ``ceil`` a last window that would start in the padding past the end is dropped.
+    With ``ceil``, a last window that would start in the padding after the end is dropped.
     """
-    found = []
+    sizes = []
     for axis in (0, 1):
         before, after = pads[axis], pads[axis + 2]
         span = size[axis] + before + after - dilation[axis] * (kernel[axis] - 1) - 1
         if span < 0:
-            found.append(0)
+            sizes.append(0)
             continue
         steps = -(-span // stride[axis]) if ceil else span // stride[axis]
         if ceil and steps * stride[axis] >= size[axis] + before:
             steps -= 1
-        found.append(steps + 1)
-    return tuple(found)
+        sizes.append(steps + 1)
+    return tuple(sizes)
 
 
-def _same(layer: L.Layer, given: list[Shape]) -> Shape:
-    return given[0]
+def _same_shape(layer: L.Layer, inputs: list[Shape]) -> Shape:
+    return inputs[0]
 
 
-def _linear(layer: L.Linear, given: list[Shape]) -> Shape:
-    if len(given[0]) not in (1, 2):
-        raise _Misfit(
+def _linear(layer: L.Linear, inputs: list[Shape]) -> Shape:
+    if len(inputs[0]) not in (1, 2):
+        raise _ShapeMismatch(
             "it needs features last and at most a time axis before them; put a flatten before it"
         )
-    return (*given[0][:-1], layer.out_features)
+    return (*inputs[0][:-1], layer.out_features)
 
 
-def _maps(layer: L.Layer, given: list[Shape], *ranks: int) -> Shape:
-    _rank(given[0], *ranks)
-    return given[0]
+def _checked_shape(layer: L.Layer, inputs: list[Shape], *ranks: int) -> Shape:
+    _check_rank(inputs[0], *ranks)
+    return inputs[0]
 
 
-def _add(layer: L.Add, given: list[Shape]) -> Shape:
-    if len(given) != 2 or given[0] != given[1]:
-        raise _Misfit("it needs two inputs of one shape")
-    return given[0]
+def _add(layer: L.Add, inputs: list[Shape]) -> Shape:
+    if len(inputs) != 2 or inputs[0] != inputs[1]:
+        raise _ShapeMismatch("it needs two inputs of one shape")
+    return inputs[0]
 
 
-def _mul(layer: L.Mul, given: list[Shape]) -> Shape:
-    gate = len(given) == 2 and len(given[0]) == 3 and given[1] == (given[0][0], 1, 1)
-    if not gate and (len(given) != 2 or given[0] != given[1]):
-        raise _Misfit(
+def _mul(layer: L.Mul, inputs: list[Shape]) -> Shape:
+    gate = len(inputs) == 2 and len(inputs[0]) == 3 and inputs[1] == (inputs[0][0], 1, 1)
+    if not gate and (len(inputs) != 2 or inputs[0] != inputs[1]):
+        raise _ShapeMismatch(
             "it needs two inputs of one shape, or a map [C, H, W] and after it a number for each of "
             "its channels, [C, 1, 1]"
         )
-    return given[0]
+    return inputs[0]
 
 
-def _concat(layer: L.Concat, given: list[Shape]) -> Shape:
+def _concat(layer: L.Concat, inputs: list[Shape]) -> Shape:
     axis = layer.axis - 1
-    if len(given) < 2 or len({len(shape) for shape in given}) > 1:
-        raise _Misfit("it needs two inputs or more, of as many axes each")
-    if not 0 <= axis < len(given[0]):
-        raise _Misfit(f"axis = {layer.axis} must be from 1 (the batch is 0) to {len(given[0])}")
-    if len({shape[:axis] + shape[axis + 1 :] for shape in given}) > 1:
-        raise _Misfit(f"every axis but {layer.axis} must agree")
-    return given[0][:axis] + (sum(shape[axis] for shape in given),) + given[0][axis + 1 :]
+    if len(inputs) < 2 or len({len(shape) for shape in inputs}) > 1:
+        raise _ShapeMismatch("it needs two inputs or more, with the same number of axes")
+    if not 0 <= axis < len(inputs[0]):
+        raise _ShapeMismatch(
+            f"axis = {layer.axis} must be from 1 (the batch is 0) to {len(inputs[0])}"
+        )
+    if len({shape[:axis] + shape[axis + 1 :] for shape in inputs}) > 1:
+        raise _ShapeMismatch(f"all axes except {layer.axis} must agree")
+    return inputs[0][:axis] + (sum(shape[axis] for shape in inputs),) + inputs[0][axis + 1 :]
 
 
-def _reshape(layer: L.Reshape, given: list[Shape]) -> Shape:
+def _reshape(layer: L.Reshape, inputs: list[Shape]) -> Shape:
     if len(layer.shape) > 3:
-        raise _Misfit("it can make 3 axes beside the batch at most")
-    if math.prod(layer.shape) != math.prod(given[0]):
-        raise _Misfit(
-            f"shape = {layer.shape} holds {math.prod(layer.shape)} numbers, not {math.prod(given[0])}"
+        raise _ShapeMismatch("it can make at most 3 axes besides the batch")
+    if math.prod(layer.shape) != math.prod(inputs[0]):
+        raise _ShapeMismatch(
+            f"shape = {layer.shape} holds {math.prod(layer.shape)} numbers, not {math.prod(inputs[0])}"
         )
     return layer.shape
 
 
-def _transpose(layer: L.Transpose, given: list[Shape]) -> Shape:
-    rank = len(given[0])
+def _transpose(layer: L.Transpose, inputs: list[Shape]) -> Shape:
+    rank = len(inputs[0])
     if sorted(layer.axes) != list(range(1, rank + 1)):
-        raise _Misfit(f"axes = {layer.axes} must be 1 (the batch is 0) to {rank}, each once")
-    return tuple(given[0][axis - 1] for axis in layer.axes)
+        raise _ShapeMismatch(f"axes = {layer.axes} must be 1 (the batch is 0) to {rank}, each once")
+    return tuple(inputs[0][axis - 1] for axis in layer.axes)
 
 
-def _along(layer: L.ReduceMean | L.Select, given: list[Shape]) -> Shape:
-    _rank(given[0], 2)
+def _reduce_axis(layer: L.ReduceMean | L.Select, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 2)
     if layer.axis not in (1, 2):
-        raise _Misfit(f"axis = {layer.axis} must be 1 (the batch is 0) or 2")
-    size = given[0][layer.axis - 1]
+        raise _ShapeMismatch(f"axis = {layer.axis} must be 1 (the batch is 0) or 2")
+    size = inputs[0][layer.axis - 1]
     if isinstance(layer, L.Select) and not -size <= layer.index < size:
-        raise _Misfit(f"index = {layer.index} is not one of {size} along axis {layer.axis}")
-    return (given[0][2 - layer.axis],)
+        raise _ShapeMismatch(f"index = {layer.index} is not one of {size} along axis {layer.axis}")
+    return (inputs[0][2 - layer.axis],)
 
 
-def _pad(layer: L.Pad, given: list[Shape]) -> Shape:
-    _rank(given[0], 1, 2, 3)
-    rank = len(given[0])
+def _pad(layer: L.Pad, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 1, 2, 3)
+    rank = len(inputs[0])
     if len(layer.pads) != 2 * rank:
-        raise _Misfit(
+        raise _ShapeMismatch(
             f"pads = {layer.pads} needs {2 * rank} numbers: before each of {rank} axes, then after each"
         )
     return tuple(
         before + size + after
-        for size, before, after in zip(given[0], layer.pads[:rank], layer.pads[rank:])
+        for size, before, after in zip(inputs[0], layer.pads[:rank], layer.pads[rank:])
     )
 
 
-def _slice(layer: L.Slice, given: list[Shape]) -> Shape:
-    _rank(given[0], 1, 2, 3)
-    rank = len(given[0])
+def _slice(layer: L.Slice, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 1, 2, 3)
+    rank = len(inputs[0])
     for name in ("starts", "ends", "steps"):
         numbers = getattr(layer, name)
         if len(numbers) != rank and (numbers or name != "steps"):
-            raise _Misfit(f"{name} = {numbers} needs {rank} numbers, one an axis")
-    for axis, size in enumerate(given[0]):
+            raise _ShapeMismatch(f"{name} = {numbers} needs {rank} numbers, one per axis")
+    for axis, size in enumerate(inputs[0]):
         start, end = layer.starts[axis], layer.ends[axis]
         within = -size <= start < size and -size <= end <= size
-        if not within or not places_along(layer, given[0])[axis]:
-            raise _Misfit(
-                f"from {start} to {end} is no part of the {size} places of axis {axis + 1}"
+        if not within or not places_along(layer, inputs[0])[axis]:
+            raise _ShapeMismatch(
+                f"from {start} to {end} is not a range in axis {axis + 1}, which has size {size}"
             )
-    return tuple(len(places) for places in places_along(layer, given[0]))
+    return tuple(len(places) for places in places_along(layer, inputs[0]))
 
 
-def _gather(layer: L.Gather, given: list[Shape]) -> Shape:
-    _rank(given[0], 1, 2, 3)
-    axis, rank = layer.axis - 1, len(given[0])
+def _gather(layer: L.Gather, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 1, 2, 3)
+    axis, rank = layer.axis - 1, len(inputs[0])
     if not 0 <= axis < rank:
-        raise _Misfit(f"axis = {layer.axis} must be from 1 (the batch is 0) to {rank}")
-    size = given[0][axis]
-    wrong = [index for index in layer.indices if not -size <= index < size]
-    if wrong:
-        raise _Misfit(f"index {wrong[0]} is not one of {size} along axis {layer.axis}")
-    return (*given[0][:axis], len(layer.indices), *given[0][axis + 1 :])
+        raise _ShapeMismatch(f"axis = {layer.axis} must be from 1 (the batch is 0) to {rank}")
+    size = inputs[0][axis]
+    invalid = [index for index in layer.indices if not -size <= index < size]
+    if invalid:
+        raise _ShapeMismatch(f"index {invalid[0]} is not one of {size} along axis {layer.axis}")
+    return (*inputs[0][:axis], len(layer.indices), *inputs[0][axis + 1 :])
 
 
-def places_along(layer: L.Slice, given: Shape) -> tuple[range, ...]:
-    """The places that a slice takes of every axis of a sample, counted from 0."""
-    steps = layer.steps or (1,) * len(given)
+def places_along(layer: L.Slice, shape: Shape) -> tuple[range, ...]:
+    """The indices that a slice takes from every axis of a sample, counted from 0."""
+    steps = layer.steps or (1,) * len(shape)
     return tuple(
         range(*slice(start, end, step).indices(size))
-        for start, end, step, size in zip(layer.starts, layer.ends, steps, given)
+        for start, end, step, size in zip(layer.starts, layer.ends, steps, shape)
     )
 
 
-def _embedding(layer: L.Embedding, given: list[Shape]) -> Shape:
-    _rank(given[0], 1)
-    return (*given[0], layer.features)
+def _embedding(layer: L.Embedding, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 1)
+    return (*inputs[0], layer.features)
 
 
-def _lstm(layer: L.LSTM, given: list[Shape]) -> Shape:
-    _rank(given[0], 2)
-    return (given[0][0], layer.hidden)
+def _lstm(layer: L.LSTM, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 2)
+    return (inputs[0][0], layer.hidden)
 
 
-def _attention(layer: L.Attention, given: list[Shape]) -> Shape:
-    _rank(given[0], 2)
-    if given[0][1] % layer.heads:
-        raise _Misfit(f"heads = {layer.heads} must divide {given[0][1]} features")
-    return given[0]
+def _attention(layer: L.Attention, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 2)
+    if inputs[0][1] % layer.heads:
+        raise _ShapeMismatch(f"heads = {layer.heads} must divide {inputs[0][1]} features")
+    return inputs[0]
 
 
 _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
     L.Linear: _linear,
-    L.BatchNorm: lambda layer, given: _maps(layer, given, 1, 3),
-    L.LayerNorm: lambda layer, given: _maps(layer, given, 1, 2),
-    L.LRN: lambda layer, given: _maps(layer, given, 3),
+    L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3),
+    L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
+    L.LRN: lambda layer, inputs: _checked_shape(layer, inputs, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,
-    L.GlobalAveragePool: lambda layer, given: (*_maps(layer, given, 3)[:1], 1, 1),
+    L.GlobalAveragePool: lambda layer, inputs: (*_checked_shape(layer, inputs, 3)[:1], 1, 1),
     L.Add: _add,
     L.Mul: _mul,
     L.Concat: _concat,
-    L.Flatten: lambda layer, given: (math.prod(given[0]),),
+    L.Flatten: lambda layer, inputs: (math.prod(inputs[0]),),
     L.Reshape: _reshape,
     L.Transpose: _transpose,
-    L.ReduceMean: _along,
-    L.Select: _along,
+    L.ReduceMean: _reduce_axis,
+    L.Select: _reduce_axis,
     L.Pad: _pad,
     L.Slice: _slice,
     L.Gather: _gather,
     L.Embedding: _embedding,
-    L.PositionEmbedding: lambda layer, given: _maps(layer, given, 2),
+    L.PositionEmbedding: lambda layer, inputs: _checked_shape(layer, inputs, 2),
     L.LSTM: _lstm,
     L.Attention: _attention,
 }

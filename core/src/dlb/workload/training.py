@@ -1,4 +1,4 @@
-"""How a model is trained: loss, optimizer, schedule."""
+"""The loss, the optimizers and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = [
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """Base: immutable, compared by value, unknown fields refused."""
+    """Base class: immutable, compared by value, unknown fields are rejected."""
 
 
 class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
     """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
 
-    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 the
-    label of K classes has a share of ``1 - s + s / K``, and each other ``s / K`` (Szegedy et al.,
-    arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
+    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 and K
+    classes, the target probability is ``1 - s + s / K`` for the label and ``s / K`` for every other
+    class (Szegedy et al., arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
 
         -(1 - s) * log_softmax[label] - s * mean(log_softmax)
     """
@@ -49,15 +49,15 @@ class Constant(_Part, tag="constant", frozen=True):
 
 
 class Step(_Part, tag="step", kw_only=True, frozen=True):
-    """The learning rate times ``gamma`` from each of ``milestones`` (steps, from 0) on."""
+    """Multiplies the learning rate by ``gamma`` at each of ``milestones`` (steps from 0)."""
 
     milestones: tuple[int, ...]
     gamma: float = 0.1
 
 
 class Decay(_Part, tag="decay", kw_only=True, frozen=True):
-    """The learning rate times ``gamma`` at step ``start`` and again every ``every`` steps after
-    (Zaremba et al., arXiv:1409.2329: halved after each epoch from the fifth on)."""
+    """Multiplies the learning rate by ``gamma`` at step ``start`` and every ``every`` steps after it
+    (Zaremba et al., arXiv:1409.2329, halve it after each epoch from the fifth on)."""
 
     start: int
     every: int
@@ -72,9 +72,11 @@ class Inverse(_Part, tag="inverse", kw_only=True, frozen=True):
 
 
 class WarmupCosine(_Part, tag="warmup_cosine", kw_only=True, frozen=True):
-    """Linear over ``warmup`` steps, from 1 / ``warmup`` of the learning rate in the first step to
-    all of it in the last; then half a cosine down to ``end`` times it at ``steps`` and after
-    (Loshchilov and Hutter, arXiv:1608.03983, without restarts)."""
+    """Linear warm-up, then half a cosine (Loshchilov and Hutter, arXiv:1608.03983, no restarts).
+
+    Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It
+    then falls to ``end`` times the learning rate at step ``steps``, and stays there.
+    """
 
     warmup: int
     steps: int
@@ -95,12 +97,12 @@ class SGD(_Part, tag="sgd", kw_only=True, frozen=True):
         w = w - lr * (g + momentum * v)         Nesterov
 
     The velocity is *not* scaled by the learning rate (Sutskever et al. 2013, as written in
-    torch.optim.SGD), so a schedule acts at once. ``weight_decay`` is coupled and applies to every
-    trained parameter, biases and batch-norm scales included.
+    torch.optim.SGD), so a change of the rate acts at once. ``weight_decay`` is coupled and applies to
+    every trained parameter, biases and batch-norm scales included.
 
-    With a ``clip_norm`` above 0, gradients are first brought down to it where the norm of all
-    trained parameters' together is above it: ``g * clip_norm / max(norm, clip_norm)`` (Pascanu et
-    al. 2013; tf.clip_by_global_norm).
+    With a ``clip_norm`` above 0, all gradients are first multiplied by
+    ``clip_norm / max(norm, clip_norm)``, where ``norm`` is the L2 norm of all of them together
+    (Pascanu et al. 2013; tf.clip_by_global_norm).
     """
 
     learning_rate: float
@@ -116,7 +118,7 @@ class Adam(_Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction; coupled ``weight_decay`` and ``clip_norm`` as
+    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and ``clip_norm`` work as
     in :class:`SGD`.
     """
 
@@ -132,7 +134,7 @@ Optimizer = Union[SGD, Adam]
 
 
 def schedule_fault(schedule: Schedule) -> str:
-    """What is wrong with a schedule's numbers; nothing where they make sense."""
+    """What is wrong with a schedule's numbers; "" if nothing is."""
     numbers = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
     for name, least in (("start", 0), ("every", 1), ("warmup", 0), ("gamma", 0), ("end", 0)):
         if name in numbers and not least <= numbers[name] < math.inf:
@@ -155,13 +157,13 @@ def _factor(schedule: Schedule, step: int) -> float:
     if isinstance(schedule, Step):
         return schedule.gamma ** sum(step >= milestone for milestone in schedule.milestones)
     if isinstance(schedule, Decay):
-        passed = 0 if step < schedule.start else 1 + (step - schedule.start) // schedule.every
-        return schedule.gamma**passed
+        decays = 0 if step < schedule.start else 1 + (step - schedule.start) // schedule.every
+        return schedule.gamma**decays
     if isinstance(schedule, Inverse):
         return float((1.0 + schedule.gamma * step) ** -schedule.power)
     if isinstance(schedule, WarmupCosine):
         if step < schedule.warmup:
             return (step + 1) / schedule.warmup
-        done = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
-        return schedule.end + (1.0 - schedule.end) * (1.0 + math.cos(math.pi * done)) / 2.0
+        progress = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
+        return schedule.end + (1.0 - schedule.end) * (1.0 + math.cos(math.pi * progress)) / 2.0
     return 1.0
