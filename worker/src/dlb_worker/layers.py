@@ -45,19 +45,19 @@ def sentences(registry: Mapping[str, Layer]) -> Dict[str, str]:
 def native_parameters(
     model: Model, registry: Mapping[str, Layer], holder: Callable[[Node], Any]
 ) -> List[NativeParameter]:
-    """Every parameter of a built model, found by the registry's attributes.
+    """Every parameter of a built model, read by the registry's attributes.
 
     Args:
         holder: the native object of a node whose attributes hold its parameters.
     """
-    found = []
+    parameters = []
     for node in model.nodes:
         for role, parameter in node.parameters.items():
             mapping = registry[node.kind].parameters[role]
             native = attrgetter(mapping.attribute)(holder(node))
-            found.append(
+            parameters.append(
                 NativeParameter(
                     parameter.name, node.name, role, parameter.trained, (native,), mapping
                 )
             )
-    return found
+    return parameters

@@ -116,7 +116,7 @@ class BuiltModel(NativeModel):
             inputs: [batch, ...] in canonical layout, of any batch size.
             training: batch normalisation uses the batch's statistics and leaves the running ones
                 as they are; dropout acts.
-            layers: names of layers whose values are wanted besides the logits.
+            layers: names of layers whose values are returned with the logits.
         """
 
     @abc.abstractmethod
@@ -152,7 +152,7 @@ class UserModel(NativeModel):
     """A model that a user wrote. Looking changes nothing but what is loaded.
 
     Attributes:
-        example: a batch as the model reads it, set by the worker; None where none was given.
+        example: a batch as the model reads it, set by the worker; None where there is none.
     """
 
     example: Optional[Array] = None
@@ -163,7 +163,7 @@ class UserModel(NativeModel):
         Raises:
             UnsupportedError: one has another dtype than the model.
         """
-        found = []
+        descriptions = []
         for each in self.parameters:
             arrays = [self.read(native) for native in each.natives]
             for array in arrays:
@@ -172,7 +172,7 @@ class UserModel(NativeModel):
                         f"parameter '{each.name}' is {array.dtype} although {self.dtype} was asked "
                         "for; take the fixed type out of the code of its layer"
                     )
-            found.append(
+            descriptions.append(
                 ParameterDescription(
                     name=each.name,
                     layer=each.layer,
@@ -183,7 +183,7 @@ class UserModel(NativeModel):
                     trained=each.trained,
                 )
             )
-        return found
+        return descriptions
 
     @abc.abstractmethod
     def layers(self) -> Sequence[UserLayer]:
@@ -202,7 +202,7 @@ class UserModel(NativeModel):
         Args:
             inputs: [batch, ...] as the model reads it.
             training: as users train it; states are left as they were.
-            layers: names of layers whose values are wanted; others' values are None.
+            layers: names of the layers whose values are returned; other layers' values are None.
         """
 
     @abc.abstractmethod

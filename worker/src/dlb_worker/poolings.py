@@ -63,10 +63,10 @@ def average_factors(node: Node) -> np.ndarray:
 
 def _sizes(node: Node, up: bool) -> Tuple[int, ...]:
     """Output height and width of an operator that rounds them one way."""
-    found = []
+    sizes = []
     for size, kernel, stride, before, after in zip(
         node.input_shape[1:], node.kernel, node.stride, node.pads[:2], node.pads[2:]
     ):
         span = size + before + after - kernel
-        found.append((-(-span // stride) if up else span // stride) + 1)
-    return tuple(found)
+        sizes.append((-(-span // stride) if up else span // stride) + 1)
+    return tuple(sizes)

@@ -151,7 +151,7 @@ class UserLink(ChainerParameters, LayeredUserModel):
 
     @contextmanager
     def _pass(self, training: bool, moving: bool = False) -> Iterator[None]:
-        """One pass from a fresh state. Chainer's word for one that leaves statistics alone."""
+        """One pass from a fresh state. Statistics stay, as in a recomputation, unless ``moving``."""
         for link in self.model.links():
             if hasattr(link, "reset_state"):
                 link.reset_state()
@@ -219,7 +219,7 @@ class _Functions(chainer.FunctionHook):
 
 
 def _values(link: chainer.Link, inputs: Sequence[Any], output: Any) -> tuple[Any, Any]:
-    """What is taken for a link's input and output: of a recurrent one not its states."""
+    """The values that stand for a link's input and output; a recurrent link's states do not."""
     if isinstance(link, L.NStepLSTM):
         return inputs[2], output[2]
     if isinstance(link, L.StatelessLSTM):

@@ -66,5 +66,5 @@ def empty_library(name: str) -> bytes:
     )
     load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 4096)
     rest = size - dynamic
-    found = struct.pack("<IIQQQQQQ", 2, 6, dynamic, dynamic, dynamic, rest, rest, 8)
-    return header + load + found + strings + b"\0" * symbol + struct.pack("<12Q", *entries)
+    segment = struct.pack("<IIQQQQQQ", 2, 6, dynamic, dynamic, dynamic, rest, rest, 8)
+    return header + load + segment + strings + b"\0" * symbol + struct.pack("<12Q", *entries)

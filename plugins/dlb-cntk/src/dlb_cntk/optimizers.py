@@ -22,14 +22,14 @@ class NativeLearner:
     def __init__(self, optimizer: Optimizer, parameters: Sequence[Any]) -> None:
         self.rate, self.momentum = optimizer.learning_rate, optimizer.momentum
         self.places = {each.uid: place for place, each in enumerate(parameters)}
-        given = [list(parameters), C.learning_parameter_schedule(self.rate)]
+        arguments = [list(parameters), C.learning_parameter_schedule(self.rate)]
         options = {"l2_regularization_weight": optimizer.weight_decay}
         kind = C.sgd
         if self.momentum:
             kind = C.nesterov if optimizer.nesterov else C.momentum_sgd
-            given.append(C.momentum_schedule(self.momentum))
+            arguments.append(C.momentum_schedule(self.momentum))
             options["unit_gain"] = False
-        self.native = kind(*given, **options)
+        self.native = kind(*arguments, **options)
 
     def set_rate(self, rate: float) -> None:
         rate = rate or 1e-20
@@ -61,7 +61,7 @@ class UniversalLearner:
     """The optimizer's formulas as a CNTK function that assigns to the parameters.
 
     CNTK's Adam adds epsilon to another term, and its clipping looks at each parameter alone. The
-    gradients that such a function is given are sums over the batch.
+    gradients that such a function receives are sums over the batch.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[Any], dtype: Any) -> None:

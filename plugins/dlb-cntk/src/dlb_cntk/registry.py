@@ -149,10 +149,10 @@ def sliced(node: Node, own: Parameters, inputs: Any) -> Any:
 def describe(output: Any, inputs: Sequence[Any]) -> str:
     """CNTK's functions between a layer's inputs and its output, with their attributes."""
     stop = {each.uid for each in inputs}
-    found: Dict[str, str] = {}
+    descriptions: Dict[str, str] = {}
 
     def visit(variable: Any) -> None:
-        if not variable.is_output or variable.uid in stop or variable.owner.uid in found:
+        if not variable.is_output or variable.uid in stop or variable.owner.uid in descriptions:
             return
         function = variable.owner
         for each in function.inputs:
@@ -160,10 +160,10 @@ def describe(output: Any, inputs: Sequence[Any]) -> str:
         attributes = ", ".join(
             "{}={}".format(*each) for each in sorted(function.attributes.items())
         )
-        found[function.uid] = f"{function.op_name}({attributes})"
+        descriptions[function.uid] = f"{function.op_name}({attributes})"
 
     visit(output)
-    return " ".join(found.values())
+    return " ".join(descriptions.values())
 
 
 _WEIGHT, _BIAS = {"weight": location("weight")}, {"bias": location("bias")}

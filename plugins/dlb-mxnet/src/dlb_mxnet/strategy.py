@@ -41,7 +41,7 @@ class ModelStore(mx.kvstore.KVStoreBase):
 
 
 class KVStoreSession(StrategySession):
-    """``distribute`` takes (parameters, optimizer) and gives a gluon Trainer.
+    """``distribute`` takes (parameters, optimizer) and returns a gluon Trainer.
 
     The server sums the gradients, and every worker updates its own copy of the parameters: an
     optimizer on the server, MXNet's other way, could not take a new learning rate. Each worker

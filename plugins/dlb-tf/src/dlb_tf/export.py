@@ -51,7 +51,7 @@ def _export(
     path: Path,
     outputs: Callable[[tf.Tensor], Any] | None = None,
 ) -> str:
-    """Write what ``outputs`` makes of the input by the network; by default what the network gives."""
+    """Write what ``outputs`` makes of the input by the network; by default what the network returns."""
     large = {each.path: each for each in _large(network)}
     signature = [
         tf.TensorSpec(shape, dtype, name="input"),

@@ -36,7 +36,7 @@ COMPILERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 class Network:
     """The workload's graph of Keras layers.
 
-    ``model`` goes from the input to the logits; ``select`` gives models to other layers' values.
+    ``model`` goes from the input to the logits; ``select`` returns models to other layers' values.
     """
 
     def __init__(self, model: Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
@@ -171,7 +171,7 @@ class TFModel(KerasParameters, BuiltModel):
         }
 
     def _forward(self, names: tuple[str, ...], training: bool) -> Any:
-        """The function that gives these layers' values, traced once for each shape."""
+        """The function that returns these layers' values, traced once for each shape."""
         if (names, training) not in self._forwards:
             model = self.network.select(names)
             self._forwards[names, training] = self._compiled(
@@ -261,12 +261,12 @@ def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(shares, logits))
 
 
-#: Variables of models that were dropped, whose memory is still to be given back.
+#: Variables of models that were dropped, whose memory is still to be freed.
 _dropped: list[keras.Variable] = []
 
 
 def _release(variables: Sequence[keras.Variable]) -> None:
-    """Give back the memory of variables that nobody needs any more.
+    """Free the memory of variables that nobody needs any more.
 
     TensorFlow never forgets the graph of a step, and with it all variables in it: Keras sums
     gradients over replicas, and graphs register that operation's gradient for good.

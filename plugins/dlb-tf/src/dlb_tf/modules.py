@@ -97,7 +97,7 @@ class ComposedConv2D(K.Conv2D):
 
 
 class MaskedDropout(K.Dropout):
-    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
 
     def __init__(self, rate: float, mask: np.ndarray) -> None:
         super().__init__(rate)

@@ -32,7 +32,7 @@ class Program:
 
     Args:
         document: the workload, as JSON.
-        masked: the dropout layers that are given masks.
+        masked: the dropout layers that have masks.
     """
 
     def __init__(self, document: str, dtype: str, masked: Tuple[str, ...], seed: int) -> None:
@@ -102,11 +102,11 @@ class Program:
 
     def values(self, run: Pass) -> Dict[str, Any]:
         """The symbolic value of every layer."""
-        found = {self.workload.model.input.name: self.input}
+        values = {self.workload.model.input.name: self.input}
         for node in self.workload.model.nodes:
-            inputs = [found[name] for name in node.inputs]
-            found[node.name] = LAYERS[node.kind].build(node, self.held[node.name], run, *inputs)
-        return found
+            inputs = [values[name] for name in node.inputs]
+            values[node.name] = LAYERS[node.kind].build(node, self.held[node.name], run, *inputs)
+        return values
 
     def _compile(self, kind: str, training: bool, layers: Tuple[str, ...]) -> Any:
         run = Pass(training, MRG_RandomStreams(self.seed), [])
@@ -137,7 +137,7 @@ class Program:
 
     def _updates(self, gradients: Sequence[Any]) -> List[Tuple[Any, Any]]:
         optimizer = self.workload.optimizer
-        found: List[Tuple[Any, Any]] = []
+        updates: List[Tuple[Any, Any]] = []
         if optimizer.clip_norm:
             norm = T.sqrt(sum(T.sqr(each).sum() for each in gradients))
             scale = optimizer.clip_norm / T.maximum(norm, optimizer.clip_norm)
@@ -145,8 +145,8 @@ class Program:
         for (native, state), gradient in zip(self.slots.items(), gradients):
             # The step is float64: in float32, 1 - 0.999 ** 1 has five digits.
             new = updated(optimizer, native, gradient, state, self.rate, self.step, T.sqrt)
-            found += [(native, new[0])] + [(state[name], new[1][name]) for name in new[1]]
-        return found
+            updates += [(native, new[0])] + [(state[name], new[1][name]) for name in new[1]]
+        return updates
 
 
 program = lru_cache(maxsize=8)(Program)
@@ -206,11 +206,11 @@ class TheanoModel(BuiltModel):
         """The operators of each layer in evaluation, in their order."""
         with theano.change_flags(floatX=self.dtype):
             values = self.program.values(Pass(False, None, []))
-        found = {}
+        operators = {}
         for node in self.workload.model.nodes:
             nodes = io_toposort([values[name] for name in node.inputs], [values[node.name]])
-            found[node.name] = ", ".join(str(each.op) for each in nodes)
-        return found
+            operators[node.name] = ", ".join(str(each.op) for each in nodes)
+        return operators
 
     def _call(self, kind: str, key: Tuple[Any, ...], inputs: Array, *more: Any) -> List[Array]:
         """Call a function with this model's arrays."""

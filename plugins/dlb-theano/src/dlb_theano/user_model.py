@@ -71,35 +71,35 @@ class UserGraph(UserModel):
         outputs = self.outputs[training]
         nodes = io_toposort([self.input], outputs)
         named = {each.name: each for node in nodes for each in node.outputs if each.name}
-        asked = [name for name in named if name in layers]
-        found = self._call(
-            ("forward", training, *asked), outputs + [named[name] for name in asked], inputs
+        requested = [name for name in named if name in layers]
+        arrays = self._call(
+            ("forward", training, *requested), outputs + [named[name] for name in requested], inputs
         )
-        values = dict(zip(asked, found[len(outputs) :]))
+        values = dict(zip(requested, arrays[len(outputs) :]))
         calls = tuple(LayerCall(name, None, values.get(name)) for name in named)
-        return ForwardPass(tuple(found[: len(outputs)]), calls)
+        return ForwardPass(tuple(arrays[: len(outputs)]), calls)
 
     def vjp(
         self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
     ) -> Gradients:
         outputs = self.outputs[training]
-        given = [each.type() for each in outputs]
-        total = sum(T.sum(output * cotangent) for output, cotangent in zip(outputs, given))
+        weights = [each.type() for each in outputs]
+        total = sum(T.sum(output * cotangent) for output, cotangent in zip(outputs, weights))
         sources = [each.natives[0] for each in self.parameters if each.trained]
         sources += [self.input] * self.input.dtype.startswith("float")
         states = [each for each in self.parameters if not each.trained]
         moved = self.updates if training else {}
         gradients = T.grad(total, sources, disconnected_inputs="ignore")
-        wanted = [total, *gradients, *(moved.get(*each.natives * 2) for each in states)]
-        loss, *found = self._call(("vjp", training), wanted, inputs, given, cotangents)
-        by_source = dict(zip(sources, found))
+        results = [total, *gradients, *(moved.get(*each.natives * 2) for each in states)]
+        loss, *arrays = self._call(("vjp", training), results, inputs, weights, cotangents)
+        by_source = dict(zip(sources, arrays))
         return Gradients(
             loss,
             self.gather(by_source.__getitem__),
             by_source.get(self.input),
             {
                 each.name: each.mapping.to_canonical([array])
-                for each, array in zip(states, found[len(sources) :])
+                for each, array in zip(states, arrays[len(sources) :])
             },
         )
 
@@ -108,12 +108,12 @@ class UserGraph(UserModel):
         key: Tuple[Any, ...],
         outputs: List[Any],
         inputs: Array,
-        given: Sequence[Any] = (),
+        variables: Sequence[Any] = (),
         arrays: Sequence[Array] = (),
     ) -> List[Array]:
         if key not in self.functions:
             self.functions[key] = theano.function(
-                [self.input, *given], outputs, on_unused_input="ignore"
+                [self.input, *variables], outputs, on_unused_input="ignore"
             )
         return self.functions[key](np.asarray(inputs, self.input.dtype), *arrays)
 
@@ -123,24 +123,24 @@ _UNKNOWN = ("", "", AS_IS)
 
 def _uses(outputs: List[Any]) -> Dict[Any, Tuple[str, str, Any]]:
     """Layer kind, role and mapping of the variables that operators read as weights and biases."""
-    found: Dict[Any, Tuple[str, str, Any]] = {}
+    uses: Dict[Any, Tuple[str, str, Any]] = {}
     kinds: Dict[Any, str] = {}
     for node in io_toposort([], outputs):
         first, last = node.inputs[0], _plain(node.inputs[-1])
         if isinstance(node.op, AbstractConv2d):
             flipped = _FLIPPED if node.op.filter_flip else AS_IS
-            kind, found[last] = "conv", ("conv", "weight", flipped)
+            kind, uses[last] = "conv", ("conv", "weight", flipped)
         elif isinstance(node.op, T.Dot):
             turned = _TURNED if last is node.inputs[-1] else AS_IS
-            kind, found[last] = "linear", ("linear", "weight", turned)
+            kind, uses[last] = "linear", ("linear", "weight", turned)
         elif isinstance(node.op, T.AdvancedSubtensor1):
-            kind, found[first] = "embedding", ("embedding", "weight", AS_IS)
+            kind, uses[first] = "embedding", ("embedding", "weight", AS_IS)
         elif node.op == T.add and first in kinds and last.ndim == 1:
-            kind, found[last] = "", (kinds[first], "bias", AS_IS)
+            kind, uses[last] = "", (kinds[first], "bias", AS_IS)
         else:
             continue
         kinds[node.outputs[0]] = kind
-    return found
+    return uses
 
 
 def _plain(variable: Any) -> Any:

@@ -11,7 +11,7 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 
 def start(request: StartRequest) -> FrameworkFacts:
-    """Set threads and seed; tell version, device and the libraries torch was built with."""
+    """Set threads and seed; report version, device and the libraries torch was built with."""
     if request.device == "cuda" and not torch.cuda.is_available():
         raise UnsupportedError(
             f"torch {torch.__version__} sees no CUDA device; use --device cpu, or install a CUDA "

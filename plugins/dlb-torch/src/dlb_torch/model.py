@@ -49,16 +49,16 @@ class Network(nn.Module):
         last = self.wiring[-1][0]
         return self.values(inputs, (last,))[last]
 
-    def values(self, inputs: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
+    def values(self, inputs: Tensor, requested: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of these layers, by name."""
         # Looked up once: a module's attribute that is a module costs as much as a small layer's call.
         values, layers = {self.source: inputs}, self.layers
         for name, sources, spent in self.wiring:
             values[name] = layers[key(name)](*[values[source] for source in sources])
             for source in spent:
-                if source not in wanted:
+                if source not in requested:
                     del values[source]
-        return {name: values[name] for name in wanted}
+        return {name: values[name] for name in requested}
 
 
 def key(name: str) -> str:

@@ -72,7 +72,7 @@ class PositionEmbedding(Operator):
 
 
 class MaskedDropout(nn.Dropout):
-    """Dropout by a mask [rows, ...] that is given, of which a batch takes the first rows."""
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
 
     def __init__(self, rate: float, mask: Tensor) -> None:
         super().__init__(rate)

@@ -17,7 +17,7 @@ TIMEOUT = timedelta(minutes=10)
 
 
 class DDPSession(StrategySession):
-    """``distribute`` takes (module, optimizer) and gives (wrapped module, optimizer).
+    """``distribute`` takes (module, optimizer) and returns (wrapped module, optimizer).
 
     DistributedDataParallel averages gradients over workers; each has an equal share of the global
     batch, so the mean of their means is the global mean.
