@@ -389,7 +389,7 @@ def test_every_check_is_told() -> None:
     told = rows(section(page("proof.md"), "The checks"))
     folder = ROOT / "core" / "src" / "dlb"
     places = [*folder.glob("proof/checks/*.py"), *folder.glob("proof/run_*.py")]
-    places.append(folder / "execution" / "between.py")
+    places.append(folder / "execution" / "across_adapters.py")
     sources = "".join(path.read_text(encoding="utf-8") for path in places)
     for name in told:
         plain = name.removesuffix(", training")
