@@ -403,7 +403,7 @@ MAPS = {
     "axes of layout": (
         "[models.faulty]",
         '[models.faulty]\ninput = "NHWC"',
-        ("layout NHWC, which is of 4 axes", "[8, 6]"),
+        ("layout NHWC, which has 4 axes", "[8, 6]"),
     ),
     "not TOML": ("weights = [", "weights [", ("map.toml", "not a map", "line")),
 }

@@ -154,14 +154,17 @@ def match_weights(
     compared: list[Figure] = []
     for match in (_same_layout, _same_numbers):
         for weight in list(first_weights):
-            counterpart = next((each for each in second_weights if match(weight, each)), None)
+            counterpart = next(
+                (candidate for candidate in second_weights if match(weight, candidate)), None
+            )
             if counterpart is not None:
                 first_weights.remove(weight)
                 second_weights.remove(counterpart)
                 compared.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
     if first_weights and second_weights and _same_numbers_together(first_weights, second_weights):
         compared += [
-            Figure(tensor=each.name, relative_l2=0.0, largest=0.0) for each in first_weights
+            Figure(tensor=candidate.name, relative_l2=0.0, largest=0.0)
+            for candidate in first_weights
         ]
         first_weights, second_weights = [], []
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]] = ((), ())
@@ -169,12 +172,14 @@ def match_weights(
         in_second, used_first, figures_second = _match_foldings(first, second_weights)
         in_first, used_second, figures_first = _match_foldings(second, first_weights)
         first_weights = [
-            each for each in first_weights if each.name not in used_first and each not in in_first
+            candidate
+            for candidate in first_weights
+            if candidate.name not in used_first and candidate not in in_first
         ]
         second_weights = [
-            each
-            for each in second_weights
-            if each.name not in used_second and each not in in_second
+            candidate
+            for candidate in second_weights
+            if candidate.name not in used_second and candidate not in in_second
         ]
         folded = (tuple(in_first), tuple(in_second))
         compared += [*figures_second, *figures_first]
@@ -182,21 +187,25 @@ def match_weights(
     # One model may hold a weight once, and the other twice: a table that is also a projection.
     all_weights = (weights_of(first), weights_of(second))
     for weight in first_weights:
-        nearest = min(second_weights, key=lambda each: _distance(weight, each), default=None)
+        nearest = min(
+            second_weights, key=lambda candidate: _distance(weight, candidate), default=None
+        )
         if nearest is None or not math.isfinite(_distance(weight, nearest)):
-            if any(_same_layout(weight, each) for each in all_weights[1]):
+            if any(_same_layout(weight, candidate) for candidate in all_weights[1]):
                 continue
             compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
             unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
         second_weights.remove(nearest)
-        one = _figure(weight, nearest)
-        compared.append(one)
+        compared_figure = _figure(weight, nearest)
+        compared.append(compared_figure)
         unmatched.append(
-            WeightDiffers(weight=_facts(weight), other=_facts(nearest), largest=one.largest)
+            WeightDiffers(
+                weight=_facts(weight), other=_facts(nearest), largest=compared_figure.largest
+            )
         )
     for weight in second_weights:
-        if any(_same_layout(weight, each) for each in all_weights[0]):
+        if any(_same_layout(weight, candidate) for candidate in all_weights[0]):
             continue
         compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))

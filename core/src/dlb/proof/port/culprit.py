@@ -209,7 +209,11 @@ def _flatten_order(
 ) -> tuple[Finding, ...]:
     """A finding if a linear layer reads equal numbers in another order, with the map entry that fixes it."""
     weight = next(
-        (one for one in pairs if one.source.layer == failing.layer and one.source.role == "weight"),
+        (
+            pair
+            for pair in pairs
+            if pair.source.layer == failing.layer and pair.source.role == "weight"
+        ),
         None,
     )
     own_input = ours.trace.calls[failing.places[0]].inputs
@@ -224,11 +228,11 @@ def _flatten_order(
     ):
         return ()
     shapes = {
-        one.shape[1:]
+        array.shape[1:]
         for side in (ours, theirs)
         for call in side.trace.calls
-        for one in (call.inputs, call.output)
-        if one is not None and one.ndim > 2 and math.prod(one.shape[1:]) == own_input.shape[1]
+        for array in (call.inputs, call.output)
+        if array is not None and array.ndim > 2 and math.prod(array.shape[1:]) == own_input.shape[1]
     }
     for shape in sorted(shapes):
         last = len(shape)

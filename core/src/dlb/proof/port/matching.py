@@ -141,8 +141,12 @@ def _pair_layers(
     other_signatures = {
         name: _signature(target, name, parameters) for name, parameters in theirs.items()
     }
-    own_signatures = {name: one for name, one in own_signatures.items() if one}
-    other_signatures = {name: one for name, one in other_signatures.items() if one}
+    own_signatures = {
+        name: own_signature for name, own_signature in own_signatures.items() if own_signature
+    }
+    other_signatures = {
+        name: own_signature for name, own_signature in other_signatures.items() if own_signature
+    }
     counts = Counter(own_signatures.values())
     same_order = list(own_signatures.values()) == list(
         other_signatures.values()
@@ -152,26 +156,32 @@ def _pair_layers(
             yield own_name, other_name, "by shape" if counts[signature] == 1 else "by order"
         return
     for signature in dict.fromkeys(own_signatures.values()):
-        own_names = [name for name, one in own_signatures.items() if one == signature]
-        other_names = [name for name, one in other_signatures.items() if one == signature]
+        own_names = [
+            name for name, own_signature in own_signatures.items() if own_signature == signature
+        ]
+        other_names = [
+            name for name, own_signature in other_signatures.items() if own_signature == signature
+        ]
         if len(own_names) == len(other_names) == 1:
             yield own_names[0], other_names[0], "by shape"
         else:
             yield from ((*pair, "by name") for pair in _pair_by_name(own_names, other_names))
     # A layer with a bias in only one model is still matched by its weight.
     unmatched = {
-        name: one for name, one in own_signatures.items() if one not in other_signatures.values()
+        name: own_signature
+        for name, own_signature in own_signatures.items()
+        if own_signature not in other_signatures.values()
     }
-    for name, one in unmatched.items():
+    for name, own_signature in unmatched.items():
         candidates = [
             other_name
             for other_name, other_signature in other_signatures.items()
-            if _same_kind(one, other_signature)
+            if _same_kind(own_signature, other_signature)
         ]
         rivals = [
             own_name
             for own_name, other_signature in own_signatures.items()
-            if _same_kind(other_signature, one)
+            if _same_kind(other_signature, own_signature)
         ]
         if (
             len(candidates) == len(rivals) == 1

@@ -224,10 +224,10 @@ class PortSession:
         Raises:
             RequestError: the map is wrong, or the models have no parameters.
         """
-        reference, *others = self.models.values()
+        reference, *models = self.models.values()
         pairs: dict[str, list[Pair]] = {}
         undecided: list[str] = []
-        for model in others:
+        for model in models:
             model_map = self.weight_map.models.get(model.name, ModelMap())
             pair_names = (reference.name, model.name)
             if mapped and model_map.weights is not None:

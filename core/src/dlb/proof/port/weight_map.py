@@ -120,7 +120,7 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
     for name, model_map in weight_map.models.items():
         if name not in models:
             raise RequestError(
-                f"[models.{name}] is of a model that there is not; there are {', '.join(models)}",
+                f"[models.{name}]: there is no model '{name}'; the models are {', '.join(models)}",
                 path=path,
             )
         if name == models[0] and model_map.weights is not None:
