@@ -231,7 +231,7 @@ def execute(
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
-    from dlb.samples import count_samples, with_data, with_data_here
+    from dlb.samples import count_samples, replace_missing_data, with_data
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 
@@ -241,7 +241,7 @@ def execute(
     if data is not None:
         read = with_data(read, data)
     if command == "verify":
-        read = with_data_here(read, note)
+        read = replace_missing_data(read, note)
     size = read.batch_size if batch_size is None else batch_size
     samples = count_samples(read)
     if epochs is not None and epochs < 1:
