@@ -57,14 +57,14 @@ def verify(
     from dlb.progress import Silent
     from dlb.provenance import available_cores
     from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
-    from dlb.samples import with_data_here
+    from dlb.samples import replace_missing_data
     from dlb.variants import choose
 
     unknown = set(groups) - set(CHECK_GROUPS)
     if unknown or not groups:
         raise RequestError(f"groups {sorted(unknown)}: choose from {', '.join(CHECK_GROUPS)}")
     resolved, imported = load_with_file(str(workload))
-    resolved = with_data_here(resolved, warnings.warn)
+    resolved = replace_missing_data(resolved, warnings.warn)
     environments = find_adapters(on)
     at_once, threads_per_worker = share_cores(
         available_cores(), len(environments), threads, device=device

@@ -33,8 +33,8 @@ __all__ = [
     "open_split",
     "random_labels",
     "read_samples",
+    "replace_missing_data",
     "with_data",
-    "with_data_here",
     "write_samples",
 ]
 
@@ -85,7 +85,7 @@ def with_data(workload: Workload, named: str) -> Workload:
     return msgspec.structs.replace(workload, data=data)
 
 
-def with_data_here(workload: Workload, report: Callable[[str], None]) -> Workload:
+def replace_missing_data(workload: Workload, report: Callable[[str], None]) -> Workload:
     """The workload, with synthetic samples if its data set is not on this machine.
 
     The proof of a model holds for any data.

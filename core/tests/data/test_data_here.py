@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlb.errors import UnknownNameError
-from dlb.samples import SYNTHETIC, with_data, with_data_here
+from dlb.samples import SYNTHETIC, replace_missing_data, with_data
 from dlb.workload import files, workload_hash
 
 LENET = files.load("lenet5")
@@ -23,7 +23,7 @@ def nothing_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_data_that_are_here_or_have_a_path_are_kept(named: str) -> None:
     told: list[str] = []
     workload = with_data(LENET, named)
-    assert with_data_here(workload, told.append) is workload
+    assert replace_missing_data(workload, told.append) is workload
     assert not told
 
 
@@ -31,7 +31,7 @@ def test_data_that_are_here_or_have_a_path_are_kept(named: str) -> None:
 def test_others_are_made_up_and_it_is_said(name: str) -> None:
     told: list[str] = []
     workload = with_data(LENET, name)
-    found = with_data_here(workload, told.append)
+    found = replace_missing_data(workload, told.append)
     assert found.data.name == SYNTHETIC and found.model == workload.model
     assert workload_hash(found) != workload_hash(workload)
     (line,) = told
@@ -40,4 +40,4 @@ def test_others_are_made_up_and_it_is_said(name: str) -> None:
 
 def test_a_name_that_nothing_has_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="cifar-11"):
-        with_data_here(with_data(LENET, "cifar-11"), print)
+        replace_missing_data(with_data(LENET, "cifar-11"), print)

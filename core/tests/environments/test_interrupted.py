@@ -129,7 +129,7 @@ def test_killed(
     environments.create("mini", source=endless, report=said.append)
     # The last threads of a killed process may hold the lock for a moment after it counts as ended.
     first = next(line for line in said if not line.startswith("waiting for another dlb"))
-    assert first == f"clearing what an interrupted dlb left in {folder}"
+    assert first == f"deleting an unfinished environment in {folder}"
     assert {f.severity for f in environments.doctor("mini")} == {"ok"}
 
 
@@ -162,7 +162,7 @@ def test_waiting_is_bounded(
     said: list[str] = []
     with pytest.raises(ProvisionError, match="another dlb"):
         environments.create("mini", source=endless, report=said.append)
-    assert said == ["waiting for another dlb that is at work on 'mini'"]
+    assert said == ["waiting for another dlb process that is using 'mini'"]
     os.kill(maker.pid, signal.SIGINT)
     maker.wait(SECONDS)
     assert ended(build)

@@ -13,7 +13,7 @@ import pytest
 import dlb
 from dlb import environments
 from dlb.environments import record, sources
-from dlb.environments.inspection import ask
+from dlb.environments.inspection import run_program
 from dlb.environments.pyenv import pyenv_python
 from dlb.errors import ProvisionError, RequestError
 
@@ -38,7 +38,7 @@ def test_from_checkout_then_reuse_stale_and_remove(checkout: Path, home: Path) -
     assert "installing dlb-worker and dlb-mini" in said
     assert environments.packages(made).keys() >= {"dlb-worker", "dlb-mini", "packaging"}
     # Built, not pointed at the checkout.
-    assert ask(made.python, "import dlb_mini; print(dlb_mini.__file__)")[1].startswith(
+    assert run_program(made.python, "import dlb_mini; print(dlb_mini.__file__)")[1].startswith(
         str(made.folder)
     )
     assert {f.severity for f in environments.doctor("mini")} == {"ok"}
@@ -53,7 +53,7 @@ def test_from_checkout_then_reuse_stale_and_remove(checkout: Path, home: Path) -
     assert stale.remedy == f"dlb env create mini --from '{checkout}'"
     again = environments.ensure("mini")
     assert again.created > made.created
-    assert ask(again.python, FLAVOUR)[1] == "second\n"
+    assert run_program(again.python, FLAVOUR)[1] == "second\n"
 
     # Leftovers of a run change nothing.
     (checkout / "worker/src/dlb_worker/__pycache__").mkdir()
@@ -79,7 +79,7 @@ def test_from_wheels_and_broken_ones(wheels: Path) -> None:
     assert made.source == wheels
     assert made.python_request == sys.executable
     assert environments.ensure("mini") == made
-    assert ask(made.python, FLAVOUR)[1] == "first\n"
+    assert run_program(made.python, FLAVOUR)[1] == "first\n"
     assert {f.severity for f in environments.doctor("mini")} == {"ok"}
     mend = f"dlb env create mini --from {wheels} --python {sys.executable}"
 
@@ -189,7 +189,7 @@ def test_failure_keeps_the_earlier_one(checkout: Path) -> None:
     with pytest.raises(ProvisionError, match="no_such_backend"):
         environments.ensure("mini")
     assert environments.find("mini") == made
-    assert ask(made.python, FLAVOUR)[1] == "first\n"
+    assert run_program(made.python, FLAVOUR)[1] == "first\n"
 
 
 @pytest.mark.parametrize("how", ["offline", "proxy"])
@@ -221,7 +221,7 @@ def test_python_that_the_adapter_does_not_take(
     tmp_path: Path, make_checkout: Callable[..., Path]
 ) -> None:
     checkout = make_checkout(tmp_path / "old", python=">=3.10,<3.10.1")
-    with pytest.raises(ProvisionError, match=r"does not fit: dlb-mini takes .*<3\.10\.1"):
+    with pytest.raises(ProvisionError, match=r"does not fit: dlb-mini needs .*<3\.10\.1"):
         environments.create("mini", source=checkout, python=sys.executable)
 
 
@@ -242,7 +242,7 @@ def test_moved_home(checkout: Path, home: Path, monkeypatch: pytest.MonkeyPatch)
     found = environments.find("mini")
     assert found is not None
     assert str(found.python).startswith(str(home.with_name("moved")))
-    assert ask(found.python, FLAVOUR)[1] == "first\n"
+    assert run_program(found.python, FLAVOUR)[1] == "first\n"
 
 
 def test_default_source_is_where_dlb_came_from(
@@ -326,6 +326,6 @@ def test_a_python_that_uv_does_not_find_is_taken_from_pyenv(
     monkeypatch.setenv("UV_MANAGED_PYTHON", "1")
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "none"))
     made = environments.create("mini", source=checkout)
-    assert ask(made.python, "import sys; print(sys.version_info[:3])")[1] == (
+    assert run_program(made.python, "import sys; print(sys.version_info[:3])")[1] == (
         f"{sys.version_info[:3]}\n"
     )

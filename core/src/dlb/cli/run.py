@@ -230,7 +230,7 @@ def execute(
     from dlb.proof.certificate import write as write_certificate
     from dlb.provenance import available_cores
     from dlb.request import Request, check, share_cores
-    from dlb.samples import count_samples, with_data, with_data_here
+    from dlb.samples import count_samples, replace_missing_data, with_data
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 
@@ -240,7 +240,7 @@ def execute(
     if data is not None:
         described = with_data(described, data)
     if command == "verify":
-        described = with_data_here(described, note)
+        described = replace_missing_data(described, note)
     samples_a_step = described.batch_size if batch_size is None else batch_size
     samples = count_samples(described)
     if epochs is not None and epochs < 1:

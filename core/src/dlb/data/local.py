@@ -93,14 +93,14 @@ def _one_of(folder: Path, names: tuple[str, ...], needed: str) -> Path:
     return paths[0]
 
 
-def _npz(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
+def _open_npz(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if path.is_dir():
         needed = "a folder for 'npz' holds train.npz and test.npz"
         return read_npz(_one_of(path, (f"{split}.npz",), needed))
     return split_every_tenth(read_npz(path), split)
 
 
-def _idx(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
+def _open_idx(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not path.is_dir():
         if not data.labels:
             raise RequestError(
@@ -126,7 +126,7 @@ def _idx(data: Data, path: Path, split: str, signature: ModelSignature) -> Sourc
 _MNIST = {"train": "train", "test": "t10k"}
 
 
-def _text(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
+def _open_text(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     unit: text.Unit = "characters" if data.name == "characters" else "words"
     needed = f"a folder for '{data.name}' holds train.txt and test.txt"
     training = _one_of(path, ("train.txt",), needed) if path.is_dir() else path
@@ -142,7 +142,7 @@ def _text(data: Data, path: Path, split: str, signature: ModelSignature) -> Sour
     return source if path.is_dir() else split_every_tenth(source, split)
 
 
-def _folder(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
+def _open_folder(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not path.is_dir():
         raise DataError(
             f"{path}: not a folder; '{data.name}' needs one with a folder for each class"
@@ -163,11 +163,11 @@ def _folder(data: Data, path: Path, split: str, signature: ModelSignature) -> So
     return read_folder(tests[0], signature, class_names(training))
 
 
-def _imagenet(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
+def _open_imagenet(data: Data, path: Path, split: str, signature: ModelSignature) -> Source:
     if not (path / imagenet.TRAIN).is_file():
         if (path / imagenet.VALIDATION).is_file():
             raise DataError(f"{path}: has {imagenet.VALIDATION} without {imagenet.TRAIN}")
-        return _folder(data, path, split, signature)
+        return _open_folder(data, path, split, signature)
     if split == "test" and (path / imagenet.VALIDATION).is_file():
         return imagenet.read_validation(path, signature)
     training = imagenet.read_training(path / imagenet.TRAIN, signature)
@@ -178,10 +178,10 @@ def _imagenet(data: Data, path: Path, split: str, signature: ModelSignature) -> 
 
 #: By name of local data: what the path must name, and the function that opens it.
 LOCAL: dict[str, tuple[str, Callable[[Data, Path, str, ModelSignature], Source]]] = {
-    "folder": ("a folder of images, with a folder for each class", _folder),
-    "imagenet": ("a folder with ImageNet's archives, or with train and val", _imagenet),
-    "npz": ("an .npz file, or a folder with train.npz and test.npz", _npz),
-    "idx": ("an IDX file, or a folder with those of two splits", _idx),
-    "words": ("a text file, or a folder with train.txt and test.txt", _text),
-    "characters": ("a text file, or a folder with train.txt and test.txt", _text),
+    "folder": ("a folder of images, with a folder for each class", _open_folder),
+    "imagenet": ("a folder with ImageNet's archives, or with train and val", _open_imagenet),
+    "npz": ("an .npz file, or a folder with train.npz and test.npz", _open_npz),
+    "idx": ("an IDX file, or a folder with those of two splits", _open_idx),
+    "words": ("a text file, or a folder with train.txt and test.txt", _open_text),
+    "characters": ("a text file, or a folder with train.txt and test.txt", _open_text),
 }

@@ -1,8 +1,8 @@
-"""The environments that adapters live in: made, found, examined, removed.
+"""Makes, finds, examines and removes the environments of adapters.
 
-Frameworks cannot share one environment, so each adapter ``NAME`` has its own, which holds
-``dlb-worker`` and the distribution ``dlb-NAME``. uv does the work. An environment is whole when its
-record, ``dlb-environment.json``, is there: it is written last. Linux and macOS only.
+Frameworks cannot share one environment. Each adapter ``NAME`` therefore has its own, which holds
+``dlb-worker`` and the distribution ``dlb-NAME``. uv makes it. An environment is complete when it has its
+record, ``dlb-environment.json``, which is written last. Linux and macOS only.
 """
 
 from __future__ import annotations

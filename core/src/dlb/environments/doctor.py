@@ -1,4 +1,4 @@
-"""What is wrong with an environment, and the command that mends it."""
+"""Diagnoses an environment, and names the command that fixes it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["Finding", "doctor"]
 
 _CHECK_SECONDS = 120.0
 
-# Loads what the distribution given as argument registers in group "dlb".
+# Loads the entry points in group "dlb" of the distribution given as argument.
 _LOAD = """
 import re, sys
 import importlib_metadata as metadata
 plain = lambda name: re.sub("[-_.]+", "-", name or "").lower()
-for one in metadata.distributions():
+for distribution in metadata.distributions():
     try:
-        name = one.metadata["Name"]
+        name = distribution.metadata["Name"]
     except FileNotFoundError:  # an installation without metadata
         continue
     if plain(name) == sys.argv[1]:
-        for point in one.entry_points:
+        for point in distribution.entry_points:
             if point.group == "dlb":
                 point.load()
 """
@@ -39,7 +39,7 @@ for one in metadata.distributions():
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: how it is, in words, and the command that mends it, if any."""
+    """The result of one check as text, and the command that fixes it, if there is one."""
 
     severity: Literal["ok", "warning", "error"]
     what: str
@@ -70,12 +70,12 @@ def _findings(name: str) -> Iterator[Finding]:
         return
     yield Finding("ok", f"the record {folder / record.RECORD} is readable")
 
-    mend = _mend(environment)
+    fix = _fix_command(environment)
     try:
         contents = inspection.contents(name, environment.python)
     except EnvironmentMissing:
         state = "does not run" if environment.python.exists() else "is gone"
-        yield Finding("error", f"its interpreter {environment.python} {state}", mend)
+        yield Finding("error", f"its interpreter {environment.python} {state}", fix)
         return
     yield Finding("ok", f"{environment.python} runs (Python {contents.python})")
 
@@ -86,7 +86,7 @@ def _findings(name: str) -> Iterator[Finding]:
         yield _source(environment)
 
 
-def _mend(environment: Environment) -> str:
+def _fix_command(environment: Environment) -> str:
     """The command that makes or registers the environment again."""
     name = environment.name
     if not environment.managed:
@@ -101,16 +101,16 @@ def _mend(environment: Environment) -> str:
     return shlex.join(words)
 
 
-def _install(environment: Environment, requirement: str) -> str:
-    """The command that puts a package right: we change nothing in what we were told of."""
+def _install_command(environment: Environment, requirement: str) -> str:
+    """The command that fixes a package. dlb changes only environments that it made."""
     if environment.managed:
-        return _mend(environment)
+        return _fix_command(environment)
     python = str(environment.python)
     return shlex.join([python, "-m", "pip", "install", requirement])
 
 
 def _worker(environment: Environment, version: str | None) -> Finding:
-    remedy = _install(environment, f"dlb-worker=={dlb_worker.__version__}")
+    remedy = _install_command(environment, f"dlb-worker=={dlb_worker.__version__}")
     if version == dlb_worker.__version__:
         return Finding("ok", f"dlb-worker {version} is there")
     if version is not None:
@@ -121,8 +121,8 @@ def _worker(environment: Environment, version: str | None) -> Finding:
         return Finding("error", "dlb-worker is not installed there", remedy)
     return Finding(
         "warning",
-        "dlb-worker is not installed there: only an adapter that speaks the worker protocol by "
-        "itself can run",
+        "dlb-worker is not installed there: only an adapter with its own implementation of the "
+        "worker protocol can run",
         remedy,
     )
 
@@ -132,7 +132,7 @@ def _adapter(environment: Environment, contents: inspection.Contents) -> Iterato
 
     distribution = environment.distribution
     key = canonicalize_name(distribution)
-    remedy = _install(environment, distribution)
+    remedy = _install_command(environment, distribution)
     version = contents.packages.get(key)
     if version is None:
         yield Finding("error", f"{distribution} is not installed there", remedy)
@@ -142,7 +142,7 @@ def _adapter(environment: Environment, contents: inspection.Contents) -> Iterato
     if not points:
         yield Finding("error", f"{distribution} has no entry point in group 'dlb'", remedy)
         return
-    code, _, error = inspection.ask(environment.python, _LOAD, key)
+    code, _, error = inspection.run_program(environment.python, _LOAD, key)
     if code != 0:
         yield Finding(
             "error", f"{distribution} does not load: {error or f'exit status {code}'}", remedy
@@ -158,7 +158,7 @@ def _dependencies(environment: Environment) -> Iterator[Finding]:
         yield Finding("error", str(error), f"{sys.executable} -m pip install uv")
         return
     command = [uv, "pip", "check", f"--python={environment.python}"]
-    remedy = _mend(environment)
+    remedy = _fix_command(environment)
     if not environment.managed:
         remedy = f"{shlex.quote(str(environment.python))} -m pip check"
     try:
@@ -173,22 +173,24 @@ def _dependencies(environment: Environment) -> Iterator[Finding]:
         yield Finding("warning", "uv did not check the dependencies in time", remedy)
         return
     lines = result.stderr.decode(errors="replace").splitlines()
-    wrong = [line for line in lines if line.startswith("The package ")]
+    conflicts = [line for line in lines if line.startswith("The package ")]
     if result.returncode == 0:
-        yield Finding("ok", "its packages fit together")
-    elif not wrong:
+        yield Finding("ok", "its packages are compatible")
+    elif not conflicts:
         reason = lines[-1].strip() if lines else "uv gave no reason"
-        yield Finding("warning", f"whether its packages fit together is unknown: {reason}", remedy)
-    for line in wrong:
+        yield Finding(
+            "warning", f"whether its packages are compatible is unknown: {reason}", remedy
+        )
+    for line in conflicts:
         yield Finding("error", line, remedy)
 
 
 def _source(environment: Environment) -> Finding:
     origin = environment.source or "a package index"
-    remedy = _mend(environment)
+    remedy = _fix_command(environment)
     gone = provision.origin_missing(environment)
     if gone is not None:
-        what = f"{gone}, which it was made with, is gone: whether it is up to date is unknown"
+        what = f"{gone}, from which it was made, is gone: whether it is up to date is unknown"
         return Finding("warning", what, f"dlb env create {environment.name}")
     try:
         plan = provision.current_plan(environment, environment.name)
@@ -196,4 +198,4 @@ def _source(environment: Environment) -> Finding:
         return Finding("warning", f"whether it is up to date is unknown: {error}", remedy)
     if plan.digest == environment.source_digest:
         return Finding("ok", f"it is up to date with {origin}")
-    return Finding("warning", f"it is stale: what it was made from ({origin}) has changed", remedy)
+    return Finding("warning", f"it is stale: its source ({origin}) has changed", remedy)

@@ -1,4 +1,4 @@
-"""Why uv failed, in one line, with what to do about it."""
+"""Explains in one line why uv failed and what to do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NETWORK = re.compile(
     r"|operation timed out|connection (refused|reset)",
     re.IGNORECASE,
 )
-# uv was told to be offline; so it was not the network.
-_TOLD = re.compile(r"network (was|connectivity is) disabled", re.IGNORECASE)
-# The index was reached, and answered that it will not.
+# The user set uv to offline; the network is not the cause.
+_OFFLINE = re.compile(r"network (was|connectivity is) disabled", re.IGNORECASE)
+# The index was reached, and refused the request.
 _ANSWERED = re.compile(r"http status (client|server) error", re.IGNORECASE)
 _DOWNLOAD = re.compile(r"failed to download", re.IGNORECASE)
 _SPACE = re.compile(r"no space left on device|os error 28|disk quota exceeded", re.IGNORECASE)
@@ -29,23 +29,24 @@ _PYTHON = re.compile(
 )
 _UNKNOWN = re.compile(r"was not found in the (package registry|provided package locations)")
 _MARKS = re.compile(r"^[\s\xd7│╰├─▶]*(?:(?:error|cause|caused by):\s*)?", re.IGNORECASE)
-_MOST = 400
+_LONGEST = 400
 
 
 def explain(output: str, *, making: bool, python: str, distribution: str) -> tuple[str, str]:
-    """What went wrong, and what to do.
+    """The reason why uv failed, and the remedy.
 
     Args:
-        output: all that uv printed.
-        making: it was making the virtual environment (choosing an interpreter), not installing.
-        python: the interpreter that was asked for.
-        distribution: the adapter's.
+        output: the whole output of uv.
+        making: whether uv was making the virtual environment (choosing an interpreter) rather than
+            installing packages.
+        python: the requested interpreter.
+        distribution: the adapter's distribution.
     """
     error = "\n".join(_error_lines(output))
     if _SPACE.search(error):
         return (
             "no space left on the device",
-            "free some, or set DLB_HOME (environments) and UV_CACHE_DIR (downloads) to places "
+            "free some, or set DLB_HOME (environments) and UV_CACHE_DIR (downloads) to folders "
             "with more",
         )
     unreachable = bool(_NETWORK.search(error)) and not _ANSWERED.search(error)
@@ -57,7 +58,7 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
         )
     if unreachable:
         first = (
-            "unset DLB_OFFLINE and UV_OFFLINE" if _TOLD.search(error) else "check the connection"
+            "unset DLB_OFFLINE and UV_OFFLINE" if _OFFLINE.search(error) else "check the connection"
         )
         return (
             "no network: could not reach the package index",
@@ -65,29 +66,29 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
         )
     if _UNKNOWN.search(error) and (distribution in error or "dlb-worker" in error):
         near = get_close_matches(distribution, [f"dlb-{name}" for name in KNOWN], n=1)
-        meant = f"did you mean '{near[0].removeprefix('dlb-')}'? else " if near else ""
+        suggestion = f"did you mean '{near[0].removeprefix('dlb-')}'? else " if near else ""
         return (
             condense(output),
-            f"{meant}check the adapter's name, or give the place it comes from with --from",
+            f"{suggestion}check the adapter's name, or give its source with --from",
         )
-    return condense(output), "mend that and create it again"
+    return condense(output), "fix that and create it again"
 
 
 def condense(output: str) -> str:
-    """The meaningful part of what uv printed last, on one line."""
+    """The relevant part of uv's last error, on one line."""
     lines = list(
         itertools.takewhile(lambda line: not line.lower().startswith("hint:"), _error_lines(output))
     )
     if not lines:
         return "no reason was given"
-    # A build's own output follows uv's lines; what failed in it is its last line.
-    kept = [*lines[:2], lines[-1]] if lines[0].startswith("Failed to build") else lines[:2]
-    text = "; ".join(dict.fromkeys(line.rstrip(".;") for line in kept))
-    return text if len(text) <= _MOST else text[: _MOST - 3] + "..."
+    # A build's own output follows uv's lines; its last line has the error.
+    relevant = [*lines[:2], lines[-1]] if lines[0].startswith("Failed to build") else lines[:2]
+    text = "; ".join(dict.fromkeys(line.rstrip(".;") for line in relevant))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _error_lines(output: str) -> list[str]:
-    """The last error uv printed and what follows it, its marks taken off; warnings come before."""
+    """The lines from uv's last error on, without its marks. Warnings come before them."""
     lines = [line.rstrip() for line in output.splitlines()]
     start = 0
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""The folder of an environment: whose it is, and how one is locked, put aside and deleted."""
+"""Locks, sets aside and deletes the folders of environments, and checks who made them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["aside", "clear", "delete", "foreign", "is_ours", "locked"]
 def locked(
     name: str, deadline: float, report: Callable[[str], None] | None = None
 ) -> Iterator[locks.Hold]:
-    """Hold the lock of environment ``name``, waiting for it until ``deadline``.
+    """Hold the lock of environment ``name``, and wait for it until ``deadline``.
 
     Raises:
-        ProvisionError: it was not had in time, or the system refused something meanwhile (no
-            permission, no space): the one line that says so.
+        ProvisionError: the lock was not free in time, or the system reported an error within the
+            block (no permission, no space).
     """
 
     def waiting() -> None:
         if report is not None:
-            report(f"waiting for another dlb that is at work on '{name}'")
+            report(f"waiting for another dlb process that is using '{name}'")
 
     home = places.environments_home()
     try:
@@ -37,7 +37,7 @@ def locked(
             yield hold
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            remedy = "free some space, or set DLB_HOME to a place with more"
+            remedy = "free some space, or set DLB_HOME to a folder with more"
         else:
             remedy = "set DLB_HOME to a folder that you may write to"
         raise ProvisionError(
@@ -46,12 +46,12 @@ def locked(
 
 
 def aside(folder: Path) -> Path:
-    """Where the environment that is being replaced waits."""
+    """The folder that keeps an environment while its replacement is made."""
     return folder.with_name(f".{folder.name}.replaced")
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether dlb made this folder, whole or not."""
+    """Whether dlb made this folder, complete or not."""
     marks = (folder / record.RECORD, folder / record.UNFINISHED)
     return not folder.is_symlink() and any(mark.is_file() for mark in marks)
 
@@ -62,11 +62,11 @@ def foreign(folder: Path) -> RequestError:
 
 
 def delete(folder: Path) -> None:
-    """Delete a folder that dlb made. Cut short, it leaves nothing under the folder's name.
+    """Delete a folder that dlb made. If interrupted, no part keeps the folder's name.
 
     Raises:
-        RequestError: dlb did not make it.
-        OSError: it cannot be deleted.
+        RequestError: dlb did not make the folder.
+        OSError: the folder cannot be deleted.
     """
     if not is_ours(folder):
         raise foreign(folder)
@@ -78,16 +78,16 @@ def delete(folder: Path) -> None:
 
 
 def clear(folder: Path, report: Callable[[str], None] | None = None) -> None:
-    """Set right what an interrupted dlb left, under the lock.
+    """Clean up after an interrupted dlb process, under the lock.
 
-    An unfinished environment is deleted, and one that it was to replace is put back.
+    An unfinished environment is deleted, and the one that it should replace is restored.
 
     Raises:
-        OSError: it cannot be.
+        OSError: a folder cannot be deleted or renamed.
     """
     if record.is_unfinished(folder):
         if report is not None:
-            report(f"clearing what an interrupted dlb left in {folder}")
+            report(f"deleting an unfinished environment in {folder}")
         delete(folder)
     if aside(folder).is_dir():
         if folder.exists():

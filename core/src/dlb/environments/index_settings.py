@@ -1,8 +1,8 @@
-"""Where uv looks for packages: pip's environment variables said in uv's.
+"""Translates pip's environment variables to those of uv.
 
-uv does not read pip's settings (its page "Compatibility with pip"), so a machine set up for pip
-would find nothing. Only variables are translated, not pip's configuration files. A variable of
-uv's own that the user set always wins.
+uv does not read pip's settings (see its page "Compatibility with pip"), so that it would find no packages
+on a machine that is set up for pip. Only variables are translated, not pip's configuration files. A
+variable of uv that the user set takes precedence.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 __all__ = ["IndexSettings", "from_environment"]
 
-# pip's variable, uv's, and those of the user's that make the translation void. All are lists
-# separated by spaces in pip and in uv, or single values.
+# pip's variable, uv's variable, and variables that take precedence if the user set them. The values are
+# lists separated by spaces in pip and in uv, or single values.
 _SAME_VALUE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", ("UV_INDEX_URL",)),
     ("PIP_EXTRA_INDEX_URL", "UV_INDEX", ("UV_EXTRA_INDEX_URL",)),
@@ -28,9 +28,9 @@ _SAME_VALUE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 _TIMEOUTS = ("UV_HTTP_TIMEOUT", "UV_REQUEST_TIMEOUT", "HTTP_TIMEOUT")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
-# They would point uv at an interpreter or a folder that is not the environment being made, or
-# change what is printed, which is read for the error.
-_UNWANTED = (
+# They would lead uv to another interpreter or folder than the environment's, or change its output, which
+# is parsed for errors.
+_REMOVED = (
     "CLICOLOR_FORCE",
     "FORCE_COLOR",
     "PYTHONHOME",
@@ -46,10 +46,10 @@ _UNWANTED = (
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """The environment to run uv in, and the options of ``uv pip install`` that no variable has.
+    """The environment variables for uv, and options of ``uv pip install`` that have no variable.
 
-    ``constraints``, ``build_constraints`` and ``find_links`` were taken out of the environment: an
-    option on uv's command line hides the variable, and ours have to add to the user's.
+    ``constraints``, ``build_constraints`` and ``find_links`` are options and not variables: an option
+    on uv's command line hides the variable, and dlb adds its own values to the user's.
     """
 
     environ: dict[str, str]
@@ -60,35 +60,35 @@ class IndexSettings:
 
 
 def from_environment(environ: Mapping[str, str]) -> IndexSettings:
-    """Settings for uv from the user's environment variables, pip's among them."""
-    result = {key: value for key, value in environ.items() if key not in _UNWANTED}
+    """The settings for uv from the user's environment variables, those of pip included."""
+    result = {key: value for key, value in environ.items() if key not in _REMOVED}
     result.update({"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "UV_NO_WRAP": "1"})
 
-    def offer(key: str, value: str, *void_with: str) -> None:
-        if value and not any(result.get(other) for other in (key, *void_with)):
+    def set_default(key: str, value: str, *overriding: str) -> None:
+        if value and not any(result.get(name) for name in (key, *overriding)):
             result[key] = value
 
     if environ.get("PIP_EXTRA_INDEX_URL") and not environ.get("UV_EXTRA_INDEX_URL"):
-        # pip takes the best version of all the indexes; uv by default stops at the first index
-        # that has the package in any version. A setting written for pip has pip's meaning.
-        offer("UV_INDEX_STRATEGY", "unsafe-best-match", "UV_INDEX")
-    for pip, uv, void_with in _SAME_VALUE:
-        offer(uv, " ".join(environ.get(pip, "").split()), *void_with)
-    # uv separates this one by commas.
-    offer("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
+        # pip uses the best version of all indexes. uv by default stops at the first index that has
+        # the package in any version. A setting for pip keeps pip's meaning.
+        set_default("UV_INDEX_STRATEGY", "unsafe-best-match", "UV_INDEX")
+    for pip, uv, overriding in _SAME_VALUE:
+        set_default(uv, " ".join(environ.get(pip, "").split()), *overriding)
+    # uv separates these values by commas.
+    set_default("UV_FIND_LINKS", ",".join(environ.get("PIP_FIND_LINKS", "").split()))
     if _is_true(environ.get("PIP_PRE", "")):
-        offer("UV_PRERELEASE", "allow")
+        set_default("UV_PRERELEASE", "allow")
     if _is_true(environ.get("DLB_OFFLINE", "")):
-        offer("UV_OFFLINE", "1")
+        set_default("UV_OFFLINE", "1")
     if environ.get("PIP_KEYRING_PROVIDER") == "subprocess":
-        offer("UV_KEYRING_PROVIDER", "subprocess")
+        set_default("UV_KEYRING_PROVIDER", "subprocess")
     certificates = environ.get("PIP_CERT", "")
-    place = "SSL_CERT_DIR" if certificates and Path(certificates).is_dir() else "SSL_CERT_FILE"
-    offer(place, certificates, *_CERTIFICATES)
+    variable = "SSL_CERT_DIR" if certificates and Path(certificates).is_dir() else "SSL_CERT_FILE"
+    set_default(variable, certificates, *_CERTIFICATES)
     seconds = environ.get("PIP_DEFAULT_TIMEOUT") or environ.get("PIP_TIMEOUT") or ""
-    offer(_TIMEOUTS[0], _whole_seconds(seconds), *_TIMEOUTS)
+    set_default(_TIMEOUTS[0], _whole_seconds(seconds), *_TIMEOUTS)
 
-    # uv has no such variable, but a user may well take it for one.
+    # uv has no variable UV_NO_INDEX, but users may expect it.
     no_index = environ.get("UV_NO_INDEX") or environ.get("PIP_NO_INDEX") or ""
     return IndexSettings(
         constraints=tuple(result.pop("UV_CONSTRAINT", "").split()),
@@ -100,12 +100,12 @@ def from_environment(environ: Mapping[str, str]) -> IndexSettings:
 
 
 def _is_true(text: str) -> bool:
-    """Whether pip takes this value of a flag for set."""
+    """Whether pip treats this value of a flag as true."""
     return text.strip().lower() in {"1", "on", "t", "true", "y", "yes"}
 
 
 def _whole_seconds(text: str) -> str:
-    """pip allows fractions, uv only whole seconds; what is neither is left out."""
+    """Whole seconds for uv, rounded up from pip's value; "" if that is not a positive number."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is in an environment, asked of its own interpreter."""
+"""Lists the content of an environment with its own interpreter."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from dlb.environments.record import Environment
 from dlb.errors import EnvironmentMissing
 
-__all__ = ["Contents", "ask", "contents", "packages"]
+__all__ = ["Contents", "contents", "packages", "run_program"]
 
-# A framework's import can take a minute from a cold disk.
+# From a cold disk, the import of a framework can take a minute.
 SECONDS = 300.0
 
-# Runs in interpreters as old as 3.6, which have no importlib.metadata; dlb-worker brings it there.
+# Runs in interpreters from 3.6 on. Old ones have no importlib.metadata; dlb-worker installs a backport.
 _LIST = """
 import json, sys
-found, points = {}, []
+packages, points = {}, []
 try:
     from importlib import metadata
 except ImportError:
@@ -27,19 +27,24 @@ except ImportError:
         import importlib_metadata as metadata
     except ImportError:
         metadata = None
-for one in metadata.distributions() if metadata else ():
-    name = one.metadata["Name"]
+for distribution in metadata.distributions() if metadata else ():
+    name = distribution.metadata["Name"]
     if name:
-        found.setdefault(name, one.version)
-        points += [[name, e.name] for e in one.entry_points if e.group == "dlb"]
-print(json.dumps({"python": sys.version.split()[0], "packages": found, "points": points}))
+        packages.setdefault(name, distribution.version)
+        points += [[name, point.name] for point in distribution.entry_points if point.group == "dlb"]
+print(json.dumps({"python": sys.version.split()[0], "packages": packages, "points": points}))
 """
 
 
 @dataclass(frozen=True)
 class Contents:
-    """An interpreter's version, its packages' versions by canonical name, and adapters' entry
-    points (group ``dlb``) by the canonical name of their distribution."""
+    """The content of an environment.
+
+    Attributes:
+        python: the interpreter's version.
+        packages: the packages' versions by canonical name.
+        entry_points: entry points in group ``dlb`` by the canonical name of their distribution.
+    """
 
     python: str
     packages: dict[str, str]
@@ -56,14 +61,14 @@ def packages(environment: Environment) -> dict[str, str]:
 
 
 def contents(name: str, python: Path) -> Contents:
-    """What the environment with this interpreter holds.
+    """The content of the environment with this interpreter.
 
     Raises:
         EnvironmentMissing: the interpreter does not run.
     """
     from packaging.utils import canonicalize_name
 
-    code, output, error = ask(python, _LIST)
+    code, output, error = run_program(python, _LIST)
     try:
         document = json.loads(output.strip().splitlines()[-1]) if code == 0 else None
     except (ValueError, IndexError):
@@ -77,20 +82,20 @@ def contents(name: str, python: Path) -> Contents:
     for distribution, point in document["points"]:
         key = canonicalize_name(distribution)
         points[key] = (*points.get(key, ()), point)
-    found = {canonicalize_name(key): version for key, version in document["packages"].items()}
-    return Contents(document["python"], dict(sorted(found.items())), points)
+    versions = {canonicalize_name(key): version for key, version in document["packages"].items()}
+    return Contents(document["python"], dict(sorted(versions.items())), points)
 
 
-def ask(
+def run_program(
     python: Path, program: str, *arguments: str, seconds: float = SECONDS
 ) -> tuple[int, str, str]:
     """Run a short program in an interpreter.
 
-    The interpreter is isolated: nothing of this process's Python settings reaches it.
+    The interpreter is isolated from the Python settings of this process.
 
     Returns:
-        The exit status (-1: it did not start or did not end in time), what it printed, and the last
-        line of its errors.
+        the exit status (-1: it did not start or did not end in time), the standard output, and the
+        last line of standard error.
     """
     try:
         result = subprocess.run(
@@ -98,7 +103,7 @@ def ask(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
-            # Not the user's folder: a module there must not pass for one of the environment's.
+            # In the user's folder, a module could hide one of the environment's.
             cwd=os.sep,
         )
     except subprocess.TimeoutExpired:

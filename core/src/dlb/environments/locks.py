@@ -1,4 +1,4 @@
-"""One maker of an environment at a time, across processes."""
+"""A lock so that only one process at a time makes an environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Hold", "hold"]
 
 @dataclass(frozen=True)
 class Hold:
-    """A lock that is held. ``waited``: another held it first. ``descriptor`` may be inherited."""
+    """A held lock. ``waited``: another process held it before. ``descriptor`` may be inherited."""
 
     descriptor: int
     waited: bool
@@ -24,14 +24,19 @@ class Hold:
 
 @contextlib.contextmanager
 def hold(path: Path, *, deadline: float, waiting: Callable[[], None]) -> Iterator[Hold]:
-    """Hold the lock of file ``path``, waiting for it until ``deadline`` (``time.monotonic``).
+    """Hold the lock of file ``path``, and wait for it until ``deadline`` (``time.monotonic``).
 
-    The system frees it however its holder ends, once every process that inherited the descriptor
-    has ended too. The file is left: deleting it would let two processes each lock a file of that
-    name.
+    The system releases the lock when the holder and every process that inherited the descriptor have
+    ended, for any reason. The file is kept: after a deletion, two processes could lock two files of
+    the same name.
+
+    Args:
+        path: the lock file.
+        deadline: the end of waiting.
+        waiting: called once if another process holds the lock.
 
     Raises:
-        ProvisionError: another process still held it at the deadline.
+        ProvisionError: another process still held the lock at the deadline.
         OSError: the file cannot be made.
     """
     import fcntl
@@ -49,11 +54,11 @@ def hold(path: Path, *, deadline: float, waiting: Callable[[], None]) -> Iterato
                 waited = True
                 if time.monotonic() > deadline:
                     raise ProvisionError(
-                        f"{path}: another dlb has been making this environment all this time; "
-                        "let it end, or end it, and try again (DLB_PROVISION_TIMEOUT, in seconds, "
+                        f"{path}: another dlb process is still making this environment; "
+                        "wait for it, or end it, and try again (DLB_PROVISION_TIMEOUT, in seconds, "
                         "sets how long to wait)"
                     ) from None
-                # flock cannot wait for a bounded time, so it is asked again.
+                # flock has no timeout, so it is polled.
                 time.sleep(0.1)
         yield Hold(descriptor, waited)
     finally:

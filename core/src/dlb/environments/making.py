@@ -1,4 +1,4 @@
-"""Making one environment: a virtual environment, two packages in it, and its record."""
+"""Makes one environment: a virtual environment, two packages in it, and its record."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def make(
     """Make the environment that ``plan`` describes in ``folder``, which does not exist.
 
     Args:
-        plan: what it is to hold.
-        folder: where. On failure it is left as it is, without a record.
-        lock: descriptor of the lock that is held.
-        deadline: of ``time.monotonic``.
-        report: called with one line at a time.
+        plan: the plan of the environment.
+        folder: the folder to make. A failure leaves it without a record.
+        lock: the descriptor of the held lock.
+        deadline: in terms of ``time.monotonic``.
+        report: receives a line of text for each step.
 
     Raises:
-        ProvisionError: it could not be made.
-        OSError: the system refused a file.
+        ProvisionError: the environment could not be made.
+        OSError: a file could not be written.
     """
     log = folder.with_name(f"{plan.name}.log")
     log.write_bytes(b"")
@@ -42,8 +42,8 @@ def make(
     python = folder / "bin" / "python"
     worker, adapter = "dlb-worker", plan.distribution
 
-    def uv(what: str, arguments: list[str], making: bool) -> None:
-        report(what)
+    def uv(step: str, arguments: list[str], making: bool) -> None:
+        report(step)
         try:
             uv_process.run(
                 arguments,
@@ -54,19 +54,19 @@ def make(
                 report=report,
             )
         except uv_process.UvFailed as failed:
-            why, remedy = failures.explain(
+            reason, remedy = failures.explain(
                 failed.output, making=making, python=plan.python, distribution=adapter
             )
-        except ProvisionError as late:
-            why, remedy = str(late), "see how far it came"
+        except ProvisionError as error:
+            reason, remedy = str(error), "see how far it came"
         else:
             return
         raise ProvisionError(
-            f"environment '{plan.name}', {what}: {why}; {remedy}; uv's whole output: {log}"
+            f"environment '{plan.name}', {step}: {reason}; {remedy}; uv's whole output: {log}"
         )
 
     def venv(interpreter: str) -> None:
-        # Into a folder that exists already, for it holds the mark of the unfinished.
+        # The folder exists already: it has the mark of an unfinished environment.
         uv(
             f"making a virtual environment with Python {interpreter}",
             ["venv", "--allow-existing", "--no-project", f"--python={interpreter}", str(folder)],
@@ -76,21 +76,21 @@ def make(
     try:
         venv(plan.python)
     except ProvisionError:
-        # uv neither finds nor has some old ones, such as 3.6.
-        found = None if plan.python_request else pyenv_python(plan.python_range)
-        if found is None:
+        # uv can neither find nor download some old versions, such as 3.6.
+        fallback = None if plan.python_request else pyenv_python(plan.python_range)
+        if fallback is None:
             raise
-        venv(str(found))
+        venv(str(fallback))
     _check_python(plan, python)
-    # The user's own build constraints stand alone: ours could contradict them.
+    # The user's build constraints replace dlb's, which could contradict them.
     build_constraints = [*settings.build_constraints, *map(str, plan.build_constraints)]
     options = [
-        *_each("--constraint", [*settings.constraints, *map(str, plan.constraints)]),
-        *_each("--build-constraints", build_constraints or [str(_BUILD_CONSTRAINTS)]),
-        *_each("--find-links", [*map(str, plan.find_links), *settings.find_links]),
-        # uv would otherwise take an earlier build of a package whose pyproject.toml is as it was.
-        # (--refresh-package says so more directly, but is refused together with UV_OFFLINE.)
-        *_each("--reinstall-package", [worker, adapter]),
+        *_repeat_option("--constraint", [*settings.constraints, *map(str, plan.constraints)]),
+        *_repeat_option("--build-constraints", build_constraints or [str(_BUILD_CONSTRAINTS)]),
+        *_repeat_option("--find-links", [*map(str, plan.find_links), *settings.find_links]),
+        # Otherwise uv would reuse an earlier build of a package if its pyproject.toml is unchanged.
+        # (--refresh-package would be more direct, but uv rejects it together with UV_OFFLINE.)
+        *_repeat_option("--reinstall-package", [worker, adapter]),
         *(["--no-index"] if settings.no_index else []),
     ]
     uv(
@@ -122,29 +122,31 @@ def make(
 
 
 def _check_python(plan: sources.Plan, python: Path) -> None:
-    """Refuse an interpreter the packages do not take: uv heeds only the lower end of a range."""
+    """Check that the packages support the interpreter: uv checks only the lower end of a range."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    code, output, error = inspection.ask(python, "import sys; print(sys.version.split()[0])")
+    code, output, error_line = inspection.run_program(
+        python, "import sys; print(sys.version.split()[0])"
+    )
     if code != 0:
         raise ProvisionError(
-            f"environment '{plan.name}': the interpreter made for it does not run: {error}; "
+            f"environment '{plan.name}': the interpreter made for it does not run: {error_line}; "
             "name another with --python"
         )
     version = output.strip().rstrip("+")
     try:
         fits = SpecifierSet(plan.python_range).contains(version, prereleases=True)
-    except InvalidSpecifier as wrong:
+    except InvalidSpecifier as error:
         raise ProvisionError(
-            f"environment '{plan.name}': {wrong}; mend requires-python in the packages of "
+            f"environment '{plan.name}': {error}; fix requires-python in the packages of "
             f"{plan.source}"
-        ) from wrong
+        ) from error
     if not fits:
         raise ProvisionError(
-            f"environment '{plan.name}': Python {version} does not fit: {plan.distribution} takes "
+            f"environment '{plan.name}': Python {version} does not fit: {plan.distribution} needs "
             f"{plan.python_range}; name one that fits with --python, or leave --python out"
         )
 
 
-def _each(option: str, values: list[str]) -> list[str]:
+def _repeat_option(option: str, values: list[str]) -> list[str]:
     return [word for value in values for word in (option, value)]

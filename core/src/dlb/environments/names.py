@@ -1,4 +1,4 @@
-"""Adapter names, and the frameworks whose adapters this project itself looks after."""
+"""Adapter names, and the frameworks whose adapters this project maintains."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dlb.errors import RequestError
 
 __all__ = ["KNOWN", "Framework", "check_name", "distribution_of"]
 
-# A name becomes a folder and part of a distribution's name, so it can hold no path and must end as
-# a distribution's name may end.
+# A name becomes a folder and part of a distribution's name. It must not be a path, and must end as
+# distribution names do.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Framework:
-    """What is known of a framework before its adapter is installed.
+    """A framework, as it is known before its adapter is installed.
 
     ``python`` is a version range such as ``>=3.10,<3.12``.
     """
@@ -26,8 +26,8 @@ class Framework:
     python: str
 
 
-# Only for display, and for choosing an interpreter when an adapter comes from an index: any other
-# name works by the same convention.
+# Only for display, and to choose an interpreter when an adapter comes from an index. Any other name works
+# by the same convention.
 KNOWN: dict[str, Framework] = {
     "chainer": Framework("Chainer", "https://chainer.org", ">=3.10,<3.12"),
     "cntk": Framework("CNTK", "https://learn.microsoft.com/cognitive-toolkit", ">=3.6,<3.7"),
@@ -39,10 +39,10 @@ KNOWN: dict[str, Framework] = {
 
 
 def check_name(name: str) -> str:
-    """The name, if it can be an adapter's.
+    """Check an adapter's name; returns the name.
 
     Raises:
-        RequestError: it cannot.
+        RequestError: an adapter cannot have this name.
     """
     if not _NAME.fullmatch(name):
         raise RequestError(

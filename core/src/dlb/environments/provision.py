@@ -1,8 +1,8 @@
-"""Making, registering and removing environments.
+"""Makes, registers and removes environments.
 
-A virtual environment cannot be moved once made, so it is made in its place, under a lock. Its
-record is written last; a folder without one is what an interrupted ``create`` left, and the next
-one clears it. The environment it replaces is kept aside until then, and put back on failure.
+A virtual environment cannot be moved, so it is made in its final folder, under a lock. Its record is
+written last. A folder without a record comes from an interrupted ``create``; the next one deletes it. The
+environment that is replaced is kept until then, and restored after a failure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SECONDS = 3600.0
 
 
 def _silent(line: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def time_limit() -> float:
-    """Seconds that making an environment may take: ``DLB_PROVISION_TIMEOUT``, 3600 if not set.
+    """The time limit for making an environment in seconds: ``DLB_PROVISION_TIMEOUT``, or 3600.
 
     Raises:
-        RequestError: it is not a number of seconds.
+        RequestError: the variable is not a number of seconds.
     """
     text = os.environ.get("DLB_PROVISION_TIMEOUT", "")
     if not text:
@@ -56,27 +56,27 @@ def create(
     constraint: Path | None = None,
     report: Callable[[str], None] = _silent,
 ) -> Environment:
-    """Make environment ``name`` anew. If another process is just making the same, wait and take it.
+    """Make environment ``name`` again. If another process is making the same one, wait and use it.
 
     Args:
-        name: of the adapter; its distribution is ``dlb-NAME``.
-        source: a checkout of dlb, a folder of wheels, or the adapter's own package. None: where
-            this dlb was installed from, or else a package index.
-        python: an interpreter or a version, in uv's words. None: what the packages ask for.
+        name: the adapter's name; its distribution is ``dlb-NAME``.
+        source: a checkout of dlb, a folder of wheels, or the adapter's own package. None: the source
+            of this dlb, or a package index.
+        python: an interpreter or a version, in uv's syntax. None: any that the packages support.
         constraint: a file of version constraints.
-        report: called with one line at a time as it goes on.
+        report: receives a line of text for each step.
 
     Raises:
-        RequestError: the name, source or constraint cannot be used, or ``name`` is registered to
-            run elsewhere.
-        ProvisionError: it could not be made; nothing is left of it, and an earlier one is as it
-            was.
+        RequestError: the name, source or constraint cannot be used, or ``name`` is registered with
+            another interpreter.
+        ProvisionError: the environment could not be made. Nothing of it is left, and an earlier one
+            is unchanged.
     """
     plan = sources.plan(name, source=source, python=python, constraint=constraint)
     before = record.find(name)
 
-    def reusable(now: Environment, waited: bool) -> bool:
-        return waited and now != before and now.source_digest == plan.digest
+    def reusable(current: Environment, waited: bool) -> bool:
+        return waited and current != before and current.source_digest == plan.digest
 
     return _provision(plan, reusable, report)
 
@@ -89,13 +89,13 @@ def ensure(
     constraint: Path | None = None,
     report: Callable[[str], None] = _silent,
 ) -> Environment:
-    """Environment ``name``, made if there is none or if what it was made from has changed.
+    """Environment ``name``; it is made if it is missing or if its source has changed.
 
-    What is not given is as it was when the environment was made.
+    Arguments that are None keep the values with which the environment was made.
 
     Raises:
         RequestError: as ``create``.
-        EnvironmentMissing: it was registered by ``add`` and its interpreter is gone.
+        EnvironmentMissing: ``add`` registered it, and its interpreter is gone.
         ProvisionError: as ``create``.
     """
     existing = record.find(name)
@@ -113,17 +113,16 @@ def ensure(
         and existing.python.exists()
         and not outdated(existing)
     ):
-        # What it was made from cannot be compared any more, and it is not for us to put something
-        # else in its place.
+        # Its source is gone, so it cannot be compared. dlb does not replace it with another source.
         return existing
     plan = current_plan(existing, name, source=source, python=python, constraint=constraint)
 
-    def fresh(now: Environment, waited: bool) -> bool:
-        return now.source_digest == plan.digest and now.python.exists()
+    def up_to_date(current: Environment, waited: bool) -> bool:
+        return current.source_digest == plan.digest and current.python.exists()
 
-    if existing is not None and fresh(existing, False):
+    if existing is not None and up_to_date(existing, False):
         return existing
-    return _provision(plan, fresh, report)
+    return _provision(plan, up_to_date, report)
 
 
 def current_plan(
@@ -134,7 +133,7 @@ def current_plan(
     python: str | None = None,
     constraint: Path | None = None,
 ) -> sources.Plan:
-    """What ``ensure`` would make now, given an environment that is there already.
+    """The plan that ``ensure`` would use now, with the settings of an existing environment.
 
     Raises:
         RequestError: as ``create``.
@@ -142,10 +141,10 @@ def current_plan(
     if existing is not None:
         python = python or existing.python_request
         constraint = constraint or existing.constraint
-        # A source of another version than this dlb is not held on to.
-        kept = None if outdated(existing) else existing.source
-        if source is None and kept is not None and sources.holds(kept, name):
-            source = kept
+        # A source of another version than this dlb is not used again.
+        previous = None if outdated(existing) else existing.source
+        if source is None and previous is not None and sources.holds(previous, name):
+            source = previous
     return sources.plan(name, source=source, python=python, constraint=constraint)
 
 
@@ -155,7 +154,7 @@ def outdated(environment: Environment) -> bool:
 
 
 def origin_missing(environment: Environment) -> Path | None:
-    """The source or constraints file that an environment was made with, if it is gone."""
+    """The source or the constraints file of an environment, if it no longer exists."""
     for path in (environment.source, environment.constraint):
         if path is not None and not path.exists():
             return path
@@ -163,16 +162,16 @@ def origin_missing(environment: Environment) -> Path | None:
 
 
 def add(name: str, python: Path) -> Environment:
-    """Register an interpreter that has the adapter already; dlb changes nothing of it.
+    """Register an interpreter that already has the adapter; dlb does not change its environment.
 
     Raises:
-        RequestError: it does not run, or dlb made an environment of that name.
+        RequestError: the interpreter does not run, or dlb made an environment of that name.
         ProvisionError: the registration cannot be written.
     """
     folder = record.folder_of(name)
-    # Not resolved: a virtual environment is known by its interpreter's own place, a link.
+    # Links are not resolved: the path of the link identifies a virtual environment.
     python = python.expanduser().absolute()
-    code, _, error = inspection.ask(python, "import sys")
+    code, _, error = inspection.run_program(python, "import sys")
     if code != 0:
         raise RequestError(f"{python}: not a Python interpreter that runs: {error}")
     with folders.locked(name, time.monotonic() + time_limit()):
@@ -193,12 +192,12 @@ def add(name: str, python: Path) -> Environment:
 
 
 def remove(name: str) -> None:
-    """Delete the environment that dlb made, or only the registration of one it was told of.
+    """Delete an environment that dlb made, or unregister one that was added.
 
     Raises:
-        EnvironmentMissing: there is none.
-        RequestError: the folder is not one that dlb made.
-        ProvisionError: it cannot be deleted.
+        EnvironmentMissing: there is no such environment.
+        RequestError: dlb did not make the folder.
+        ProvisionError: the folder cannot be deleted.
     """
     folder = record.folder_of(name)
     aside = folders.aside(folder)
@@ -209,7 +208,7 @@ def remove(name: str) -> None:
         existing = record.find(name)
         if existing is not None and not existing.managed:
             (folder / record.RECORD).unlink()
-            # Anything else in there is not ours.
+            # dlb did not write any other file in the folder.
             with contextlib.suppress(OSError):
                 folder.rmdir()
         elif folder.exists() or folder.is_symlink():
@@ -244,7 +243,7 @@ def _provision(
         try:
             environment = make(plan, folder, hold.descriptor, deadline, report)
         except BaseException:
-            # Also when interrupted; a second interruption leaves what the next call clears.
+            # After an interrupt too. If a second interrupt stops this, the next call cleans up.
             if folders.is_ours(folder):
                 folders.delete(folder)
             if aside.exists():

@@ -1,4 +1,4 @@
-"""Interpreters that pyenv installed, whether or not they are on the path."""
+"""Finds interpreters that pyenv installed, on PATH or not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["pyenv_python"]
 
 
 def pyenv_python(python_range: str) -> Path | None:
-    """The newest of pyenv's interpreters in a range of versions; None where there is none.
+    """The newest of pyenv's interpreters in a range of versions; None if there is none.
 
-    pyenv (https://github.com/pyenv/pyenv) keeps each in ``$PYENV_ROOT/versions``, in a folder that is
-    named after its version.
+    pyenv (https://github.com/pyenv/pyenv) keeps each interpreter in a folder of ``$PYENV_ROOT/versions``
+    that is named by its version.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 
     try:
-        fitting = SpecifierSet(python_range)
+        accepted = SpecifierSet(python_range)
     except InvalidSpecifier:
         return None
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
@@ -28,6 +28,6 @@ def pyenv_python(python_range: str) -> Path | None:
             version = Version(python.parents[1].name)
         except InvalidVersion:
             continue
-        if version in fitting and os.access(python, os.X_OK):
+        if version in accepted and os.access(python, os.X_OK):
             versions[version] = python
     return versions[max(versions)] if versions else None

@@ -1,8 +1,8 @@
-"""What is kept about an environment: ``dlb-environment.json`` in its folder.
+"""The record of an environment: ``dlb-environment.json`` in its folder.
 
-Format 2: an object with ``format`` (2), ``name``, ``distribution``, ``python``, ``managed``,
-``created``, and, or null, ``source``, ``source_digest``, ``worker_version``, ``python_request``,
-``constraint``. Format 1 had ``core_version``: such an environment has no dlb-worker, and is made again.
+Format 2 is an object with ``format`` (2), ``name``, ``distribution``, ``python``, ``managed``, ``created``.
+It also has ``source``, ``source_digest``, ``worker_version``, ``python_request`` and ``constraint``, each of
+which may be null. Format 1 had ``core_version``; such an environment has no dlb-worker and is made again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 RECORD = "dlb-environment.json"
-# Present from the first moment of a folder we make, so that one cut short is known to be ours.
+# It is the first file in a folder that dlb makes, so that an unfinished folder is recognised.
 UNFINISHED = "dlb-unfinished"
 FORMAT = 2
 
@@ -43,11 +43,19 @@ FORMAT = 2
 class Environment:
     """One adapter's environment.
 
-    ``python`` is its interpreter, never resolved through links: a virtual environment is known by
-    the link's own place. ``managed`` tells one that dlb made from one it was told of. ``source`` is
-    the checkout, folder of wheels or package it was made from, None for a package index;
-    ``source_digest`` is of all that decided its contents; ``worker_version`` is of the dlb-worker in
-    it when it was made. ``python_request`` and ``constraint`` are what the user asked for.
+    Attributes:
+        name: the adapter's name.
+        folder: the environment's folder.
+        python: its interpreter, with links not resolved: the path of the link identifies a virtual
+            environment.
+        distribution: the adapter's distribution.
+        managed: whether dlb made the environment; false if it was added.
+        created: the time, ISO 8601, UTC.
+        source: the checkout, folder of wheels or package that it was made from; None for a package
+            index.
+        source_digest: the digest of everything that determined its content.
+        worker_version: the version of dlb-worker that was installed.
+        python_request, constraint: the interpreter and the constraints file that the user requested.
     """
 
     name: str
@@ -64,12 +72,12 @@ class Environment:
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601."""
+    """The current time in UTC, ISO 8601."""
     return datetime.now(timezone.utc).isoformat()
 
 
 def folder_of(name: str) -> Path:
-    """Where environment ``name`` is or would be.
+    """The folder of environment ``name``, which need not exist.
 
     Raises:
         RequestError: the name cannot be an adapter's.
@@ -78,15 +86,15 @@ def folder_of(name: str) -> Path:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Whether dlb began to make this folder and did not end."""
+    """Whether dlb began to make this folder and did not finish."""
     return (folder / UNFINISHED).is_file() and not (folder / RECORD).is_file()
 
 
 def write(environment: Environment) -> None:
-    """Write the record, whole or not at all.
+    """Write the record atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the record cannot be written.
     """
     document = {
         "format": FORMAT,
@@ -120,7 +128,7 @@ def read(folder: Path) -> Environment:
     """The environment whose record is in ``folder``.
 
     Raises:
-        RecordError: there is no record, or it cannot be read as one.
+        RecordError: there is no record, or it is not valid.
     """
     path = folder / RECORD
     try:
@@ -139,7 +147,7 @@ def read(folder: Path) -> Environment:
     return Environment(
         name=folder.name,
         folder=folder,
-        # From where the folder is now, so that a moved DLB_HOME does not lead to the old place.
+        # Relative to the present folder, so that a moved DLB_HOME does not lead to the old one.
         python=folder / "bin" / "python" if managed else Path(_required(document, "python", path)),
         distribution=distribution_of(folder.name),
         managed=managed,
@@ -155,7 +163,7 @@ def read(folder: Path) -> Environment:
 def find(name: str) -> Environment | None:
     """The environment of adapter ``name``, or None.
 
-    One whose record is missing or unreadable counts as none; ``doctor`` says why.
+    An environment with a missing or unreadable record counts as none; ``doctor`` says why.
 
     Raises:
         RequestError: the name cannot be an adapter's.
@@ -167,15 +175,15 @@ def find(name: str) -> Environment | None:
 
 
 def list_all() -> list[Environment]:
-    """Every environment there is, by name."""
+    """All environments, ordered by name."""
     home = places.environments_home()
     if not home.is_dir():
         return []
-    found = []
+    environments = []
     for record in sorted(home.glob(f"[!.]*/{RECORD}")):
         with contextlib.suppress(RecordError):
-            found.append(read(record.parent))
-    return found
+            environments.append(read(record.parent))
+    return environments
 
 
 def _text(path: Path | None) -> str | None:

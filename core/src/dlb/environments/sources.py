@@ -1,4 +1,4 @@
-"""What an environment is made from: a checkout, a folder of wheels, a package, or an index."""
+"""The sources of an environment: a checkout, a folder of wheels, a package, or an index."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dlb.errors import RequestError
 __all__ = ["Plan", "default_source", "holds", "plan"]
 
 _ANY_PYTHON = ">=3.6"
-# Left out of digests: what building and running leave behind.
+# Files of builds and runs, which digests leave out.
 _LEFTOVERS = {"__pycache__", ".git", ".venv", "build", "dist", "tests"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides what an environment holds.
+    """Everything that determines the content of an environment.
 
-    ``requirements`` are uv's, two of them: dlb-worker and the adapter. ``python`` is what uv is asked
-    for, ``python_range`` what the packages take, ``python_request`` what the user asked for.
-    ``digest`` changes when any of it changes.
+    ``requirements`` are two requirements for uv: dlb-worker and the adapter. ``python`` is the
+    interpreter or version for uv, ``python_range`` the range that the packages support, and
+    ``python_request`` the user's request. ``digest`` changes when any of this changes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the two distributions: what to ask uv for, and the files that it is made from."""
+    """One of the two distributions: the requirement for uv, and the files that it is made from."""
 
     requirement: str
     requires_python: str | None
@@ -58,17 +58,17 @@ class _Part:
 
 
 def plan(name: str, *, source: Path | None, python: str | None, constraint: Path | None) -> Plan:
-    """What to make environment ``name`` from.
+    """The plan of environment ``name``.
 
     Args:
-        name: of the adapter.
-        source: a checkout of dlb, a folder of wheels with dlb-worker's in it, or the folder of the
-            adapter's own package. None: where this dlb came from, or else an index.
-        python: an interpreter or version in uv's words; None for what the packages ask for.
+        name: the adapter's name.
+        source: a checkout of dlb, a folder of wheels that includes dlb-worker, or the folder of the
+            adapter's own package. None: the source of this dlb, or a package index.
+        python: an interpreter or version in uv's syntax; None for any that the packages support.
         constraint: a file of version constraints, besides ``constraints.txt`` in ``source``.
 
     Raises:
-        RequestError: a name, source or constraint that is none.
+        RequestError: the name, source or constraint is not valid.
     """
     distribution = distribution_of(name)
     if constraint is not None:
@@ -86,11 +86,11 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
         worker = _Part(f"dlb-worker=={dlb_worker.__version__}", None)
     adapter = _adapter(source, name)
     if adapter is None:
-        known = KNOWN.get(name)
-        adapter = _Part(distribution, known.python if known else None)
+        framework = KNOWN.get(name)
+        adapter = _Part(distribution, framework.python if framework else None)
 
-    constraints = _beside(source, "constraints.txt")
-    build_constraints = _beside(source, "build-constraints.txt")
+    constraints = _optional_file(source, "constraints.txt")
+    build_constraints = _optional_file(source, "build-constraints.txt")
     if constraint is not None:
         constraints.append(constraint)
     ranges = dict.fromkeys(
@@ -122,7 +122,7 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
 
 
 def default_source() -> Path | None:
-    """The checkout or folder of wheels that this very dlb was installed from, if it was."""
+    """The checkout or folder of wheels that this dlb was installed from; None if from an index."""
     try:
         text = importlib_metadata.distribution("dlb-core").read_text("direct_url.json")
         url = urlsplit(json.loads(text or "{}").get("url", ""))
@@ -130,9 +130,9 @@ def default_source() -> Path | None:
         return None
     if url.scheme != "file":
         return None
-    place = Path(unquote(url.path))
-    folder = place.parent
-    return folder if _is_checkout(folder) or (place.is_file() and _wheels(folder)) else None
+    path = Path(unquote(url.path))
+    folder = path.parent
+    return folder if _is_checkout(folder) or (path.is_file() and _wheels(folder)) else None
 
 
 def holds(source: Path, name: str) -> bool:
@@ -140,7 +140,7 @@ def holds(source: Path, name: str) -> bool:
     return _adapter(source, name) is not None
 
 
-def _beside(source: Path | None, name: str) -> list[Path]:
+def _optional_file(source: Path | None, name: str) -> list[Path]:
     path = None if source is None else source / name
     return [path] if path is not None and path.is_file() else []
 
@@ -154,7 +154,7 @@ def _worker(source: Path | None) -> _Part | None:
 
 
 def _adapter(source: Path | None, name: str) -> _Part | None:
-    """The adapter's part; in one place of these only, so the order does not matter."""
+    """The adapter's distribution in a source; None if the source does not have it."""
     if source is None:
         return None
     distribution = distribution_of(name)
@@ -174,13 +174,13 @@ def _adapter(source: Path | None, name: str) -> _Part | None:
 
 def _is_checkout(folder: Path) -> bool:
     return (
-        all((folder / each / "pyproject.toml").is_file() for each in ("core", "worker"))
+        all((folder / name / "pyproject.toml").is_file() for name in ("core", "worker"))
         and (folder / "plugins").is_dir()
     )
 
 
 def _wheels(folder: Path) -> list[Path]:
-    """Every wheel in a folder of wheels, none if dlb-worker's is not among them."""
+    """The wheels in a folder; none if dlb-worker's is not among them."""
     wheels = sorted(folder.glob("*.whl"))
     return wheels if any(path.name.startswith("dlb_worker-") for path in wheels) else []
 
@@ -192,7 +192,7 @@ def _package(folder: Path, label: str) -> _Part:
 
 
 def _package_files(folder: Path) -> Iterator[Path]:
-    """The files that decide what a package's wheel holds, in a stable order."""
+    """The files that determine the content of a package's wheel, in a stable order."""
     for name in ("pyproject.toml", "setup.cfg"):
         if (folder / name).is_file():
             yield folder / name
@@ -219,37 +219,41 @@ def _project(folder: Path) -> dict[str, Any]:
 
 
 def _requires_python(folder: Path) -> str | None:
-    """The range of Pythons that a package takes; None where it says nothing."""
-    found = _project(folder).get("requires-python")
-    return str(found) if found else _setup(folder).get("options", "python_requires") or None
+    """The range of Python versions that a package supports; None if it does not state one."""
+    requirement = _project(folder).get("requires-python")
+    return (
+        str(requirement)
+        if requirement
+        else _setup(folder).get("options", "python_requires") or None
+    )
 
 
 def _setup(folder: Path) -> configparser.ConfigParser:
-    """A package's setup.cfg, where packages for Python 3.6 say what they are; empty without one."""
-    found = configparser.ConfigParser(interpolation=None)
-    found.read_dict({"metadata": {"name": ""}, "options": {"python_requires": ""}})
+    """A package's setup.cfg, which packages for Python 3.6 use; empty without one."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read_dict({"metadata": {"name": ""}, "options": {"python_requires": ""}})
     try:
-        found.read(folder / "setup.cfg", encoding="utf-8")
+        setup.read(folder / "setup.cfg", encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise RequestError(f"{folder / 'setup.cfg'}: cannot be read: {error}") from error
-    return found
+    return setup
 
 
 def _wheel(folder: Path, distribution: str) -> _Part | None:
     """The newest wheel of a distribution in a folder."""
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-    found = []
+    candidates = []
     for path in _wheels(folder):
         try:
             project, version, *_ = parse_wheel_filename(path.name)
         except InvalidWheelFilename:
             continue
         if project == canonicalize_name(distribution):
-            found.append((version, path))
-    if not found:
+            candidates.append((version, path))
+    if not candidates:
         return None
-    path = max(found)[1]
+    path = max(candidates)[1]
     return _Part(str(path), _wheel_requires_python(path), ((path.name, path),))
 
 
@@ -259,8 +263,8 @@ def _wheel_requires_python(path: Path) -> str | None:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            inside = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-            text = archive.read(inside[0]).decode("utf-8") if inside else ""
+            metadata = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+            text = archive.read(metadata[0]).decode("utf-8") if metadata else ""
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise RequestError(f"{path}: not a readable wheel: {error}") from error
     return email.parser.HeaderParser().parsestr(text).get("Requires-Python")
@@ -271,7 +275,7 @@ def _add_file(digest: hashlib._Hash, label: str, path: Path) -> None:
         content = path.read_bytes()
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror}") from error
-    # Lengths first: no two lists of files can run together into the same bytes.
+    # Lengths come first, so that two lists of files never give the same bytes.
     digest.update(f"{len(label)} {label} {len(content)} ".encode())
     digest.update(content)
 
@@ -281,8 +285,8 @@ def _not_a_source(source: Path, name: str) -> str:
     if not source.is_dir():
         return f"{source}: there is no such folder to make '{name}' from"
     if _is_checkout(source):
-        there = sorted(path.parent.name for path in source.glob("plugins/dlb-*/pyproject.toml"))
-        adapters = ", ".join(n.removeprefix("dlb-") for n in there) or "none"
+        plugins = sorted(path.parent.name for path in source.glob("plugins/dlb-*/pyproject.toml"))
+        adapters = ", ".join(plugin.removeprefix("dlb-") for plugin in plugins) or "none"
         return f"{source}: this checkout has no plugins/{distribution}; adapters there: {adapters}"
     if _wheels(source):
         return f"{source}: no wheel of {distribution} among the wheels there; build it first"

@@ -1,4 +1,4 @@
-"""Running uv: bounded, logged, and never outliving what started it."""
+"""Runs uv with a time limit and a log, and ends it together with this process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dlb.errors import ProvisionError
 
 __all__ = ["UvFailed", "find_uv", "redact", "run"]
 
-# The lines of uv's that show how far it is.
+# The lines of uv that report progress.
 _PROGRESS = re.compile(r"\s*(Using|Downloading|Building|Resolved|Prepared|Installed)\b")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _PR_SET_PDEATHSIG = 1
 
 
 class UvFailed(Exception):
-    """uv ended with an error; ``output`` is what it printed."""
+    """uv ended with an error; ``output`` is its whole output."""
 
     def __init__(self, output: str) -> None:
         super().__init__(output)
@@ -32,10 +32,10 @@ class UvFailed(Exception):
 
 
 def find_uv() -> str:
-    """The uv that came with dlb.
+    """The path of the uv that was installed with dlb.
 
     Raises:
-        ProvisionError: there is none.
+        ProvisionError: uv is not installed.
     """
     try:
         from uv import find_uv_bin
@@ -43,13 +43,13 @@ def find_uv() -> str:
         return find_uv_bin()
     except (ImportError, FileNotFoundError) as error:
         raise ProvisionError(
-            f"uv, which makes the environments, is not beside dlb ({error}); "
+            f"uv, which makes the environments, is not installed next to dlb ({error}); "
             f"install it: {sys.executable} -m pip install uv"
         ) from error
 
 
 def redact(text: str) -> str:
-    """The text with user names and passwords in URLs left out."""
+    """The text without user names and passwords in URLs."""
     return _CREDENTIALS.sub("***@", text)
 
 
@@ -62,28 +62,28 @@ def run(
     lock: int,
     report: Callable[[str], None],
 ) -> None:
-    """Run uv, adding what it prints to ``log`` and telling its progress to ``report``.
+    """Run uv; its output is appended to ``log``, and its progress goes to ``report``.
 
     Args:
-        arguments: of uv.
-        environ: the environment it runs in.
-        log: a file that exists.
-        deadline: of ``time.monotonic``.
-        lock: descriptor of the lock that uv and its children share. If this process is killed
-            outright, the lock stays held until they have ended too, so none of them can be writing
-            into a folder that the next maker clears.
-        report: called with one line at a time.
+        arguments: the arguments of uv.
+        environ: the environment variables of uv.
+        log: an existing file.
+        deadline: in terms of ``time.monotonic``.
+        lock: the descriptor of the lock, which uv and its children inherit. If this process is
+            killed, the lock stays held until they have ended too. None of them can then write to a
+            folder that the next process deletes.
+        report: receives a line of text at a time.
 
     Raises:
-        UvFailed: it ended with an error.
-        ProvisionError: it did not end in time.
+        UvFailed: uv ended with an error.
+        ProvisionError: uv did not end in time.
     """
     command = [find_uv(), *arguments]
     with open(log, "ab") as sink, open(log, "rb") as tail:
         sink.write(f"$ {redact(' '.join(['uv', *arguments]))}\n".encode())
         sink.flush()
         start = tail.seek(0, os.SEEK_END)
-        # Its own process group, so that the builds it starts end with it.
+        # A process group of its own, so that the builds of uv end with it.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -96,14 +96,14 @@ def run(
         )
         try:
             while process.returncode is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     raise ProvisionError(
                         "uv did not end in time (DLB_PROVISION_TIMEOUT, in seconds, sets the limit)"
                     )
-                # Returns as soon as uv ends; otherwise this is how often progress is told.
+                # This returns as soon as uv ends; otherwise progress is reported after the timeout.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(min(left, 0.3))
+                    process.wait(min(remaining, 0.3))
                 for line in tail.read().decode(errors="replace").splitlines():
                     if _PROGRESS.match(line):
                         report(redact(line.strip()))
@@ -118,10 +118,10 @@ def run(
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """What makes a child end when this process is killed, where the system can do that."""
+    """A function that makes a child end when this process is killed; None without system support."""
     if sys.platform != "linux":
         return None
-    # Loaded here, before the fork: little is safe after it.
+    # Loaded before the fork, since little is safe after it.
     prctl = ctypes.CDLL(None).prctl
 
     def set_signal() -> None:
