@@ -265,6 +265,21 @@ def test_a_fault_after_the_first_step_or_in_float32_alone_is_found(
     assert {by_name[one]["verdict"] for one in others} == {"passed"}
 
 
+def test_a_worker_that_dies_in_float32_costs_the_float32_checks(verify: Verify) -> None:
+    dying = "import os, sys\nclass Dying(Dense):\n    def forward(self, x, training):\n"
+    dying += "        if x.dtype == 'float32':\n"
+    dying += "            print('the end', file=sys.stderr, flush=True)\n            os._exit(7)\n"
+    dying += "        return super().forward(x, training)\n"
+    ended = verify("--json", theirs=dying + THEIRS.replace("c=Dense", "c=Dying"), told=MAP)
+    assert ended.status == 1, ended.err
+    found = checks(ended)
+    assert found["trajectory"]["verdict"] == "passed"
+    for name in ("forward float32", "gradients float32"):
+        assert found[name]["verdict"] == "not run"
+        failure = found[name]["findings"][0]["cause"]["failure"]
+        assert "the end" in Path(failure["log"]).read_text("utf-8")
+
+
 def test_what_does_not_apply_is_told_with_the_reason(verify: Verify) -> None:
     ended = verify()
     assert "Not checked, since a user's model has no optimizer: update" in ended.out

@@ -22,13 +22,13 @@ from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refus
 from dlb.execution.models import Stage
 from dlb.execution.quality import test_model
 from dlb.execution.timing import time_training
-from dlb.execution.workers import Workers, keep_output, with_kept_logs
+from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
 from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.distributed import distributed_check
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Finding
-from dlb.proof.findings.common import CannotRun
+from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group
@@ -162,12 +162,7 @@ def _stage(
 
 def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:
     """Keep the error that ended a run, and the workers' output that errors and findings point to."""
-    has_logs = any(
-        isinstance(finding.cause, CannotRun) and finding.cause.failure.log
-        for result in run.checks
-        for finding in result.findings
-    )
-    if error is None and not has_logs:
+    if error is None and not any(map(names_log, run.checks)):
         return
     copies = keep_output(stage.scratch, stage.request.out, stage.adapter)
     run.checks = [with_kept_logs(result, copies) for result in run.checks]

@@ -6,7 +6,7 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,9 +40,10 @@ from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import InputSpec, check_layout
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
-from dlb.proof.port.session import PortSession, keep_worker_output
+from dlb.proof.port.session import PortSession
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
 from dlb.proof.update_batches import as_dtype
+from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
@@ -186,7 +187,7 @@ def verify_port(
         launch = Launch(
             "", Path(), Path(scratch), threads, device=device, call_seconds=call_seconds
         )
-        with keep_worker_output(Path(scratch)):
+        with _kept_output(Path(scratch)):
             session.start(stack, environments, launch, (input_spec or InputSpec()).seed)
             inputs = session.input(input_spec or InputSpec())
             session.load(inputs)
@@ -196,7 +197,22 @@ def verify_port(
             port.certificate = _prove(
                 session, port.pairs, inputs, (input_spec or InputSpec()).seed, export
             )
+            if any(map(names_log, port.certificate.checks)):
+                copies = keep_output(Path(scratch), None, "port")
+                checks = tuple(with_kept_logs(result, copies) for result in port.certificate.checks)
+                port.certificate = msgspec.structs.replace(port.certificate, checks=checks)
             return port
+
+
+@contextmanager
+def _kept_output(scratch: Path) -> Iterator[None]:
+    """If the block raises, copy the log that the error points to, so that it outlives ``scratch``."""
+    try:
+        yield
+    except DlbError as error:
+        if error.log:
+            error.log = keep_output(scratch, None, "port").get(error.log, error.log)
+        raise
 
 
 def _prove(
@@ -269,7 +285,8 @@ def _prove_float32(
     """The float32 checks. They come last, since models are made again in float32."""
     session.report("comparing in float32")
     float64 = Baseline(kind="model", names=(truth.model.name,), float64=True)
-    errors = (WorkerRaised, UnsupportedError, RequestError)
+    # Whatever happens here costs these checks alone: those in float64 are done.
+    errors = (DlbError,)
     prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
     for port in ports:
         try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +28,9 @@ from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
 from dlb.supervision.user_model import RemoteUserModel
 
-__all__ = ["PortSession", "keep_worker_output"]
+__all__ = ["PortSession"]
 
 Array = npt.NDArray[Any]
-#: Most bytes of a worker's output that are kept.
-KEPT_OUTPUT_BYTES = 1_000_000
 
 
 class PortSession:
@@ -259,18 +255,3 @@ def _matchable(model: Model) -> MatchableModel:
 
 def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-@contextmanager
-def keep_worker_output(scratch: Path) -> Iterator[None]:
-    """If the block raises, copy the log that the error points to, so that it outlives ``scratch``."""
-    try:
-        yield
-    except DlbError as error:
-        log = Path(error.log) if error.log else None
-        if log is not None and scratch in log.parents:
-            with contextlib.suppress(OSError):  # The error itself is still shown.
-                kept = Path(tempfile.mkdtemp(prefix="dlb-output-")) / f"{log.parent.name}.log"
-                kept.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
-                error.log = str(kept)
-        raise
