@@ -1,4 +1,4 @@
-"""Models as users of the example adapter's framework write them, for the kit's tests of ports."""
+"""Models as users of the example adapter's framework write them, for the conformance suite's tests of ports."""
 
 import random
 

@@ -5,7 +5,7 @@ module               what it does
 ===================  ==================================================================
 ``run``              runs every adapter, certifies the results, writes the records
 ``adapter``          runs the stages of one adapter in order, and collects their results
-``workers``          starts the adapter's processes, and keeps the output of failed ones
+``workers``          starts the adapter's processes
 ``models``           builds the models that the stages use
 ``float64``          proves models in float64: layers, gradients, updates, dropout
 ``distributed``      trains with several workers and with one worker, and compares

@@ -1,4 +1,4 @@
-"""The processes of one adapter, and the output of those that failed."""
+"""The processes of one adapter, with their framework started."""
 
 from __future__ import annotations
 
