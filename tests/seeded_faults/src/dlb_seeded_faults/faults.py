@@ -364,7 +364,7 @@ def _(model: Any) -> None:
 
 @fault("the first place for the last", "isolated layers", "end", "sequences")
 def _(model: Any) -> None:
-    layer(model, "end").index = 0
+    layer(model, "end").arguments["index"] = 0
 
 
 def attend(
