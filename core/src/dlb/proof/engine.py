@@ -119,16 +119,18 @@ def run(
     check: Check,
     compare: Callable[[Check], CheckResult],
     errors: tuple[type[DlbError], ...] = (),
+    prepared_seconds: float = 0.0,
 ) -> CheckResult:
     """Run a check, and measure its time.
 
     Args:
         errors: types of errors that stop only this check; its result is then ``not run``.
+        prepared_seconds: time already spent on what this check compares.
     """
     began = time.perf_counter()
     try:
         result = compare(check)
     except errors as error:
         result = check.raised(error)
-    seconds = result.seconds + time.perf_counter() - began
+    seconds = prepared_seconds + time.perf_counter() - began
     return msgspec.structs.replace(result, seconds=seconds)

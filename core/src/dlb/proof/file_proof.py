@@ -11,7 +11,6 @@ import math
 import time
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from onnx import numpy_helper
 
@@ -101,24 +100,33 @@ def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
         runs = run_both(pair)
     except DlbError as error:
         return [_check(pair, name).raised(error) for name in CHECKS if name != "layers"]
-    run_seconds = time.perf_counter() - began
+    run_seconds, began = time.perf_counter() - began, time.perf_counter()
     structure = compare_structures(pair, runs)
+    structure_seconds, began = time.perf_counter() - began, time.perf_counter()
     labels = pair.first.label, pair.second.label
     matched = match_weights(*runs.traces, labels, folding=structure.equal and structure.hidden)
+    weights_seconds = time.perf_counter() - began
     tolerance = _folded_tolerance(pair, runs, matched, draw)
 
     def outputs(check: Check) -> CheckResult:
         return check_file_outputs(check, pair, runs, tolerance)
 
-    forward = run(_check(pair, "forward float64"), outputs)
-    forward = msgspec.structs.replace(forward, seconds=forward.seconds + run_seconds)
+    forward = run(_check(pair, "forward float64"), outputs, prepared_seconds=run_seconds)
     agree = forward.verdict == "passed"
-    compared = _check(pair, "structure")
-    results = [run(compared, lambda check: check_file_structure(check, runs, structure, agree))]
+    results = [
+        run(
+            _check(pair, "structure"),
+            lambda check: check_file_structure(check, runs, structure, agree),
+            prepared_seconds=structure_seconds,
+        )
+    ]
     if matched.figures:
-        weights = _check(pair, "weights")
         results.append(
-            run(weights, lambda check: check_file_weights(check, matched, structure, agree))
+            run(
+                _check(pair, "weights"),
+                lambda check: check_file_weights(check, matched, structure, agree),
+                prepared_seconds=weights_seconds,
+            )
         )
     results.append(forward)
     if not agree:

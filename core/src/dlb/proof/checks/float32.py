@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -58,7 +58,7 @@ __all__ = [
     "check_port_gradients_float32",
     "check_port_outputs_float32",
     "gradient_errors",
-    "order_by_multiple",
+    "judge_multiples",
     "prove_timed_model",
 ]
 
@@ -186,18 +186,8 @@ def check_float32_gradients(
     }
     results = []
     for adapter, figures_of_adapter in median.items():
-        ordered, multiple = order_by_multiple(figures_of_adapter, allowed)
-        worst = ordered[0] if ordered else None
-        tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
-        cause = ErrorMultiple(
-            of="best_adapter",
-            multiple=multiple if math.isfinite(multiple) else None,
-            allowed=FLOAT32_MULTIPLE,
-        )
         check = Check("gradients float32", "float32", adapter, Baseline(kind="own_float64"))
-        findings = (Finding(cause=cause, figure=worst, tolerance=tolerance),)
-        passed = bool(ordered) and multiple <= FLOAT32_MULTIPLE
-        results.append(check.result(ordered, tolerance, findings, passed=passed))
+        results.append(judge_multiples(check, figures_of_adapter, allowed, "best_adapter"))
     return results
 
 
@@ -234,19 +224,36 @@ def _median_errors(batches: Sequence[Sequence[Figure]]) -> tuple[Figure, ...]:
     )
 
 
-def order_by_multiple(
-    compared: Iterable[Figure], errors: Mapping[str, float]
-) -> tuple[tuple[Figure, ...], float]:
-    """Figures ordered by their multiple of the tensor's allowed error, and the largest multiple.
+def judge_multiples(
+    check: Check,
+    compared: Iterable[Figure],
+    errors: Mapping[str, float],
+    of: Literal["best_adapter", "numpy_float32"],
+    *notes: Finding,
+) -> CheckResult:
+    """Judge each figure as a multiple of its tensor's own error, the largest multiple first.
 
-    If each tensor has its own tolerance, the tolerance of a result is that of the first figure.
+    Each tensor has its own tolerance, so the tolerance of the result is that of the first figure.
+
+    Args:
+        errors: by tensor; ``FLOAT32_MULTIPLE`` times as much passes.
+        of: whose errors they are.
+        notes: facts about the comparison.
     """
 
     def multiple(error: Figure) -> float:
         return (np.inf if error.relative_l2 is None else error.relative_l2) / errors[error.tensor]
 
     ordered = tuple(sorted(compared, key=multiple, reverse=True))
-    return (ordered, multiple(ordered[0])) if ordered else ((), 0.0)
+    worst = ordered[0] if ordered else None
+    largest = multiple(worst) if worst else 0.0
+    tolerance = FLOAT32_MULTIPLE * (errors[worst.tensor] if worst else FLOAT32_LEAST)
+    cause = ErrorMultiple(
+        of=of, multiple=largest if math.isfinite(largest) else None, allowed=FLOAT32_MULTIPLE
+    )
+    findings = (Finding(cause=cause, figure=worst, tolerance=tolerance), *notes)
+    passed = bool(ordered) and largest <= FLOAT32_MULTIPLE
+    return check.result(ordered, tolerance, findings, passed=passed)
 
 
 def check_port_outputs_float32(

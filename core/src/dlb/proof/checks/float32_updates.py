@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.float32 import order_by_multiple
+from dlb.proof.checks.float32 import judge_multiples
 from dlb.proof.checks.gradients import check_gradient_shapes
 from dlb.proof.checks.updates import DEFINITION, change_figures, shows_change
 from dlb.proof.distance import norm, pieces
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import StepsCompared
-from dlb.proof.findings.workload import ErrorMultiple, NoWeightMoves
+from dlb.proof.findings.workload import NoWeightMoves
 from dlb.proof.tolerances import (
     FLOAT32_LEAST,
-    FLOAT32_MULTIPLE,
     FLOAT32_SMALL,
     Tensors,
     norm_floor,
@@ -119,20 +118,8 @@ def check_update_float32(
     allowed = {
         change.tensor: max(rounding.get(change.tensor) or 0.0, FLOAT32_LEAST) for change in compared
     }
-    ordered, multiple = order_by_multiple(compared, allowed)
-    worst = ordered[0] if ordered else None
-    tolerance = FLOAT32_MULTIPLE * allowed.get(worst.tensor if worst else "", FLOAT32_LEAST)
-    cause = ErrorMultiple(
-        of="numpy_float32",
-        multiple=multiple if math.isfinite(multiple) else None,
-        allowed=FLOAT32_MULTIPLE,
-    )
-    findings = (
-        Finding(cause=cause, figure=worst, tolerance=tolerance),
-        Finding(cause=StepsCompared(steps=steps)),
-    )
-    passed = bool(ordered) and multiple <= FLOAT32_MULTIPLE
-    return check.result(ordered, tolerance, findings, passed=passed)
+    note = Finding(cause=StepsCompared(steps=steps))
+    return judge_multiples(check, compared, allowed, "numpy_float32", note)
 
 
 def _check(adapter: str) -> Check:

@@ -165,14 +165,17 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
             pair.source.name: pair.bring_back(model_gradients[pair.target.name]) for pair in pairs
         }
 
-    expected = _step_changes(reference, start, optimizer)
     scaled_optimizer = msgspec.structs.replace(
         optimizer, learning_rate=optimizer.learning_rate * (1 + STEP_SCALE)
     )
-    perturbed = _step_changes(reference, start, scaled_optimizer)
-    actual = _step_changes(model, start, optimizer)
-    truth.model.remote.load_weights(start)
-    port.model.remote.load_weights(port.carried_weights)
+    try:
+        expected = _step_changes(reference, start, optimizer)
+        perturbed = _step_changes(reference, start, scaled_optimizer)
+        actual = _step_changes(model, start, optimizer)
+    finally:
+        # Other models are compared with the same reference.
+        truth.model.remote.load_weights(start)
+        port.model.remote.load_weights(port.carried_weights)
     growth = {step: error_growth(expected[step], perturbed[step]) for step in expected}
     steps, finding = comparable_steps(expected, growth)
     least = norm_floor(expected[steps], SMALL)
