@@ -134,11 +134,11 @@ class SelfAttention(nn.Module):
             self.add_module(name, nn.Linear(features, features, node.bias))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        heads = [
+        query, key, value = (
             linear(inputs).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for linear in (self.query, self.key, self.value)
-        ]
-        mixed = F.scaled_dot_product_attention(*heads, is_causal=self.causal)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def extra_repr(self) -> str:
