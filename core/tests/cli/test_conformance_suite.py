@@ -13,13 +13,14 @@ from xml.etree import ElementTree
 import pytest
 from dlb_process import TESTS
 
+import dlb_conformance
 from dlb import workload as W
 from dlb.errors import RequestError
 from dlb_conformance.expected_failures import read
 from dlb_conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
 
-#: Where the environment with the test adapters has it from.
-FOLDER = TESTS.parents[1] / "conformance" / "src" / "dlb_conformance"
+#: The environment with the test adapters has it from this one.
+FOLDER = Path(dlb_conformance.__file__).parent
 Ended = subprocess.CompletedProcess[str]
 Pytest = Callable[..., Ended]
 EXAMPLE = ("--pyargs", "dlb_conformance", "--adapter", "example")

@@ -150,7 +150,8 @@ def attention_locations(weight: str, bias: str) -> Dict[str, ParameterMapping]:
     """An attention that has a part for each linear map, called ``query``, ``key``, ``value``, ``output``.
 
     Args:
-        weight, bias: the attributes of a part.
+        weight: the attribute of a part that holds its weight.
+        bias: likewise its bias.
     """
     attributes = {"weight": weight, "bias": bias}
     return {
