@@ -84,6 +84,7 @@ class Timing(_Part, frozen=True, kw_only=True):
         memory_bytes: resident size at the end of the loop.
         other_cores: mean number of dlb's cores that other processes kept busy during the loop; null
             in older records, which did not measure it.
+        audited_steps: steps, from 0, that were audited; they are timed as the others.
     """
 
     step_seconds: tuple[float, ...]
@@ -99,6 +100,7 @@ class Timing(_Part, frozen=True, kw_only=True):
     busy_threads: int | None
     memory_bytes: int | None
     other_cores: float | None = None
+    audited_steps: tuple[int, ...] = ()
 
 
 class Quality(_Part, frozen=True, kw_only=True):

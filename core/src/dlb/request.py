@@ -257,8 +257,8 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         arrays = {"inputs": as_dtype(update_batches.inputs, dtype), "labels": update_batches.labels}
         write_arrays(update_batches.path(dtype), arrays)
     weights_of_proof = proof_weights(weights, request.seed)
-    # With a strategy, a model that is built for proofs also receives whole batches of the run.
-    rows = max(len(inputs), UPDATE_BATCH, request.batch_size if request.strategy else 0)
+    # A model that is built for proofs also receives whole batches of the run.
+    rows = max(len(inputs), UPDATE_BATCH, request.batch_size)
     masks = proof_masks(workload.model, request.seed, rows)
     return Prepared(
         scratch=scratch,

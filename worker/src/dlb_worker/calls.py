@@ -10,7 +10,19 @@ import os
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -31,6 +43,9 @@ from dlb_worker.native import BuiltModel, StrategySession, UserModel
 from dlb_worker.plugins import load_plugins
 from dlb_worker.user_code import factory as user_factory
 
+if TYPE_CHECKING:
+    from dlb_worker.training import Training
+
 #: Bytes of weights above which a dropped model's memory is looked for at once; looking takes a tenth
 #: of a second where many modules are imported.
 LARGE = 1 << 24
@@ -50,6 +65,7 @@ class Calls:
         self.requests: Dict[int, BuildRequest] = {}
         self.large: Set[int] = set()
         self.numbers = itertools.count(1)
+        self.training: Optional[Training] = None
 
     def answer(self, call: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
         """Carry out a call by name."""
@@ -208,9 +224,15 @@ class Calls:
         return result
 
     def call_gradients(self, model: int, inputs: str, to: str, training: bool) -> Dict[str, Any]:
-        """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model."""
+        """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model.
+
+        A built model takes ``weights/NAME`` and ``masks/LAYER`` first, where there are some.
+        """
         arrays, held = read_arrays(inputs), self.models[model]
         if isinstance(held, BuiltModel):
+            held.load_weights(_part(arrays, "weights/"))
+            if any(name.startswith("masks/") for name in arrays):
+                held.load_masks(_part(arrays, "masks/"))
             found = held.gradients(arrays["inputs"], arrays["labels"])
         else:
             count = sum(name.startswith("cotangents/") for name in arrays)
@@ -219,18 +241,36 @@ class Calls:
         write_arrays(Path(to), _gradient_arrays(found).items())
         return {}
 
-    def call_train(
-        self,
-        model: int,
-        data: str,
-        order: str,
-        input_mode: str,
-        first_step: int,
-        observe: bool,
-        to: str,
-    ) -> Dict[str, Any]:
+    def call_train(self, to: str, **run: Any) -> Dict[str, Any]:
         """Train over the rows of ``order``; writes the time and the loss of each step."""
-        from dlb_worker.training import train
+        training = self._training(**run)
+        training.run(training.steps)
+        return training.end(Path(to))
+
+    def call_begin_training(self, **run: Any) -> Dict[str, Any]:
+        """Begin a training that goes on in parts."""
+        self.training = self._training(**run)
+        return {}
+
+    def call_train_steps(self, steps: int) -> Dict[str, Any]:
+        """Take the next steps."""
+        self._running().run(steps)
+        return {}
+
+    def call_audit_step(self, to: str, dropout_seed: Optional[int]) -> Dict[str, Any]:
+        """Take the next step; write the batch, and weights and state before and after it."""
+        result: Dict[str, Any] = self._running().audit(Path(to), dropout_seed)
+        return result
+
+    def call_end_training(self, to: str) -> Dict[str, Any]:
+        """End the training; writes the time and the loss of each step."""
+        training, self.training = self._running(), None
+        return training.end(Path(to))
+
+    def _training(
+        self, model: int, data: str, order: str, input_mode: str, first_step: int, observe: bool
+    ) -> "Training":
+        from dlb_worker.training import Training
 
         build, arrays, rows = self.requests[model], read_or_map(Path(data)), read_arrays(order)
         request = DataRequest(
@@ -244,7 +284,12 @@ class Calls:
             crops=rows.get("crops"),
         )
         held = self._built(model)
-        return train(self, held, build, request, rows["rates"], first_step, observe, Path(to))
+        return Training(self, held, build, request, rows["rates"], first_step, observe)
+
+    def _running(self) -> "Training":
+        if self.training is None:
+            raise PluginError("no training has begun; call begin_training first")
+        return self.training
 
     def call_predict(self, model: int, data: str, batch_size: int, to: str) -> Dict[str, Any]:
         """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
@@ -314,6 +359,11 @@ def _write_once(found: ForwardPass) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         for call in found.calls
     ]
     return {"outputs": [number(output) for output in found.outputs], "calls": calls}, arrays
+
+
+def _part(arrays: Mapping[str, Any], prefix: str) -> Dict[str, Any]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _gradient_arrays(found: Gradients) -> Dict[str, Any]:

@@ -140,6 +140,22 @@ class BuiltModel(NativeModel):
             the mean loss as something that ``float()`` takes; reading it may wait for the device.
         """
 
+    def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
+        """Copies of a native batch, as ``train_step`` takes it, in canonical layout."""
+        return self.read(inputs), self.read(labels)
+
+    def load_masks(self, masks: Mapping[str, Array]) -> None:
+        """Replace the masks of a model that was built with some; see :class:`BuildRequest`."""
+        raise UnsupportedError("this adapter's models keep the masks that they were built with")
+
+    def seed_dropout(self, seed: int) -> None:
+        """Let dropouts draw from a seed: a pass in training mode after it draws the same masks again.
+
+        Raises:
+            UnsupportedError: as it is built, the model cannot draw the same masks again.
+        """
+        raise UnsupportedError("this adapter's models cannot draw the same masks again")
+
     def describe_layers(self) -> Mapping[str, str]:
         """What the framework says about the layers that it built, by layer name, for people.
 

@@ -3,13 +3,13 @@
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
 from dlb_worker.arrays import write_arrays
 from dlb_worker.contract import BuildRequest, DataRequest
-from dlb_worker.errors import DlbError
+from dlb_worker.errors import DlbError, UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
 
@@ -22,93 +22,213 @@ REPORT_SECONDS = 0.2
 BUSY_SHARE = 0.05
 
 
-def train(
-    calls: "Calls",
-    model: BuiltModel,
-    build: BuildRequest,
-    data: DataRequest,
-    rates: np.ndarray,
-    first_step: int,
-    observe: bool,
-    to: Path,
-) -> Dict[str, Any]:
-    """Train over every batch, timing each step from idle device to idle device.
+class Training:
+    """One training of a model, in as many parts as the core asks for; each step is timed.
+
+    A step of an audit is timed as any other. Before and after it, outside its time, what it got and
+    what it changed is written for the core.
 
     Args:
+        calls: the worker.
+        model: what is trained.
+        build: what it was built from.
+        data: the batches of all steps.
         rates: float64 [steps], the learning rate of each step.
         first_step: number of the first step, for observers.
         observe: whether plugins that observe are called.
-        to: .npz file for ``step_seconds``, ``data_seconds`` (waiting for the batch), ``losses``,
-            each float64 [steps].
-
-    Returns:
-        seconds of the whole loop, CPU seconds of the process, threads that really worked.
     """
-    steps = len(data.order)
-    step_seconds, data_seconds, losses = np.zeros((3, steps))
-    clock = calls.ask("dlb_clock", device=build.device)
-    observe_step = calls.plugins.hook.dlb_observe_step if observe else None
-    if observe_step is not None and not observe_step.get_hookimpls():
-        observe_step = None
-    context = {
-        "workload": build.workload.name,
-        "dtype": build.dtype,
-        "device": build.device,
-        "batch_size": build.batch_size,
-        "steps": steps,
-        "rank": calls.rank,
-    }
-    observed: Dict[str, Any] = {}
-    current: Optional[float] = None
-    with ExitStack() as stack:
+
+    def __init__(
+        self,
+        calls: "Calls",
+        model: BuiltModel,
+        build: BuildRequest,
+        data: DataRequest,
+        rates: np.ndarray,
+        first_step: int,
+        observe: bool,
+    ) -> None:
+        self.calls, self.model, self.rates, self.first_step = calls, model, rates, first_step
+        self.steps, self.done = len(data.order), 0
+        nodes = build.workload.model.nodes
+        self._dropouts = [node.name for node in nodes if node.kind == "dropout" and node.rate]
+        self.step_seconds, self.data_seconds, self.losses = np.zeros((3, self.steps))
+        self.observed: Dict[str, Any] = {}
+        self._rate: Optional[float] = None
+        self._clock = calls.ask("dlb_clock", device=build.device)
+        self._measured = Measured()
+        self._observe_step = calls.plugins.hook.dlb_observe_step if observe else None
+        if self._observe_step is not None and not self._observe_step.get_hookimpls():
+            self._observe_step = None
+        context = {
+            "workload": build.workload.name,
+            "dtype": build.dtype,
+            "device": build.device,
+            "batch_size": build.batch_size,
+            "steps": self.steps,
+            "rank": calls.rank,
+        }
+        self._open = ExitStack()
         if observe:
-            stack.enter_context(observers(calls, context, observed))
-        batches = iter(calls.ask("dlb_load_data", request=data))
+            self._open.enter_context(observers(calls, context, self.observed))
+        self._batches = iter(calls.ask("dlb_load_data", request=data))
+        self._reported = time.perf_counter()
+
+    def run(self, steps: int) -> None:
+        """Take the next steps."""
+        with self._measured.interval():
+            for _ in range(steps):
+                self._step(*self._next_batch())
+
+    def audit(self, to: Path, dropout_seed: Optional[int]) -> Dict[str, Any]:
+        """Take the next step, and write what it got and what it changed.
+
+        Args:
+            to: .npz file for ``inputs`` and ``labels`` (the batch as the step got it),
+                ``before/NAME`` and ``after/NAME`` (weights, and the optimizer's state as
+                ``optimizer/NAME``), ``masks/LAYER`` (what each dropout keeps), ``loss``.
+            dropout_seed: from which dropouts draw the step's masks; None where there are none.
+
+        Returns:
+            seconds to read the state before and after the step: a step whose work is not over when
+            its clock stops makes the second longer. Why the masks are not known, where they are not.
+        """
+        with self._measured.interval():
+            batch = self._next_batch()
+        inputs, labels = self.model.read_batch(*batch)
+        arrays = {"inputs": inputs, "labels": labels}
+        unknown = ""
+        if dropout_seed is not None:
+            try:
+                arrays.update(self._draw_masks(inputs, dropout_seed))
+            except UnsupportedError as error:
+                unknown = str(error)
+        _settled(self.model)
+        began = time.perf_counter()
+        before = _state(self.model, "before")
+        read_before = time.perf_counter() - began
+        if dropout_seed is not None and not unknown:
+            self.model.seed_dropout(dropout_seed)
+        with self._measured.interval():
+            self._step(*batch)
+        began = time.perf_counter()
+        after = _state(self.model, "after")
+        read_after = time.perf_counter() - began
+        arrays["loss"] = self.losses[self.done - 1]
+        write_arrays(to, (*arrays.items(), *before.items(), *after.items()))
+        return {"read_before": read_before, "read_after": read_after, "masks_unknown": unknown}
+
+    def end(self, to: Path) -> Dict[str, Any]:
+        """End the training.
+
+        Args:
+            to: .npz file for ``step_seconds``, ``data_seconds`` (waiting for the batch) and
+                ``losses``, each float64 [steps].
+
+        Returns:
+            seconds of the whole loop, CPU seconds of the process, threads that really worked.
+        """
+        memory = memory_bytes()
+        self._open.close()
+        costs = {
+            "step_seconds": self.step_seconds,
+            "data_seconds": self.data_seconds,
+            "losses": self.losses,
+        }
+        write_arrays(to, costs.items())
+        measured = self._measured
+        return {
+            "seconds": measured.seconds,
+            "cpu_seconds": measured.cpu_seconds,
+            "busy_threads": measured.busy_threads(BUSY_SHARE),
+            "memory_bytes": memory,
+            "observed": self.observed,
+        }
+
+    def _draw_masks(self, inputs: np.ndarray, seed: int) -> Dict[str, np.ndarray]:
+        """What each dropout keeps when it draws from a seed; where it reads 0, that is unknown."""
+        self.model.seed_dropout(seed)
+        values = self.model.forward(inputs, training=True, layers=self._dropouts)
+        return {f"masks/{name}": (values[name] != 0).astype("float32") for name in self._dropouts}
+
+    def _next_batch(self) -> Tuple[Any, Any]:
+        rate = float(self.rates[self.done])
+        if rate != self._rate:
+            self.model.set_learning_rate(rate)
+            self._rate = rate
+        asked = time.perf_counter()
+        batch: Tuple[Any, Any] = next(self._batches)
+        self.data_seconds[self.done] = time.perf_counter() - asked
+        return batch
+
+    def _step(self, inputs: Any, labels: Any) -> None:
+        """One step, timed from idle device to idle device."""
+        step = self.done
+        self._clock.start()
+        loss = self.model.train_step(inputs, labels)
+        self.step_seconds[step] = self._clock.stop(loss)
+        self.losses[step] = float(loss)
+        self.done += 1
+        if self._observe_step is not None:
+            self._observe_step(
+                framework=self.calls.framework,
+                step=self.first_step + step,
+                seconds=self.step_seconds[step],
+                loss=self.losses[step],
+            )
+        now = time.perf_counter()
+        if now - self._reported > REPORT_SECONDS or self.done == self.steps:
+            self.calls.progress(step=self.done, loss=self.losses[step])
+            self._reported = now
+
+
+class Measured:
+    """What some intervals took together.
+
+    Attributes:
+        seconds: their length.
+        cpu_seconds: CPU seconds of the process in them.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+        self._threads: Optional[Dict[int, float]] = {}
+
+    @contextmanager
+    def interval(self) -> Iterator[None]:
+        """Measure what is done in the block."""
         cpu_before, threads_before = cpu_seconds(), thread_seconds()
-        reported = began = time.perf_counter()
-        for step in range(steps):
-            rate = float(rates[step])
-            if rate != current:
-                model.set_learning_rate(rate)
-                current = rate
-            asked = time.perf_counter()
-            inputs, labels = next(batches)
-            data_seconds[step] = time.perf_counter() - asked
-            clock.start()
-            loss = model.train_step(inputs, labels)
-            step_seconds[step] = clock.stop(loss)
-            losses[step] = float(loss)
-            if observe_step is not None:
-                observe_step(
-                    framework=calls.framework,
-                    step=first_step + step,
-                    seconds=step_seconds[step],
-                    loss=losses[step],
-                )
-            now = time.perf_counter()
-            if now - reported > REPORT_SECONDS or step + 1 == steps:
-                calls.progress(step=step + 1, loss=losses[step])
-                reported = now
-        seconds = time.perf_counter() - began
-        cpu_after, threads_after = cpu_seconds(), thread_seconds()
-    costs = {"step_seconds": step_seconds, "data_seconds": data_seconds, "losses": losses}
-    write_arrays(to, costs.items())
-    return {
-        "seconds": seconds,
-        "cpu_seconds": cpu_after - cpu_before,
-        "busy_threads": _busy(threads_before, threads_after, BUSY_SHARE * seconds),
-        "memory_bytes": memory_bytes(),
-        "observed": observed,
-    }
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+        self.cpu_seconds += cpu_seconds() - cpu_before
+        threads_after = thread_seconds()
+        if threads_before is None or threads_after is None or self._threads is None:
+            self._threads = None
+            return
+        for thread, after in threads_after.items():
+            worked = after - threads_before.get(thread, 0.0)
+            self._threads[thread] = self._threads.get(thread, 0.0) + worked
+
+    def busy_threads(self, share: float) -> Optional[int]:
+        """How many threads worked for more than a share of the time; None where nobody knows."""
+        if self._threads is None:
+            return None
+        return sum(worked > share * self.seconds for worked in self._threads.values())
 
 
-def _busy(
-    before: Optional[Mapping[int, float]], after: Optional[Mapping[int, float]], least: float
-) -> Optional[int]:
-    """How many threads worked for more than ``least`` seconds; None where the system is silent."""
-    if before is None or after is None:
-        return None
-    return sum(now - before.get(thread, 0.0) > least for thread, now in after.items())
+def _state(model: BuiltModel, prefix: str) -> Dict[str, np.ndarray]:
+    """Weights and the optimizer's state, as they are written."""
+    state = {f"{prefix}/{name}": array for name, array in model.weights().items()}
+    for name, array in model.optimizer_state().items():
+        state[f"{prefix}/optimizer/{name}"] = array
+    return state
+
+
+def _settled(model: BuiltModel) -> None:
+    """Wait until reading the state takes no longer than reading does."""
+    for each in model.parameters[:1]:
+        model.canonical(each)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import DlbError, RecordError
+from dlb.execution.audit import Audit, judge, refuse_audit
 from dlb.execution.calibration import Calibration, calibrate
 from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
 from dlb.execution.export import export_model
@@ -37,7 +39,7 @@ __all__ = ["AdapterRun", "calibrate_again", "run_adapter"]
 
 Array = npt.NDArray[Any]
 #: Groups whose checks use the model that is timed.
-TIMED_GROUPS = {"weights", "float32", "structure", "export"}
+TIMED_GROUPS = {"weights", "float32", "audit", "structure", "export"}
 
 
 @dataclass
@@ -173,13 +175,15 @@ def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> Non
 
 def _run_in_one_worker(stage: Stage, run: AdapterRun, given_workers: Workers | None) -> None:
     """Prove in float64; then build, train, test and export the timed model, all in one process."""
+    began = time.monotonic()
     with nullcontext(given_workers) if given_workers else stage.start("timed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         model.drop()
         run.changes = prove_steps(stage, workers.group, training=no_masks is None)
-        _measure(stage, run, workers, adapter)
+        audit = _measure(stage, run, workers, adapter)
+        _audit(stage, workers.group, audit, began, no_masks)
         _prove_rounding(stage, run, workers.group, no_masks)
 
 
@@ -190,21 +194,24 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
     in other processes.
     """
     per_worker_weights: list[dict[str, Array]] = []
+    began = time.monotonic()
     with stage.start("distributed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
-        if is_synchronous(stage, workers):
+        synchronous = is_synchronous(stage, workers)
+        if synchronous:
             if no_masks is None:
                 per_worker_weights = train_few_steps(stage, model)
             else:
                 stage.keep(distributed_check(stage.adapter).not_run(no_masks))
     with stage.start("timed") as workers:
-        _measure(stage, run, workers, adapter)
+        audit = _measure(stage, run, workers, adapter)
     with stage.start("single", single=True) as workers:
         if per_worker_weights:
             compare_with_single_worker(stage, workers.group, per_worker_weights)
         run.changes = prove_steps(stage, workers.group, training=no_masks is None)
+        _audit(stage, workers.group, audit, began, no_masks, synchronous)
         _prove_rounding(stage, run, workers.group, no_masks)
 
 
@@ -229,11 +236,17 @@ def _check_adapter(stage: Stage, run: AdapterRun, workers: Workers) -> Capabilit
     return adapter
 
 
-def _measure(stage: Stage, run: AdapterRun, workers: Workers, adapter: Capabilities) -> None:
-    """Time, test and export the model that is measured."""
+def _measure(
+    stage: Stage, run: AdapterRun, workers: Workers, adapter: Capabilities
+) -> Audit | None:
+    """Time, test and export the model that is measured.
+
+    Returns:
+        what was kept for the audit; None if no group was asked for that needs the model.
+    """
     groups = stage.request.groups
     if not groups & TIMED_GROUPS:
-        return
+        return None
     timed = time_training(stage, workers)
     run.timing, run.observed = timed.timing, timed.observed
     run.quality = test_model(stage, timed)
@@ -241,6 +254,24 @@ def _measure(stage: Stage, run: AdapterRun, workers: Workers, adapter: Capabilit
         run.exported = export_model(stage, timed, adapter.features)
     if not stage.request.strategy:
         timed.model.drop()
+    return timed.audit
+
+
+def _audit(
+    stage: Stage,
+    group: Group,
+    audit: Audit | None,
+    began: float,
+    no_masks: Finding | None,
+    synchronous: bool = True,
+) -> None:
+    """Judge the audited steps of the timed run."""
+    if audit is None or "audit" not in stage.request.groups:
+        return
+    if no_masks is not None:
+        refuse_audit(stage, no_masks)
+        return
+    judge(stage, group, audit, began, synchronous)
 
 
 def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Finding | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlb.execution.audit import Audit, train_audited
 from dlb.execution.models import Stage
 from dlb.execution.workers import Workers
 from dlb.proof.checks.float32 import prove_timed_model
@@ -29,6 +30,7 @@ class TimedRun:
         model: the trained model.
         timing: the measurements.
         losses: float64 [steps], the mean over workers.
+        audit: what was kept of audited steps.
         observed: what observers recorded.
     """
 
@@ -36,6 +38,7 @@ class TimedRun:
     timing: Timing
     losses: npt.NDArray[np.float64]
     observed: dict[str, Any]
+    audit: Audit
 
 
 def time_training(stage: Stage, workers: Workers) -> TimedRun:
@@ -49,22 +52,26 @@ def time_training(stage: Stage, workers: Workers) -> TimedRun:
         prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
     stage.phase("training")
     other_work = OtherWork()
-    trained = model.train(
-        prepared.train,
-        prepared.order,
-        crops=prepared.crops,
-        input_mode=request.input_mode,
-        observe=True,
-        on_progress=lambda event: stage.reporter.steps(
+    trained, audit = train_audited(
+        stage,
+        model,
+        lambda event: stage.reporter.steps(
             stage.adapter, event["step"], request.steps, event["loss"]
         ),
     )
-    timing = summarise(trained, request, workers.seconds, built, other_work.cores())
-    return TimedRun(model, timing, trained.losses, trained.facts[0]["observed"])
+    timing = summarise(
+        trained, request, workers.seconds, built, other_work.cores(), audit.step_numbers
+    )
+    return TimedRun(model, timing, trained.losses, trained.facts[0]["observed"], audit)
 
 
 def summarise(
-    trained: Trained, request: Request, started: float, built: float, other_cores: float
+    trained: Trained,
+    request: Request,
+    started: float,
+    built: float,
+    other_cores: float,
+    audited: tuple[int, ...],
 ) -> Timing:
     """The timing of a record.
 
@@ -73,6 +80,7 @@ def summarise(
         started: seconds to start the workers.
         built: seconds to build the model.
         other_cores: cores that other processes used during training.
+        audited: steps that were audited.
     """
     steady = trained.step_seconds[request.warmup :]
     waiting = trained.data_seconds[request.warmup :]
@@ -92,6 +100,7 @@ def summarise(
         busy_threads=_largest(facts["busy_threads"] for facts in trained.facts),
         memory_bytes=_largest(facts["memory_bytes"] for facts in trained.facts),
         other_cores=other_cores,
+        audited_steps=audited,
     )
 
 

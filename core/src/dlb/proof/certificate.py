@@ -56,6 +56,7 @@ CheckGroup = Literal[
     "update",
     "trajectory",
     "float32",
+    "audit",
     "structure",
     "export",
     "distributed",
@@ -66,7 +67,13 @@ CHECK_GROUPS: tuple[CheckGroup, ...] = tuple(
 )
 #: Why a group of checks does not apply to a subject.
 Inapplicable = Literal[
-    "no_description", "no_optimizer", "evaluation_only", "is_exported", "not_asked", "one_worker"
+    "no_description",
+    "no_optimizer",
+    "evaluation_only",
+    "is_exported",
+    "not_asked",
+    "not_timed",
+    "one_worker",
 ]
 #: The outcome of a proof, as every command shows it.
 ProofStatus = Literal["proven", "deviates", "unproven"]
@@ -82,6 +89,9 @@ BaselineKind = Literal[
     "dropout_definition",
     "adapters",
     "own_float64",
+    "sample_order",
+    "step_definition",
+    "core_clock",
     "timed_model",
     "own_model",
     "onnx_runtime",

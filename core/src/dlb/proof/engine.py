@@ -31,6 +31,7 @@ INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
     "port": {
         "file": "no_description",
         "update": "no_optimizer",
+        "audit": "not_timed",
         "structure": "no_description",
         "export": "not_asked",
         "distributed": "one_worker",
@@ -40,6 +41,7 @@ INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
         "gradients": "evaluation_only",
         "update": "evaluation_only",
         "trajectory": "evaluation_only",
+        "audit": "not_timed",
         "export": "is_exported",
         "distributed": "one_worker",
     },

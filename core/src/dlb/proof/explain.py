@@ -98,6 +98,7 @@ _REASONED: tuple[CheckGroup, ...] = (
     "update",
     "trajectory",
     "float32",
+    "audit",
     "structure",
     "export",
     "distributed",

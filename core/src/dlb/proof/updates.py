@@ -23,6 +23,9 @@ class Updates:
         optimizer: the workload's optimizer.
         weights: trained parameters before the first step, by ``layer.parameter``.
         dtype: dtype of all computations and of the results.
+        state: the optimizer's state before the first step, by ``layer.parameter.slot``; zeros if left
+            out.
+        steps: steps that were taken before.
 
     Attributes:
         weights: trained parameters after the steps so far.
@@ -30,13 +33,20 @@ class Updates:
     """
 
     def __init__(
-        self, optimizer: Optimizer, weights: Mapping[str, Array], dtype: str = "float64"
+        self,
+        optimizer: Optimizer,
+        weights: Mapping[str, Array],
+        dtype: str = "float64",
+        state: Mapping[str, Array] | None = None,
+        steps: int = 0,
     ) -> None:
         self.optimizer = optimizer
         self.scalar = np.dtype(dtype).type
         self.weights = {name: np.array(array, dtype, order="C") for name, array in weights.items()}
-        self.state: dict[str, Array] = {}
-        self._steps = 0
+        self.state = {
+            name: np.array(array, dtype, order="C") for name, array in (state or {}).items()
+        }
+        self._steps = steps
 
     def step(self, gradients: Mapping[str, Array], rate: float) -> None:
         """Take one step.

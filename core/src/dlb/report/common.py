@@ -113,6 +113,9 @@ _BASELINES = {
     "own_model": "the model that was exported",
     "timed_model": "the timed model's own predictions",
     "onnx_runtime": "ONNX Runtime on the exported file",
+    "sample_order": "the samples that the order says",
+    "step_definition": "the workload's step in float64, on the same batch",
+    "core_clock": "dlb's own clock",
     "single_worker": "one worker on the same global batches, in float64",
 }
 _NAMED_BASELINES = {

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from dlb.proof.certificate import Certificate, CheckResult, Inapplicable
 from dlb.proof.findings import Finding
-from dlb.report import files, port, workload
+from dlb.report import audit, files, port, workload
 from dlb.report.common import RENDERERS
 
 __all__ = ["describe", "inapplicable_groups", "sentence"]
 
 #: Modules that register their sentences when they are imported.
-_MODULES = (files, port, workload)
+_MODULES = (audit, files, port, workload)
 #: Most sentences of a result in one line.
 _LISTED = 6
 
@@ -38,6 +38,7 @@ _INAPPLICABLE: Mapping[Inapplicable, str] = {
     "no_description": "since there is no workload",
     "no_optimizer": "since a user's model has no optimizer",
     "not_asked": "since it was not asked for",
+    "not_timed": "since nothing is timed",
     "one_worker": "since there is one worker",
 }
 

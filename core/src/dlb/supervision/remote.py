@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,15 @@ from dlb.workload import Workload, learning_rate
 from dlb.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
-__all__ = ["RemoteModel", "Trained", "read_arrays", "scratch_file", "start", "write_arrays"]
+__all__ = [
+    "RemoteModel",
+    "RemoteTraining",
+    "Trained",
+    "read_arrays",
+    "scratch_file",
+    "start",
+    "write_arrays",
+]
 
 Array = npt.NDArray[Any]
 _numbers = itertools.count(1)
@@ -51,6 +60,58 @@ class Trained:
         self.step_seconds = arrays[0]["step_seconds"]
         self.data_seconds = arrays[0]["data_seconds"]
         self.losses = np.mean([own["losses"] for own in arrays], axis=0)
+
+
+class RemoteTraining:
+    """A training in parts, in every worker; made by :meth:`RemoteModel.begin_training`.
+
+    Attributes:
+        steps: steps of the whole training.
+        done: steps so far.
+        parts: first step and number of steps of each part that was not audited.
+        seconds: by part, how long it took for this process.
+    """
+
+    def __init__(self, group: Group, steps: int, on_progress: Progress | None) -> None:
+        self.group, self.steps, self.done = group, steps, 0
+        self.parts: list[tuple[int, int]] = []
+        self.seconds: list[float] = []
+        self._on_progress = on_progress
+
+    def run(self, steps: int) -> None:
+        """Take the next steps."""
+        if not steps:
+            return
+        began = time.monotonic()
+        self.group.call("train_steps", {"steps": steps}, self._on_progress)
+        self.seconds.append(time.monotonic() - began)
+        self.parts.append((self.done, steps))
+        self.done += steps
+
+    def audit(self, dropout_seed: int | None) -> tuple[list[Path], list[dict[str, Any]]]:
+        """Take the next step, of which each worker writes what it got and what it changed.
+
+        Args:
+            dropout_seed: from which dropouts draw; None if there are none.
+
+        Returns:
+            by rank, the file, and the worker's answer: ``read_before`` and ``read_after``, the seconds
+            that reading the state took; ``masks_unknown``, why dropout masks are not known.
+        """
+        paths = [scratch_file(self.group) for _ in self.group.workers]
+        read = self.group.call(
+            "audit_step",
+            lambda rank: {"to": str(paths[rank]), "dropout_seed": dropout_seed},
+            self._on_progress,
+        )
+        self.done += 1
+        return paths, read
+
+    def end(self) -> Trained:
+        """End the training, of which every step was taken."""
+        paths = [scratch_file(self.group) for _ in self.group.workers]
+        facts = self.group.call("end_training", lambda rank: {"to": str(paths[rank])})
+        return Trained(facts, [read_arrays(self.group, path) for path in paths])
 
 
 class RemoteModel:
@@ -142,14 +203,29 @@ class RemoteModel:
             call["layer"]: arrays[0][f"values/{call['output']}"] for call in results[0]["calls"]
         }
 
-    def gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
-        """``loss``, and the gradients of ``input`` (if real) and every parameter, in worker 0."""
+    def gradients(
+        self,
+        inputs: Array,
+        labels: Array,
+        weights: Mapping[str, Array] | None = None,
+        masks: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """``loss``, and the gradients of ``input`` (if real) and every parameter, in worker 0.
+
+        Args:
+            weights: weights that the model takes before, by ``layer.parameter``.
+            masks: dropout masks that it takes before, by layer name.
+        """
         path = self._path()
-        write_arrays(path, {"inputs": inputs, "labels": labels})
+        arrays = {"inputs": inputs, "labels": labels}
+        arrays |= {f"weights/{name}": array for name, array in (weights or {}).items()}
+        arrays |= {f"masks/{name}": array for name, array in (masks or {}).items()}
+        write_arrays(path, arrays)
         arrays = self._fetch("gradients", {"inputs": str(path), "training": True})[0]
         gradients = {name.removeprefix("parameters/"): array for name, array in arrays.items()}
         if "inputs" in gradients:
             gradients["input"] = gradients.pop("inputs")
+        path.unlink()
         return gradients
 
     def train(
@@ -174,6 +250,38 @@ class RemoteModel:
             observe: whether observer plugins record the training.
             on_progress: receives the progress messages of worker 0.
         """
+        arguments = self._training(data, order, crops, input_mode, first_step, observe)
+        to = [self._path() for _ in arguments]
+        facts = self.group.call(
+            "train", lambda rank: {**arguments[rank], "to": str(to[rank])}, on_progress
+        )
+        return Trained(facts, [self._read(path) for path in to])
+
+    def begin_training(
+        self,
+        data: Path,
+        order: Array,
+        *,
+        crops: Array | None = None,
+        input_mode: str = "pipeline",
+        observe: bool = False,
+        on_progress: Progress | None = None,
+    ) -> RemoteTraining:
+        """Begin a training that goes on in parts; arguments as for :meth:`train`."""
+        arguments = self._training(data, order, crops, input_mode, 0, observe)
+        self.group.call("begin_training", lambda rank: arguments[rank])
+        return RemoteTraining(self.group, len(order), on_progress)
+
+    def _training(
+        self,
+        data: Path,
+        order: Array,
+        crops: Array | None,
+        input_mode: str,
+        first_step: int,
+        observe: bool,
+    ) -> list[dict[str, Any]]:
+        """Each worker's arguments; the rows of the order are written for each."""
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
         workers = self.group.launch.workers
         by_worker = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
@@ -184,21 +292,17 @@ class RemoteModel:
         for rank, path in enumerate(paths):
             own = {name: np.ascontiguousarray(rows[rank]) for name, rows in by_worker.items()}
             write_arrays(path, {**own, "rates": rates})
-        results = [self._path() for _ in paths]
-
-        def arguments(rank: int) -> dict[str, Any]:
-            return {
+        return [
+            {
                 "model": self.number,
                 "data": str(data),
-                "order": str(paths[rank]),
+                "order": str(path),
                 "input_mode": input_mode,
                 "first_step": first_step,
                 "observe": observe,
-                "to": str(results[rank]),
             }
-
-        facts = self.group.call("train", arguments, on_progress)
-        return Trained(facts, [self._read(path) for path in results])
+            for path in paths
+        ]
 
     def predict(self, data: Path, on_progress: Progress | None = None) -> Array:
         """The logits of every sample in an .npz file with ``inputs``, from worker 0."""

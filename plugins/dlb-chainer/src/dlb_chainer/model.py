@@ -138,9 +138,9 @@ class ChainerModel(ChainerParameters, BuiltModel):
         super().__init__(request.dtype, request.device)
         self.workload = request.workload
         self.batch_size = request.batch_size
-        masks = {name: self.native(mask) for name, mask in request.masks.items()}
+        self.masks = {name: self.native(mask) for name, mask in request.masks.items()}
         with chainer.using_config("dtype", self.type):
-            self.network = Network(request.workload.model, masks)
+            self.network = Network(request.workload.model, self.masks)
         self.network.to_device(self.device)
         self.parameters = native_parameters(
             request.workload.model,
@@ -194,6 +194,13 @@ class ChainerModel(ChainerParameters, BuiltModel):
         self.optimizer.update()
         # The array, for a variable would keep the whole graph alive through the next step.
         return loss.array
+
+    def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        for name, mask in masks.items():
+            self.masks[name][...] = self.native(mask)
+
+    def seed_dropout(self, seed: int) -> None:
+        self.device.xp.random.seed(seed)
 
     def describe_layers(self) -> dict[str, str]:
         return {name: describe(layer) for name, layer in self.network.layers.items()}

@@ -243,6 +243,18 @@ class MXNetModel(MXNetParameters, BuiltModel):
         for gradient in self.flat_gradients:
             mx.nd.broadcast_mul(gradient, scale, out=gradient)
 
+    def read_batch(
+        self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return inputs.asnumpy(), labels.asnumpy()
+
+    def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        for name, mask in masks.items():
+            self.write(self.network.layers[name].mask, mask)
+
+    def seed_dropout(self, seed: int) -> None:
+        mx.random.seed(seed)
+
     def describe_layers(self) -> dict[str, str]:
         return {name: repr(block) for name, block in self.network.layers.items()}
 

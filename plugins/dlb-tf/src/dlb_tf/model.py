@@ -148,6 +148,10 @@ class TFModel(KerasParameters, BuiltModel):
     def native(self, inputs: np.ndarray) -> tf.Tensor:
         return super().native(self.network.layouts[self.network.source].to_native(inputs))
 
+    def read_batch(self, inputs: tf.Tensor, labels: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        layout = self.network.layouts[self.network.source]
+        return layout.to_canonical(inputs.numpy()), labels.numpy()
+
     def slots(self, native: keras.Variable) -> dict[str, np.ndarray]:
         optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)
         if optimizer.iterations.numpy() == 0:
@@ -243,6 +247,16 @@ class TFModel(KerasParameters, BuiltModel):
             dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
         clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
+
+    def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        for name, mask in masks.items():
+            (layer,) = self.network.layers[name]
+            layer.mask.assign(self.network.layouts[name].to_native(mask))
+
+    def seed_dropout(self, seed: int) -> None:
+        for number, layer in enumerate(self.network.model.layers):
+            if isinstance(layer, keras.layers.Dropout):
+                layer.seed_generator.state.assign([seed, number])
 
     def describe_layers(self) -> dict[str, str]:
         return {

@@ -101,12 +101,13 @@ class MaskedDropout(K.Dropout):
 
     def __init__(self, rate: float, mask: np.ndarray) -> None:
         super().__init__(rate)
-        self.mask = mask.astype(self.compute_dtype)
+        # Keras would list a variable of its own among the model's.
+        self.mask = tf.Variable(mask.astype(self.compute_dtype), trainable=False)
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         if not training:
             return inputs
-        return inputs * tf.constant(self.mask)[: tf.shape(inputs)[0]] / (1 - self.rate)
+        return inputs * self.mask[: tf.shape(inputs)[0]] / (1 - self.rate)
 
 
 class Factor(Operator):

@@ -15,6 +15,7 @@ from dlb_torch.framework import MEMORY_FORMATS
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
 from dlb_torch.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Model, Optimizer
 from dlb_worker.native import BuiltModel, NativeModel
@@ -110,6 +111,7 @@ class TorchModel(TorchParameters, BuiltModel):
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.memory_format = MEMORY_FORMATS[layout]
+        self.compile = compile
         masks = {name: self.native(mask) for name, mask in request.masks.items()}
         self.network = Network(request.workload.model, masks).to(self.device, self.type)
         self.network.to(memory_format=self.memory_format)
@@ -178,6 +180,15 @@ class TorchModel(TorchParameters, BuiltModel):
             clip(self.network, self.workload.optimizer.clip_norm)
         self.optimizer.step()
         return loss.detach()
+
+    def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        for name, mask in masks.items():
+            self.network.layers[key(name)].mask.copy_(self.native(mask))
+
+    def seed_dropout(self, seed: int) -> None:
+        if self.compile == "inductor":
+            raise UnsupportedError("inductor's dropout draws other masks in a forward pass alone")
+        torch.manual_seed(seed)
 
     def describe_layers(self) -> dict[str, str]:
         return {name: repr(self.network.layers[key(name)]) for name, *_ in self.network.wiring}

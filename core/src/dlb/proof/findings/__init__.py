@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from dlb.proof.findings import common, files, port, workload
+from dlb.proof.findings import audit, common, files, port, workload
 from dlb.proof.findings.base import Cause, Figure, LayerFacts, Part, shape_of
 
 __all__ = ["AnyCause", "Cause", "Figure", "Finding", "LayerFacts", "Part", "shape_of"]
@@ -20,6 +20,15 @@ AnyCause = Union[
     common.ShapeMismatch,
     common.StepsCompared,
     common.StructuresDiffer,
+    audit.BatchDiffers,
+    audit.ClockDiffers,
+    audit.LossDiffers,
+    audit.MasksUnknown,
+    audit.OtherWhenWatched,
+    audit.StepDiffers,
+    audit.StepsAudited,
+    audit.WorkPending,
+    audit.WorkersApart,
     workload.Asynchronous,
     workload.ConstantLogits,
     workload.DifferenceSteps,

@@ -1,0 +1,539 @@
+"""``audit``: what timed steps got, changed and told, against the order and the workload's definition.
+
+The steps are drawn at random while the model is timed. The truth is the workload's definition of a step,
+with gradients of the adapter's float64 model, which the other checks have proven, at the weights and on
+the batch of the timed step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.float32_updates import GRADIENT_NOISE
+from dlb.proof.checks.gradients import check_gradient_shapes
+from dlb.proof.checks.updates import change_figures
+from dlb.proof.distance import norm, pieces, same_bits
+from dlb.proof.divergence import perturbed
+from dlb.proof.engine import Check
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.audit import (
+    BatchDiffers,
+    LossDiffers,
+    StepDiffers,
+    StepsAudited,
+    WorkersApart,
+)
+from dlb.proof.findings.base import LISTED
+from dlb.proof.tolerances import (
+    CHANGE_LEAST,
+    FLOAT32_LEAST,
+    FLOAT32_MULTIPLE,
+    FLOAT32_SMALL,
+    NORMALISED_UNITS,
+    PERTURBED_UNITS,
+    Tensors,
+    norm_floor,
+)
+from dlb.proof.update_batches import as_dtype
+from dlb.proof.updates import Updates
+from dlb.supervision.remote import RemoteModel, scratch_file, write_arrays
+from dlb.workload import learning_rate, state_names
+from dlb.workload.shapes import trained_names
+from dlb_worker.arrays import WEIGHTS_READ, read_or_map
+
+__all__ = [
+    "AUDIT_CHANCE",
+    "AUDIT_RARE",
+    "AuditedStep",
+    "Replay",
+    "StepJudge",
+    "batches_check",
+    "chance",
+    "check_batches",
+    "check_losses",
+    "check_steps",
+    "losses_check",
+    "steps_check",
+    "steps_needed",
+]
+
+Array = npt.NDArray[Any]
+#: A fault in one of so many steps is to be found with this probability.
+AUDIT_RARE, AUDIT_CHANCE = 10, 0.99
+#: A change may be this many times as far off as one with a gradient from perturbed weights. Perturbed
+#: weights move a gradient about as far as rounding does, but not by the same kinks.
+PERTURBED_GRADIENTS = 5.0
+#: A weight is rounded once when a step changes it: at most one unit in its last place.
+ROUNDED_UNITS = 1.0
+
+
+@dataclass(frozen=True)
+class AuditedStep:
+    """A timed step, of which each worker wrote what it got and what it changed.
+
+    Attributes:
+        step: its number, from 0.
+        paths: by rank, .npz file of ``inputs``, ``labels``, ``before/NAME``, ``after/NAME``, ``loss``.
+        pending: by rank, seconds that reading the state took longer after the step than before it.
+    """
+
+    step: int
+    paths: tuple[Path, ...]
+    pending: tuple[float, ...]
+
+    def read(self) -> tuple[Mapping[str, Array], ...]:
+        """The arrays of each worker; large files are mapped."""
+        return tuple(read_or_map(path, WEIGHTS_READ) for path in self.paths)
+
+
+def steps_needed() -> int:
+    """How many steps, drawn at random, find a rare fault with the probability that is promised."""
+    return math.ceil(math.log(1 - AUDIT_CHANCE) / math.log(1 - 1 / AUDIT_RARE))
+
+
+def chance(steps: int, judged: int) -> float:
+    """The probability that a fault in one of :data:`AUDIT_RARE` steps is among the judged ones.
+
+    Args:
+        steps: steps of the run.
+        judged: how many of them, drawn at random.
+    """
+    faulty = max(1, round(steps / AUDIT_RARE))
+    missed = 1.0
+    for drawn in range(min(judged, steps)):
+        missed *= max(0.0, (steps - faulty - drawn) / (steps - drawn))
+    return 1.0 - missed
+
+
+def batches_check(adapter: str) -> Check:
+    """The check of the batches that audited steps got."""
+    return Check("audit, batches", "audit", adapter, Baseline(kind="sample_order"))
+
+
+def steps_check(adapter: str) -> Check:
+    """The check of what audited steps changed."""
+    return Check("audit, steps", "audit", adapter, Baseline(kind="step_definition"))
+
+
+def losses_check(adapter: str) -> Check:
+    """The check of the losses that steps told."""
+    return Check("audit, losses", "audit", adapter, Baseline(kind="step_definition"))
+
+
+def check_batches(
+    check: Check,
+    audited: Iterable[AuditedStep],
+    expected: Callable[[int], tuple[Array, Array]],
+    end: Sequence[Tensors] = (),
+) -> CheckResult:
+    """Compare the batches of audited steps with what the order says, and workers with each other.
+
+    Args:
+        expected: inputs and labels of a step, of all workers together.
+        end: if workers must agree, the weights of each at the end of the run.
+    """
+    differing: dict[str, list[BatchDiffers]] = {}
+    apart: list[WorkersApart] = []
+    last = 0
+    for each in sorted(audited, key=lambda audited_step: audited_step.step):
+        last, workers = each.step, each.read()
+        parts = [np.split(array, len(workers)) for array in expected(each.step)]
+        for rank, arrays in enumerate(workers):
+            for part, name in zip(parts, ("inputs", "labels")):
+                difference = _batch_difference(each.step, rank, name, arrays[name], part[rank])
+                if difference is not None:
+                    differing.setdefault(name, []).append(difference)
+        if end:
+            after = [_part(arrays, "after/") for arrays in workers]
+            apart += _workers_apart(each.step, after)
+    apart += _workers_apart(last, end)
+    causes: list[Any] = [
+        _replace(found[0], steps=len({each.step for each in found})) for found in differing.values()
+    ]
+    causes += apart[:1]
+    findings = [Finding(cause=cause) for cause in causes]
+    return check.result(findings=findings, passed=not findings)
+
+
+def _replace(cause: Any, **fields: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(cause, **fields)
+
+
+def _batch_difference(
+    step: int, rank: int, part: Any, found: Array, expected: Array
+) -> BatchDiffers | None:
+    """How a native batch differs from the samples; integers may have any type."""
+    samples: int | None = None
+    if found.shape == expected.shape:
+        own = found if expected.dtype.kind == "f" else found.astype(expected.dtype)
+        if same_bits(np.asarray(own), np.asarray(expected)):
+            return None
+        rows = len(expected)
+        other = own.reshape(rows, -1) != expected.reshape(rows, -1)
+        samples = int(other.any(axis=1).sum()) or rows
+    return BatchDiffers(
+        step=step,
+        steps=1,
+        part=part,
+        samples=samples,
+        found=tuple(map(int, found.shape)),
+        expected=tuple(map(int, expected.shape)),
+        worker=rank,
+    )
+
+
+def _workers_apart(step: int, weights: Sequence[Tensors]) -> list[WorkersApart]:
+    """Tensors of peers that differ from worker 0's; optimizer state may be kept in shares."""
+    tensors = [
+        name
+        for name, array in (weights[0].items() if weights else ())
+        if not name.startswith("optimizer/")
+        and any(name not in peer or not same_bits(peer[name], array) for peer in weights[1:])
+    ]
+    return [WorkersApart(step=step, tensors=tuple(tensors[:LISTED]))] if tensors else []
+
+
+@dataclass
+class JudgedStep:
+    """What an audited step changed and told, next to the definition.
+
+    Attributes:
+        step: its number, from 0.
+        figures: distance of each tensor's change.
+        allowed: by tensor, the largest distance that passes.
+        loss, true_loss: the told loss, and the batch's.
+        loss_allowed: the largest difference of both that passes.
+        nothing: whether no trained weight changed although some should.
+    """
+
+    step: int
+    figures: tuple[Figure, ...]
+    allowed: Mapping[str, float]
+    loss: float
+    true_loss: float
+    loss_allowed: float
+    nothing: bool
+
+    def multiple(self, figure: Figure) -> float:
+        """A figure as a multiple of what passes."""
+        distance = math.inf if figure.relative_l2 is None else figure.relative_l2
+        return distance / self.allowed[figure.tensor]
+
+    @property
+    def worst(self) -> tuple[float, Figure]:
+        """The largest multiple, and its figure."""
+        return max(((self.multiple(each), each) for each in self.figures), key=lambda pair: pair[0])
+
+    @property
+    def loss_multiple(self) -> float:
+        """The difference of the losses as a multiple of what passes."""
+        apart = abs(self.loss - self.true_loss)
+        return apart / self.loss_allowed if math.isfinite(apart) else math.inf
+
+
+@dataclass
+class Replay:
+    """Losses of the first steps, replayed from the weights of the first.
+
+    Attributes:
+        losses: float64, the true losses.
+        allowed: by step, the largest difference that passes.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    allowed: list[float] = field(default_factory=list)
+
+
+class StepJudge:
+    """Compares timed steps with the workload's definition of a step.
+
+    Args:
+        referee: the adapter's model as it is built for proofs, in float64, for batches of the run.
+        dtype: the dtype of the timed model.
+        seed: seed of perturbations.
+        synchronous: whether all workers take one step together; if not, worker 0's loss alone is judged.
+    """
+
+    def __init__(
+        self, referee: RemoteModel, dtype: str, seed: int, synchronous: bool = True
+    ) -> None:
+        self.referee, self.dtype, self.synchronous = referee, dtype, synchronous
+        workload = referee.workload
+        self.optimizer, self.schedule = workload.optimizer, workload.schedule
+        self.trained = trained_names(workload.model)
+        self.states = tuple(state_names(workload.model))
+        self.unit = float(np.finfo(dtype).eps / np.finfo(np.float32).eps)
+        self.units = NORMALISED_UNITS if self.states else PERTURBED_UNITS
+        self.generator = np.random.default_rng(seed)
+        self.seed = seed
+        #: By tensor, how far perturbed weights move its gradient, relative to its norm or to a share of
+        #: the whole gradient's; the same for running statistics and the loss.
+        self.noise: dict[str, float] = {}
+        self.state_noise: dict[str, float] = {}
+        self.loss_noise = 0.0
+
+    def judge(self, audited: AuditedStep, *, calibrate: bool, states: bool) -> JudgedStep:
+        """Compare one step.
+
+        Args:
+            calibrate: also measure how far rounding may move this step.
+            states: also compare running statistics, which takes another step of the referee.
+        """
+        workers = audited.read() if self.synchronous else audited.read()[:1]
+        inputs, labels = (
+            np.concatenate([arrays[name] for arrays in workers]) for name in ("inputs", "labels")
+        )
+        masks = {
+            name: np.concatenate([_part(arrays, "masks/")[name] for arrays in workers])
+            for name in _part(workers[0], "masks/")
+        }
+        before, after = _part(workers[0], "before/"), _part(workers[0], "after/")
+        batch = (as_dtype(inputs, "float64"), labels.astype(np.int64))
+        weights = {name: before[name] for name in (*self.trained, *self.states)}
+        gradients = self._gradients(batch, weights, masks)
+        true_loss = float(gradients["loss"])
+        moved = self._running(batch, audited.step) if states and self.states else {}
+        if calibrate:
+            self._calibrate(batch, weights, masks, gradients, moved, audited.step)
+        start = {name: before[name] for name in self.trained}
+        truth = self._step(start, before, gradients, audited.step)
+        noisy = self._step(start, before, self._noisy(gradients), audited.step)
+        expected = {**truth, **moved}
+        state = _part(after, "optimizer/")
+        own = {name: array for name, array in {**after, **state}.items() if name in expected}
+        begun = {**start, **{name: before[name] for name in moved}}
+        compared = change_figures(begun, own, expected)
+        spread = {each.tensor: each.relative_l2 for each in change_figures(start, noisy, truth)}
+        allowed = {
+            each.tensor: (spread.get(each.tensor) or 0.0)
+            + self.state_noise.get(each.tensor, 0.0)
+            + FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit
+            + self._rounding(each.tensor, before, expected)
+            for each in compared
+        }
+        told = float(np.mean([float(arrays["loss"]) for arrays in workers]))
+        return JudgedStep(
+            step=audited.step,
+            figures=compared,
+            allowed=allowed,
+            loss=told,
+            true_loss=true_loss,
+            loss_allowed=self._loss_allowed(true_loss),
+            nothing=all(same_bits(after[name], before[name]) for name in start),
+        )
+
+    def replay(
+        self, first: AuditedStep, batches: Iterable[tuple[Array, Array]], enough: Callable[[], bool]
+    ) -> Replay:
+        """Take the first steps from the weights before the first, in float64; and from perturbed ones.
+
+        Args:
+            first: step 0.
+            batches: inputs and labels of the first steps, of all workers together.
+            enough: whether to stop before the next step.
+        """
+        before = _part(first.read()[0], "before/")
+        starts = (before, perturbed(before, self.seed, self.units))
+        runs = [
+            Updates(self.optimizer, {name: start[name] for name in self.trained})
+            for start in starts
+        ]
+        states = [{name: start[name] for name in self.states} for start in starts]
+        replay = Replay()
+        for step, (inputs, labels) in enumerate(batches):
+            if enough():
+                break
+            losses = []
+            for updates, others in zip(runs, states):
+                batch = as_dtype(inputs, "float64"), labels
+                gradients = self._gradients(batch, {**updates.weights, **others}, {})
+                losses.append(float(gradients["loss"]))
+                updates.step(gradients, learning_rate(self.optimizer, self.schedule, step))
+            apart = abs(losses[1] - losses[0])
+            if not math.isfinite(apart):
+                break
+            replay.losses.append(losses[0])
+            replay.allowed.append(
+                max(PERTURBED_GRADIENTS * apart, self._least_loss(losses[0]), self.loss_noise)
+            )
+        return replay
+
+    def _gradients(
+        self, batch: tuple[Array, Array], weights: Tensors, masks: Tensors
+    ) -> dict[str, Array]:
+        gradients = self.referee.gradients(*batch, weights=weights, masks=masks)
+        check_gradient_shapes(gradients, self.referee.workload.model)
+        return gradients
+
+    def _running(self, batch: tuple[Array, Array], step: int) -> dict[str, Array]:
+        """Running statistics after a step of the referee, at the weights that it has."""
+        path = scratch_file(self.referee.group)
+        write_arrays(path, dict(zip(("inputs", "labels"), batch)))
+        order = np.arange(len(batch[1]), dtype=np.int64)[None]
+        self.referee.train(path, order, input_mode="memory", first_step=step)
+        path.unlink()
+        after = self.referee.weights()[0]
+        return {name: after[name] for name in self.states}
+
+    def _calibrate(
+        self,
+        batch: tuple[Array, Array],
+        weights: Tensors,
+        masks: Tensors,
+        gradients: Tensors,
+        moved: Tensors,
+        step: int,
+    ) -> None:
+        """Measure how far weights move a step that differ by a few units in the last place."""
+        self.seed += 1
+        other = self._gradients(batch, perturbed(weights, self.seed, self.units), masks)
+        floor = self._floor(gradients)
+        for name in self.trained:
+            size = max(norm([gradients[name]]), floor)
+            apart = norm([other[name] - gradients[name]]) / size if size else 0.0
+            self.noise[name] = max(self.noise.get(name, 0.0), apart)
+        apart = abs(float(other["loss"]) - float(gradients["loss"]))
+        self.loss_noise = max(self.loss_noise, PERTURBED_GRADIENTS * apart)
+        if not moved:
+            return
+        changed = self._running(batch, step)
+        for each in change_figures(weights, changed, moved):
+            spread = PERTURBED_GRADIENTS * (each.relative_l2 or 0.0)
+            self.state_noise[each.tensor] = max(self.state_noise.get(each.tensor, 0.0), spread)
+
+    def _floor(self, gradients: Tensors) -> float:
+        """The norm that the noise of a smaller gradient is relative to."""
+        return norm_floor({name: gradients[name] for name in self.trained}, FLOAT32_SMALL)
+
+    def _noisy(self, gradients: Tensors) -> dict[str, Array]:
+        """Gradients as far off as passes; zeros stay zeros."""
+        floor, noisy = self._floor(gradients), {}
+        for name in self.trained:
+            array = np.asarray(gradients[name])
+            least = FLOAT32_MULTIPLE * GRADIENT_NOISE * self.unit
+            share = max(least, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
+            size = share * max(norm([array]), floor) / math.sqrt(max(array.size, 1))
+            noise = self.generator.standard_normal(array.shape)
+            noisy[name] = array + np.where(array == 0, 0.0, size * noise)
+        return noisy
+
+    def _step(
+        self, start: Tensors, before: Tensors, gradients: Tensors, step: int
+    ) -> dict[str, Array]:
+        """Weights and optimizer state after a step of the definition, in float64."""
+        state = _part(before, "optimizer/")
+        updates = Updates(self.optimizer, start, state=state, steps=step)
+        updates.step(gradients, learning_rate(self.optimizer, self.schedule, step))
+        return {**updates.weights, **updates.state}
+
+    def _rounding(self, tensor: str, before: Tensors, expected: Tensors) -> float:
+        """What one unit in the last place of every weight makes of the distance of its change."""
+        if tensor not in before:
+            return 0.0
+        units = changes = 0.0
+        for after, start in pieces(expected[tensor], before[tensor]):
+            place = np.spacing(np.abs(after).astype(self.dtype)).astype(np.float64)
+            units += float(place @ place)
+            changes += float((after - start) @ (after - start))
+        size = max(math.sqrt(changes), CHANGE_LEAST * norm([before[tensor]]))
+        return ROUNDED_UNITS * math.sqrt(units) / size if size else 0.0
+
+    def _least_loss(self, loss: float) -> float:
+        """The least difference of a loss that is more than rounding."""
+        return FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit * max(abs(loss), 1.0)
+
+    def _loss_allowed(self, loss: float) -> float:
+        return max(self.loss_noise, self._least_loss(loss))
+
+
+def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudited) -> CheckResult:
+    """The verdict about what the judged steps changed."""
+    by_tensor: dict[str, tuple[float, Figure, float]] = {}
+    for each in judged:
+        for figure in each.figures:
+            row = (each.multiple(figure), figure, each.allowed[figure.tensor])
+            if figure.tensor not in by_tensor or row[0] > by_tensor[figure.tensor][0]:
+                by_tensor[figure.tensor] = row
+    ordered = sorted(by_tensor.values(), key=lambda row: -row[0])
+    wrong = [each for each in judged if each.worst[0] > 1.0]
+    findings = [Finding(cause=audited)]
+    if wrong:
+        first = min(wrong, key=lambda each: each.step)
+        figure = first.worst[1]
+        cause = StepDiffers(step=first.step, steps=len(wrong), nothing=first.nothing)
+        tolerance = first.allowed[figure.tensor]
+        findings.insert(0, Finding(cause=cause, figure=figure, tolerance=tolerance))
+    figures = tuple(figure for _, figure, _ in ordered)
+    tolerance = ordered[0][2] if ordered else None
+    return check.result(figures, tolerance, findings, passed=bool(figures) and not wrong)
+
+
+def check_losses(
+    check: Check, judged: Sequence[JudgedStep], replay: Replay, losses: Array
+) -> CheckResult:
+    """The verdict about the losses that steps told.
+
+    Args:
+        losses: float64 [steps], of the whole run.
+    """
+    findings, compared = [], []
+    wrong = sorted(
+        (each for each in judged if each.loss_multiple > 1.0), key=lambda each: each.step
+    )
+    for each in judged:
+        compared.append((each.loss_multiple, each.true_loss, each.loss, each.loss_allowed))
+    replayed = []
+    for step, (loss, allowed) in enumerate(zip(replay.losses, replay.allowed)):
+        apart = abs(float(losses[step]) - loss)
+        multiple = apart / allowed if math.isfinite(apart) else math.inf
+        compared.append((multiple, loss, float(losses[step]), allowed))
+        if multiple > 1.0:
+            replayed.append(step)
+    if wrong:
+        first = wrong[0]
+        cause = LossDiffers(
+            step=first.step,
+            steps=len(wrong),
+            told=_finite(first.loss),
+            expected=_finite(first.true_loss),
+        )
+        findings.append(Finding(cause=cause))
+    if replayed:
+        step = replayed[0]
+        cause = LossDiffers(
+            step=step,
+            steps=len(replayed),
+            told=_finite(float(losses[step])),
+            expected=replay.losses[step],
+            replayed=True,
+        )
+        findings.append(Finding(cause=cause))
+    _, true, told, allowed = max(compared, key=lambda row: row[0])
+    scale = max(abs(true), 1.0)
+    relative = _finite(abs(told - true) / scale)
+    largest = _finite(abs(told - true))
+    figure = Figure(tensor="loss", relative_l2=relative, largest=largest)
+    return check.result((figure,), allowed / scale, findings, passed=not findings)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

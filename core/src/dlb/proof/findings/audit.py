@@ -1,0 +1,142 @@
+"""Causes that the audit of a timed run finds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dlb.proof.findings.base import Cause
+
+__all__ = [
+    "BatchDiffers",
+    "ClockDiffers",
+    "LossDiffers",
+    "MasksUnknown",
+    "OtherWhenWatched",
+    "StepDiffers",
+    "StepsAudited",
+    "WorkPending",
+    "WorkersApart",
+]
+
+
+class StepsAudited(Cause, frozen=True, kw_only=True):
+    """How much of a run was audited: a fact, not a fault.
+
+    Attributes:
+        steps: steps of the run.
+        audited: steps whose batch was compared.
+        judged: of these, steps whose changes were compared with the definition.
+        replayed: first steps whose losses were compared with a replay.
+        rare: a fault in one of so many steps, at random, ...
+        chance: ... is found with this probability.
+    """
+
+    steps: int
+    audited: int
+    judged: int
+    replayed: int
+    rare: int
+    chance: float
+
+
+class BatchDiffers(Cause, frozen=True, kw_only=True):
+    """The batch that a step got is not the one that the order says.
+
+    Attributes:
+        step: the first such step, from 0; ``steps``: how many audited steps are so.
+        part: inputs or labels.
+        samples: how many samples of the batch differ; null if its shape differs.
+        found, expected: the shapes.
+        worker: rank of the worker.
+    """
+
+    step: int
+    steps: int
+    part: Literal["inputs", "labels"]
+    samples: int | None
+    found: tuple[int, ...]
+    expected: tuple[int, ...]
+    worker: int = 0
+
+
+class StepDiffers(Cause, frozen=True, kw_only=True):
+    """What a timed step changed is not what the workload's definition changes on its batch.
+
+    Attributes:
+        step: the first such step, from 0; ``steps``: how many judged steps are so.
+        nothing: whether it changed nothing at all.
+    """
+
+    step: int
+    steps: int
+    nothing: bool = False
+
+
+class LossDiffers(Cause, frozen=True, kw_only=True):
+    """The loss that a timed step told is not the loss of its batch.
+
+    Attributes:
+        step: the first such step, from 0; ``steps``: how many of the compared ones are so.
+        told, expected: the losses; null stands for one that is not finite.
+        replayed: whether the expected loss is that of a replay of the first steps.
+    """
+
+    step: int
+    steps: int
+    told: float | None
+    expected: float | None
+    replayed: bool = False
+
+
+class WorkersApart(Cause, frozen=True, kw_only=True):
+    """After a timed step, or at the end, workers hold other weights than worker 0.
+
+    Attributes:
+        step: the first such step, from 0.
+    """
+
+    step: int
+    tensors: tuple[str, ...]
+
+
+class ClockDiffers(Cause, frozen=True, kw_only=True):
+    """The worker's clock does not account for the time that this process saw.
+
+    Attributes:
+        told: seconds that the worker told for steps and data.
+        seen: seconds that the same steps took for this process.
+        steps: how many steps.
+    """
+
+    told: float
+    seen: float
+    steps: int
+
+
+class WorkPending(Cause, frozen=True, kw_only=True):
+    """When a step's clock stops, its work is not over: reading its results waits.
+
+    Attributes:
+        seconds: median time that reading waits.
+        step_seconds: median time of a step.
+    """
+
+    seconds: float
+    step_seconds: float
+
+
+class OtherWhenWatched(Cause, frozen=True, kw_only=True):
+    """Steps that are audited take another time than the steps right after them.
+
+    Attributes:
+        watched, others: median seconds of both.
+    """
+
+    watched: float
+    others: float
+
+
+class MasksUnknown(Cause, frozen=True, kw_only=True):
+    """Dropout masks of a timed step cannot be told, so that its changes cannot be compared."""
+
+    reason: str

@@ -1,0 +1,89 @@
+"""Sentences of findings about the audit of a timed run."""
+
+from __future__ import annotations
+
+from dlb.proof.findings import Finding, audit
+from dlb.report.common import renders
+
+__all__: list[str] = []
+
+
+def _loss(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.8g}"
+
+
+def _where(step: int, steps: int) -> str:
+    return f"step {step + 1}" + (f" and {steps - 1} more" if steps > 1 else "")
+
+
+@renders(audit.StepsAudited)
+def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
+    text = f"{cause.audited} of {cause.steps} steps drawn at random, {cause.judged} judged whole"
+    if cause.replayed:
+        text += f", and the losses of the first {cause.replayed} replayed"
+    return text + f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
+
+
+@renders(audit.BatchDiffers)
+def _batch(cause: audit.BatchDiffers, finding: Finding, adapter: str) -> str:
+    where = _where(cause.step, cause.steps)
+    worker = f" of worker {cause.worker}" if cause.worker else ""
+    if cause.samples is None:
+        return (
+            f"{where}{worker} got {cause.part} of shape {list(cause.found)}, "
+            f"the order says {list(cause.expected)}"
+        )
+    return (
+        f"{where}{worker} got other {cause.part} than the order says, in {cause.samples} of "
+        f"{cause.expected[0]} samples"
+    )
+
+
+@renders(audit.StepDiffers)
+def _step(cause: audit.StepDiffers, finding: Finding, adapter: str) -> str:
+    where = _where(cause.step, cause.steps)
+    if cause.nothing:
+        return f"{where} changed nothing"
+    tensor = finding.figure.tensor if finding.figure else "any tensor"
+    return f"{where} changed {tensor} otherwise than the workload's step does on its batch"
+
+
+@renders(audit.LossDiffers)
+def _loss_differs(cause: audit.LossDiffers, finding: Finding, adapter: str) -> str:
+    whose = "a replay's" if cause.replayed else "its batch's"
+    where = _where(cause.step, cause.steps)
+    return f"{where} told a loss of {_loss(cause.told)}; {whose} is {_loss(cause.expected)}"
+
+
+@renders(audit.WorkersApart)
+def _apart(cause: audit.WorkersApart, finding: Finding, adapter: str) -> str:
+    tensors = ", ".join(cause.tensors)
+    return f"after step {cause.step + 1} workers hold other weights than their peers: {tensors}"
+
+
+@renders(audit.ClockDiffers)
+def _clock(cause: audit.ClockDiffers, finding: Finding, adapter: str) -> str:
+    return (
+        f"the worker's clock told {cause.told:.3g} s for {cause.steps} steps that took "
+        f"{cause.seen:.3g} s"
+    )
+
+
+@renders(audit.WorkPending)
+def _pending(cause: audit.WorkPending, finding: Finding, adapter: str) -> str:
+    return (
+        f"when its clock stops, a step's work goes on for {cause.seconds:.2g} s more; it told "
+        f"{cause.step_seconds:.2g} s"
+    )
+
+
+@renders(audit.OtherWhenWatched)
+def _watched(cause: audit.OtherWhenWatched, finding: Finding, adapter: str) -> str:
+    return (
+        f"audited steps take {cause.watched:.2g} s, the steps right after them {cause.others:.2g} s"
+    )
+
+
+@renders(audit.MasksUnknown)
+def _masks(cause: audit.MasksUnknown, finding: Finding, adapter: str) -> str:
+    return f"the masks that a timed step draws are not known: {cause.reason}"
