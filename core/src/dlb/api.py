@@ -151,6 +151,7 @@ def run(
     changes: Sequence[str] = (),
     data: str | None = None,
     out: str | Path = "dlb-results",
+    prove_again: bool = False,
 ) -> Outcome:
     """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
 
@@ -171,6 +172,7 @@ def run(
         changes: changed fields of the workload, ``FIELD=VALUE`` each.
         data: data to use instead of the workload's, ``NAME[:PATH]``.
         out: folder for records.
+        prove_again: make the proof again, even if one was kept that holds.
 
     Returns:
         a record for each adapter, their paths, and the certificate.
@@ -216,6 +218,7 @@ def run(
         input_mode=input_mode,
         strategy=strategy,
         workers=workers,
+        prove_again=prove_again,
         variants=choose(variants, environments),
         imported=imported,
     )

@@ -86,6 +86,8 @@ class Request:
             that is built, so that the proven model is the timed one.
         imported: the ONNX file that the workload and its weights come from; None if weights are
             seeded.
+        prove_again: whether a proof that was kept is made again.
+        proven: whether a kept proof is used, so that only the timed run is checked.
     """
 
     workload: Workload
@@ -108,6 +110,8 @@ class Request:
     at_once: int = 1
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     imported: ImportedModel | None = None
+    prove_again: bool = False
+    proven: bool = False
 
     @property
     def left_out(self) -> tuple[CheckGroup, ...]:

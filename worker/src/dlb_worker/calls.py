@@ -41,6 +41,7 @@ from dlb_worker.errors import PluginError, UnsupportedError
 from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel, StrategySession, UserModel
 from dlb_worker.plugins import load_plugins
+from dlb_worker.sampling import drawn
 from dlb_worker.user_code import factory as user_factory
 
 if TYPE_CHECKING:
@@ -224,15 +225,9 @@ class Calls:
         return result
 
     def call_gradients(self, model: int, inputs: str, to: str, training: bool) -> Dict[str, Any]:
-        """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model.
-
-        A built model takes ``weights/NAME`` and ``masks/LAYER`` first, where there are some.
-        """
+        """Write the gradients of the loss, or of outputs times ``cotangents/N`` of a user's model."""
         arrays, held = read_arrays(inputs), self.models[model]
         if isinstance(held, BuiltModel):
-            held.load_weights(_part(arrays, "weights/"))
-            if any(name.startswith("masks/") for name in arrays):
-                held.load_masks(_part(arrays, "masks/"))
             found = held.gradients(arrays["inputs"], arrays["labels"])
         else:
             count = sum(name.startswith("cotangents/") for name in arrays)
@@ -257,10 +252,47 @@ class Calls:
         self._running().run(steps)
         return {}
 
-    def call_audit_step(self, to: str, dropout_seed: Optional[int]) -> Dict[str, Any]:
+    def call_audit_step(self, to: str, **asked: Any) -> Dict[str, Any]:
         """Take the next step; write the batch, and weights and state before and after it."""
-        result: Dict[str, Any] = self._running().audit(Path(to), dropout_seed)
+        result: Dict[str, Any] = self._running().audit(Path(to), **asked)
         return result
+
+    def call_audit_gradients(
+        self,
+        model: int,
+        steps: List[str],
+        weights: str,
+        elements: Optional[int],
+        seed: int,
+        to: str,
+    ) -> Dict[str, Any]:
+        """Write gradients of a built model at an audited step's weights and on its batch.
+
+        Args:
+            steps: by rank, what each worker wrote of the step: the batch is all of theirs.
+            weights: .npz file of the weights; "" for those of ``steps``.
+        """
+        held = self._built(model)
+        parts = [read_or_map(Path(path)) for path in steps]
+        given = read_arrays(weights) if weights else _part(parts[0], "weights/")
+        held.load_weights(given)
+        masks = [_part(arrays, "masks/") for arrays in parts]
+        if masks[0]:
+            held.load_masks({name: np.concatenate([m[name] for m in masks]) for name in masks[0]})
+        inputs, labels = (
+            np.concatenate([arrays[name] for arrays in parts]) for name in ("inputs", "labels")
+        )
+        real = inputs.dtype.kind == "f"
+        found = held.gradients(
+            inputs.astype(held.dtype if real else "int64"), labels.astype("int64")
+        )
+        arrays = {"loss": np.asarray(found.loss)}
+        for name, gradient in found.parameters.items():
+            norm = np.linalg.norm(np.asarray(gradient, "float64"))
+            arrays[f"norms/{name}"] = np.asarray(norm)
+            arrays[f"gradients/{name}"] = drawn(name, gradient, elements, seed)
+        write_arrays(Path(to), arrays.items())
+        return {}
 
     def call_end_training(self, to: str) -> Dict[str, Any]:
         """End the training; writes the time and the loss of each step."""

@@ -12,6 +12,7 @@ from dlb_worker.contract import BuildRequest, DataRequest
 from dlb_worker.errors import DlbError, UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
+from dlb_worker.sampling import drawn
 
 if TYPE_CHECKING:
     from dlb_worker.calls import Calls
@@ -53,6 +54,8 @@ class Training:
         nodes = build.workload.model.nodes
         self._dropouts = [node.name for node in nodes if node.kind == "dropout" and node.rate]
         self.step_seconds, self.data_seconds, self.losses = np.zeros((3, self.steps))
+        self.untold_seconds = np.zeros(self.steps)
+        self._began = time.perf_counter()
         self.observed: Dict[str, Any] = {}
         self._rate: Optional[float] = None
         self._clock = calls.ask("dlb_clock", device=build.device)
@@ -80,14 +83,19 @@ class Training:
             for _ in range(steps):
                 self._step(*self._next_batch())
 
-    def audit(self, to: Path, dropout_seed: Optional[int]) -> Dict[str, Any]:
+    def audit(
+        self, to: Path, dropout_seed: Optional[int], elements: Optional[int], seed: int, whole: bool
+    ) -> Dict[str, Any]:
         """Take the next step, and write what it got and what it changed.
 
         Args:
-            to: .npz file for ``inputs`` and ``labels`` (the batch as the step got it),
-                ``before/NAME`` and ``after/NAME`` (weights, and the optimizer's state as
-                ``optimizer/NAME``), ``masks/LAYER`` (what each dropout keeps), ``loss``.
+            to: .npz file for ``inputs`` and ``labels`` (the batch as the step got it), ``masks/LAYER``
+                (what each dropout keeps), ``loss``, ``before/NAME`` and ``after/NAME``: elements of
+                weights, and of the optimizer's state as ``optimizer/NAME``.
             dropout_seed: from which dropouts draw the step's masks; None where there are none.
+            elements: how many elements of each array; None for all.
+            seed: from which the elements are drawn.
+            whole: also write ``weights/NAME``, all weights before the step.
 
         Returns:
             seconds to read the state before and after the step: a step whose work is not over when
@@ -103,30 +111,42 @@ class Training:
                 arrays.update(self._draw_masks(inputs, dropout_seed))
             except UnsupportedError as error:
                 unknown = str(error)
-        _settled(self.model)
+        for each in self.model.parameters[:1]:  # so that nothing is left to wait for
+            self.model.canonical(each)
         began = time.perf_counter()
-        before = _state(self.model, "before")
+        weights, state = self.model.weights(), self.model.optimizer_state()
         read_before = time.perf_counter() - began
         if dropout_seed is not None and not unknown:
             self.model.seed_dropout(dropout_seed)
         with self._measured.interval():
             self._step(*batch)
         began = time.perf_counter()
-        after = _state(self.model, "after")
+        weights_after, state_after = self.model.weights(), self.model.optimizer_state()
         read_after = time.perf_counter() - began
         arrays["loss"] = self.losses[self.done - 1]
-        write_arrays(to, (*arrays.items(), *before.items(), *after.items()))
+        for when, held, kept in (
+            ("before", weights, state),
+            ("after", weights_after, state_after),
+        ):
+            named = dict(held, **{f"optimizer/{name}": array for name, array in kept.items()})
+            for name, array in named.items():
+                arrays[f"{when}/{name}"] = drawn(name, array, elements, seed)
+        if whole:
+            arrays.update({f"weights/{name}": array for name, array in weights.items()})
+        write_arrays(to, arrays.items())
         return {"read_before": read_before, "read_after": read_after, "masks_unknown": unknown}
 
     def end(self, to: Path) -> Dict[str, Any]:
         """End the training.
 
         Args:
-            to: .npz file for ``step_seconds``, ``data_seconds`` (waiting for the batch) and
-                ``losses``, each float64 [steps].
+            to: .npz file for ``step_seconds``, ``data_seconds`` (waiting for the batch, until the
+                device is idle), ``losses``, and ``untold_seconds``: what a step took until its loss
+                was read, less what the clock told; each float64 [steps].
 
         Returns:
-            seconds of the whole loop, CPU seconds of the process, threads that really worked.
+            seconds of all steps, seconds since the beginning, CPU seconds of the process, threads
+            that really worked.
         """
         memory = memory_bytes()
         self._open.close()
@@ -134,11 +154,13 @@ class Training:
             "step_seconds": self.step_seconds,
             "data_seconds": self.data_seconds,
             "losses": self.losses,
+            "untold_seconds": self.untold_seconds,
         }
         write_arrays(to, costs.items())
         measured = self._measured
         return {
             "seconds": measured.seconds,
+            "open_seconds": time.perf_counter() - self._began,
             "cpu_seconds": measured.cpu_seconds,
             "busy_threads": measured.busy_threads(BUSY_SHARE),
             "memory_bytes": memory,
@@ -163,11 +185,15 @@ class Training:
 
     def _step(self, inputs: Any, labels: Any) -> None:
         """One step, timed from idle device to idle device."""
-        step = self.done
+        step, asked = self.done, time.perf_counter()
         self._clock.start()
+        started = time.perf_counter()
         loss = self.model.train_step(inputs, labels)
-        self.step_seconds[step] = self._clock.stop(loss)
+        seconds = self._clock.stop(loss)
         self.losses[step] = float(loss)
+        self.untold_seconds[step] = time.perf_counter() - started - seconds
+        self.step_seconds[step] = seconds
+        self.data_seconds[step] += started - asked
         self.done += 1
         if self._observe_step is not None:
             self._observe_step(
@@ -215,20 +241,6 @@ class Measured:
         if self._threads is None:
             return None
         return sum(worked > share * self.seconds for worked in self._threads.values())
-
-
-def _state(model: BuiltModel, prefix: str) -> Dict[str, np.ndarray]:
-    """Weights and the optimizer's state, as they are written."""
-    state = {f"{prefix}/{name}": array for name, array in model.weights().items()}
-    for name, array in model.optimizer_state().items():
-        state[f"{prefix}/optimizer/{name}"] = array
-    return state
-
-
-def _settled(model: BuiltModel) -> None:
-    """Wait until reading the state takes no longer than reading does."""
-    for each in model.parameters[:1]:
-        model.canonical(each)
 
 
 @contextmanager

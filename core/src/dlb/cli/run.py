@@ -76,6 +76,9 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run")
 @click.argument("workload")
 @shared_options
+@click.option(
+    "--prove-again", is_flag=True, help="Make the proof again, even if one was kept that holds."
+)
 @click.option("--steps", type=int, metavar="N", help="Training steps.")
 @click.option(
     "--epochs",

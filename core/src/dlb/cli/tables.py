@@ -51,6 +51,11 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.paths:
         print_results(outcome.records)
     print_certificate(outcome.certificate)
+    if outcome.certificate.kept:
+        click.echo(
+            f"Proof of {outcome.certificate.kept} used again, since nothing that it depends on has "
+            "changed (--prove-again makes it anew)"
+        )
     for record in outcome.records:
         if record.failure:
             click.echo(f"{record.adapter} failed: {record.failure.line}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from dlb.environments.record import Environment
 from dlb.errors import EnvironmentMissing
 
-__all__ = ["Contents", "contents", "packages", "run_program"]
+__all__ = ["Contents", "contents", "fingerprint", "packages", "run_program"]
 
 # From a cold disk, the import of a framework can take a minute.
 SECONDS = 300.0
@@ -33,6 +33,28 @@ for distribution in metadata.distributions() if metadata else ():
         packages.setdefault(name, distribution.version)
         points += [[name, point.name] for point in distribution.entry_points if point.group == "dlb"]
 print(json.dumps({"python": sys.version.split()[0], "packages": packages, "points": points}))
+"""
+
+#: Hashes name, size and time of change of every file that can be imported; the interpreter's own library
+#: is known by its version.
+_FINGERPRINT = """
+import hashlib, os, sys
+library = os.path.dirname(os.__file__)
+digest = hashlib.sha256(sys.version.encode())
+for folder in sorted(set(filter(os.path.isdir, sys.path))):
+    if folder == library or os.path.dirname(folder) == library and folder.endswith("dynload"):
+        continue
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and name[0] != ".")
+        for name in sorted(files):
+            if name.endswith(".pyc"):
+                continue
+            try:
+                status = os.stat(os.path.join(root, name))
+            except OSError:
+                continue
+            digest.update(repr((root, name, status.st_size, status.st_mtime_ns)).encode("utf-8", "replace"))
+print(digest.hexdigest())
 """
 
 
@@ -84,6 +106,12 @@ def contents(name: str, python: Path) -> Contents:
         points[key] = (*points.get(key, ()), point)
     versions = {canonicalize_name(key): version for key, version in document["packages"].items()}
     return Contents(document["python"], dict(sorted(versions.items())), points)
+
+
+def fingerprint(python: Path) -> str:
+    """A hash of every file that an interpreter can import; empty if it does not run."""
+    code, output, _ = run_program(python, _FINGERPRINT)
+    return output.strip() if code == 0 else ""
 
 
 def run_program(

@@ -179,6 +179,10 @@ def _run_in_one_worker(stage: Stage, run: AdapterRun, given_workers: Workers | N
     with nullcontext(given_workers) if given_workers else stage.start("timed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
+        if stage.request.proven:
+            audit = _measure(stage, run, workers, adapter)
+            _audit(stage, workers.group, audit, began, no_masks)
+            return
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         model.drop()
         run.changes = prove_steps(stage, workers.group, training=no_masks is None)
@@ -193,8 +197,16 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
     Processes that train together hold one model at a time. So models that only the proof needs are built
     in other processes.
     """
-    per_worker_weights: list[dict[str, Array]] = []
     began = time.monotonic()
+    if stage.request.proven:
+        with stage.start("timed") as workers:
+            adapter = _check_adapter(stage, run, workers)
+            no_masks = missing_masks(stage, adapter.features)
+            audit = _measure(stage, run, workers, adapter)
+        with stage.start("single", single=True) as workers:
+            _audit(stage, workers.group, audit, began, no_masks)
+        return
+    per_worker_weights: list[dict[str, Array]] = []
     with stage.start("distributed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)

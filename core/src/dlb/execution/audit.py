@@ -6,6 +6,7 @@ told of one when it comes.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -42,11 +43,12 @@ from dlb.proof.findings.audit import (
     MasksUnknown,
     OtherWhenWatched,
     StepsAudited,
+    TimeUntold,
     WorkPending,
 )
 from dlb.proof.findings.workload import Asynchronous
 from dlb.supervision.group import Group
-from dlb.supervision.remote import RemoteModel, RemoteTraining, Trained
+from dlb.supervision.remote import Draw, RemoteModel, Trained
 from dlb.workload import parameter_shapes
 from dlb_worker.arrays import read_or_map
 from dlb_worker.crops import cut
@@ -58,15 +60,19 @@ Array = npt.NDArray[Any]
 MOST_BYTES = 1 << 30
 #: Seconds that judging may take, and the share of the adapter's run so far that it may take if that is
 #: more. The first step and one at random are always judged.
-JUDGE_SECONDS, JUDGE_SHARE = 2.0, 0.05
+JUDGE_SECONDS, JUDGE_SHARE = 10.0, 0.05
 #: First steps whose losses are compared with a replay.
 REPLAYED = 8
-#: Steps that are judged together with a measurement of what rounding makes of them, and steps whose
-#: running statistics are judged.
-CALIBRATED, STATES_JUDGED = 2, 3
-#: The share of the time that the worker's clock may leave out, and seconds for each step (the loop itself)
-#: and for each part (a message there and back).
-CLOCK_SHARE, CLOCK_STEP, CLOCK_PART = 0.05, 1e-4, 2e-3
+#: Steps that are judged in float64, with running statistics, and with a measurement of what rounding
+#: makes of them.
+CALIBRATED = 2
+#: Elements of each tensor that are compared in all other steps; and the largest number of weights of a
+#: model of which all are compared in those.
+ELEMENTS, WHOLE_WEIGHTS = 4096, 1 << 24
+#: A worker's clock may run at another rate than this process's by this share, and by these seconds for
+#: messages on their way. Of a step, the clock may leave out this share, and these seconds for a call.
+CLOCK_SHARE, CLOCK_SECONDS = 0.02, 0.1
+UNTOLD_SHARE, UNTOLD_SECONDS = 0.05, 5e-5
 #: A step's work is over when its clock stops, up to this share of the step and these seconds.
 PENDING_SHARE, PENDING_SECONDS = 0.1, 5e-4
 #: Audited steps, and the steps right after them, may take times of this ratio; with fewer of them, any.
@@ -83,8 +89,8 @@ class Audit:
         losses: float64 [steps], as they were told.
         end: weights of each worker after the last step; only of several.
         masks_unknown: why dropout masks of audited steps are not known; empty if they are.
-        clock: seconds told and seen, and steps, of the parts that were not audited.
-        step_seconds: float64 [steps], as they were told.
+        clock: seconds of the training by each worker's clock, and by this process's.
+        step_seconds, untold_seconds: float64 [steps], as they were told.
     """
 
     steps: int
@@ -92,9 +98,9 @@ class Audit:
     losses: Array = field(default_factory=lambda: np.zeros(0))
     end: Sequence[dict[str, Array]] = ()
     masks_unknown: str = ""
-    clock: ClockDiffers | None = None
-    parts: int = 0
+    clock: tuple[list[float], float] = ([], 0.0)
     step_seconds: Array = field(default_factory=lambda: np.zeros(0))
+    untold_seconds: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
@@ -118,49 +124,43 @@ def train_audited(
     generator = random.SystemRandom()
     dropouts = bool(prepared.reference.masks)
     audit = Audit(request.steps)
-    for step in _draw(stage, generator):
+    steps, whole = _draw(stage, generator)
+    for step in steps:
         training.run(step - training.done)
         seed = generator.randrange(1 << 31) if dropouts else None
-        paths, read = training.audit(seed)
+        draw = Draw(None if step in whole else ELEMENTS, generator.randrange(1 << 31))
+        paths, read = training.audit(seed, draw)
         pending = tuple(each["read_after"] - each["read_before"] for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
-        audit.audited.append(AuditedStep(step, tuple(paths), pending))
+        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
     training.run(request.steps - training.done)
     trained = training.end()
     audit.losses, audit.step_seconds = trained.losses, trained.step_seconds
-    audit.clock, audit.parts = _clock(training, trained), len(training.parts)
+    audit.untold_seconds = trained.untold_seconds
+    audit.clock = [float(facts["open_seconds"]) for facts in trained.facts], training.seconds
     if request.workers > 1:
         audit.end = model.weights()
     return trained, audit
 
 
-def _draw(stage: Stage, generator: random.Random) -> list[int]:
-    """The steps to audit, in order: the first, the last, and some between, as many as there is room for."""
-    steps, request = stage.request.steps, stage.request
+def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
+    """The steps to audit, in order, and those of which whole weights are compared.
+
+    The first, the last, and some between: as many as a rare fault needs, and as there is room for.
+    """
+    request = stage.request
     if "audit" not in request.groups:
-        return []
-    size = np.dtype(request.dtype).itemsize
-    weights = sum(
-        int(np.prod(shape)) for shape in parameter_shapes(request.workload.model).values()
-    )
-    batch = request.batch_size * int(np.prod(request.workload.model.input.shape))
-    # Weights and at most two slots of the optimizer, before and after, of every worker.
-    each = size * (6 * weights * request.workers + batch)
-    count = min(steps_needed(), max(1, MOST_BYTES // each - 2))
-    between = range(1, steps - 1)
-    drawn = generator.sample(between, min(count, len(between)))
-    return sorted({0, steps - 1, *drawn} if count > 1 else {0, *(drawn or (steps - 1,))})
-
-
-def _clock(training: RemoteTraining, trained: Trained) -> ClockDiffers:
-    """What the worker told of the parts that were not audited, and what this process saw."""
-    told = sum(
-        float(seconds[first : first + steps].sum())
-        for first, steps in training.parts
-        for seconds in (trained.step_seconds, trained.data_seconds)
-    )
-    steps = sum(count for _, count in training.parts)
-    return ClockDiffers(told=told, seen=sum(training.seconds), steps=steps)
+        return [], set()
+    shapes = parameter_shapes(request.workload.model).values()
+    weights = sum(math.prod(shape) for shape in shapes)
+    batch = request.batch_size * math.prod(request.workload.model.input.shape)
+    each = np.dtype(request.dtype).itemsize * (weights + batch)
+    between = range(1, request.steps - 1)
+    count = min(steps_needed(), max(1, MOST_BYTES // each), len(between))
+    drawn = generator.sample(between, count)
+    steps = sorted({0, request.steps - 1, *drawn})
+    whole = {0, *(drawn[:1] or steps[-1:])}
+    return steps, whole if weights <= WHOLE_WEIGHTS else set()
 
 
 def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: bool) -> None:
@@ -182,9 +182,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
         return
     judging = time.perf_counter()
     try:
-        with drop_at_end(stage.build(group, "float64", stage.request.batch_size)) as referee:
-            judge_step = StepJudge(referee, stage.request.dtype, stage.request.seed, synchronous)
-            judged, replay = _judge(stage, judge_step, audit, began)
+        judged, replay = _judge(stage, group, audit, began, synchronous)
     finally:
         for each in audit.audited:
             for path in each.paths:
@@ -222,11 +220,14 @@ def refuse_audit(stage: Stage, reason: Finding) -> None:
 
 
 def _judge(
-    stage: Stage, judge_step: StepJudge, audit: Audit, began: float
+    stage: Stage, group: Group, audit: Audit, began: float, synchronous: bool
 ) -> tuple[list[JudgedStep], Replay]:
-    """Judge as many steps as there is time for, in a random order after the first one."""
-    first, *others = audit.audited
-    random.SystemRandom().shuffle(others)
+    """Judge as many steps as there is time for: the first, one at random, then the others at random."""
+    request = stage.request
+    order = list(audit.audited)
+    random.SystemRandom().shuffle(order)
+    # Steps of which all elements were kept come first, and the first of all.
+    order.sort(key=lambda each: (each.step > 0, each.draw.elements is not None))
     now = time.monotonic()
     end = now + max(JUDGE_SECONDS, JUDGE_SHARE * (now - began))
 
@@ -235,15 +236,21 @@ def _judge(
 
     judged: list[JudgedStep] = []
     replay = Replay()
-    for number, each in enumerate((first, *others)):
-        if number >= CALIBRATED and enough():
-            break
-        judged.append(
-            judge_step.judge(each, calibrate=number < CALIBRATED, states=number < STATES_JUDGED)
-        )
-        if number == 1 and judge_step.synchronous and not stage.prepared.reference.masks:
-            replayed = islice(map(partial(_batch, stage), range(audit.steps)), REPLAYED)
-            replay = judge_step.replay(first, replayed, enough)
+    with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
+        judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
+        judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
+        if synchronous and not stage.prepared.reference.masks:
+            batches = islice(map(partial(_batch, stage), range(audit.steps)), REPLAYED)
+            replay = judge_step.replay(order[0], batches, enough)
+    if enough() or len(order) <= CALIBRATED:
+        return judged, replay
+    # Whether a step does other work shows in the run's own dtype, at a third of the time.
+    with drop_at_end(stage.build(group, request.dtype, request.batch_size)) as referee:
+        judge_step.referee = referee
+        for each in order[CALIBRATED:]:
+            if enough():
+                break
+            judged.append(judge_step.judge(each))
     return judged, replay
 
 
@@ -263,13 +270,15 @@ def _clock_check(adapter: str) -> Check:
 def _check_clock(check: Check, audit: Audit) -> Any:
     """Whether the worker's clock accounts for the time, and whether steps are over when it stops."""
     findings = []
-    clock = audit.clock
-    assert clock is not None
-    gap = clock.seen - clock.told
-    allowed = CLOCK_SHARE * clock.seen + CLOCK_STEP * clock.steps + CLOCK_PART * audit.parts
-    if not -1e-9 <= gap <= allowed:
-        findings.append(Finding(cause=clock))
+    workers, seen = audit.clock
+    for told in workers:
+        if abs(told - seen) > CLOCK_SHARE * seen + CLOCK_SECONDS:
+            findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
+    # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = float(np.median(audit.step_seconds))
+    untold = float(np.median(audit.untold_seconds))
+    if abs(untold) > UNTOLD_SHARE * step_seconds + UNTOLD_SECONDS:
+        findings.append(Finding(cause=TimeUntold(told=step_seconds, untold=untold)))
     pending = statistics.median(max(each.pending) for each in audit.audited)
     if pending > PENDING_SHARE * step_seconds + PENDING_SECONDS:
         findings.append(Finding(cause=WorkPending(seconds=pending, step_seconds=step_seconds)))
@@ -280,7 +289,7 @@ def _check_clock(check: Check, audit: Audit) -> Any:
         if step and step + 1 < audit.steps and step + 1 not in steps
     ]
     if len(pairs) >= WATCHED_STEPS:
-        watched, others = (float(np.median(side)) for side in zip(*pairs))
+        watched, others = (float(np.min(side)) for side in zip(*pairs))
         if max(watched, others) > WATCHED_RATIO * min(watched, others) + PENDING_SECONDS:
             findings.append(Finding(cause=OtherWhenWatched(watched=watched, others=others)))
     return check.result(findings=findings, passed=not findings)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
 from dlb.adapters import AdapterEnvironment
+from dlb.execution import kept_proofs
 from dlb.execution.across_adapters import (
     check_across_adapters,
     ensure_calibration,
@@ -89,12 +90,21 @@ def run(
     # products take several times longer.
     thread_limits = threadpool_limits(max(1, available_cores() // request.at_once), user_api="blas")
     with thread_limits, tempfile.TemporaryDirectory(prefix="dlb-") as folder:
+        key = kept_proofs.proof_key(request) if request.command == "run" else ""
+        kept = None if request.prove_again else kept_proofs.find(key)
+        request = replace(request, proven=kept is not None)
         prepared = prepare(request, Path(folder))
-        return _run_all(request, prepared, reporter, workers or {})
+        outcome = _run_all(request, prepared, reporter, workers or {}, kept)
+        kept_proofs.keep(key, outcome.certificate)
+        return outcome
 
 
 def _run_all(
-    request: Request, prepared: Prepared, reporter: Reporter, workers: Mapping[str, Workers]
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    workers: Mapping[str, Workers],
+    kept: Certificate | None,
 ) -> Outcome:
     """Run every adapter, then the checks across adapters; write records with the complete proof."""
     runs: list[AdapterRun] = []
@@ -105,7 +115,7 @@ def _run_all(
 
     def take(began: datetime, adapter_run: AdapterRun) -> None:
         runs.append(adapter_run)
-        certificate = _certify(request, runs)
+        certificate = _certify(request, runs, kept)
         records.append(_record(request, prepared, adapter_run, certificate, began, machine))
         _write(records[-1], request)
 
@@ -113,7 +123,8 @@ def _run_all(
         with closing(_run_each(request, prepared, reporter, workers, ended)) as finished:
             for began, adapter_run in finished:
                 take(began, adapter_run)
-        ensure_calibration(request, prepared, reporter, runs)
+        if kept is None:
+            ensure_calibration(request, prepared, reporter, runs)
     except KeyboardInterrupt:
         interrupted = True
         # Runs that had ended, but that were not recorded yet.
@@ -129,7 +140,7 @@ def _run_all(
     runs += [AdapterRun(adapter, failure=interruption) for adapter in missing]
     runs.sort(key=lambda run: requested.index(run.adapter))
     records.sort(key=lambda kept: requested.index(kept.adapter))
-    certificate = _certify(request, runs, across=True)
+    certificate = _certify(request, runs, kept, across=kept is None)
     failures = {run.adapter: run.failure for run in runs}
     final = [
         msgspec.structs.replace(
@@ -179,9 +190,15 @@ def _run_each(
                 pool.shutdown(cancel_futures=True)
 
 
-def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> Certificate:
-    """The certificate of the adapters that have run; with ``across``, also checks across adapters."""
-    checks = [result for run in runs for result in run.checks]
+def _certify(
+    request: Request, runs: list[AdapterRun], kept: Certificate | None, across: bool = False
+) -> Certificate:
+    """The certificate of the adapters that have run; with ``across``, also checks across adapters.
+
+    Args:
+        kept: a proof that is used again.
+    """
+    checks = kept_proofs.with_kept((result for run in runs for result in run.checks), kept)
     if across:
         checks += check_across_adapters(runs, request.groups, find_calibration(request, runs))
     steps = observed_steps(request.trajectory_steps)
@@ -206,7 +223,10 @@ def _certify(request: Request, runs: list[AdapterRun], across: bool = False) -> 
             )
             for run in runs
             if run.float32 is not None
-        ),
+        )
+        + (kept.divergences if kept else ()),
+        made=record.now().isoformat(timespec="seconds"),
+        kept=kept.made if kept else "",
     )
 
 

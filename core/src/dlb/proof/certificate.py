@@ -188,6 +188,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         divergences: drifts of float32 trajectories, without a verdict.
         format: version of this document.
         converted_from: format of the document that was read; 0 if it is this format.
+        made: when the checks were run, ISO 8601; empty in older documents.
+        kept: when the proof was made whose checks were used again, ISO 8601; empty if every check was
+            run. What is about the timed run itself is always run.
     """
 
     workload: str
@@ -203,6 +206,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     divergences: tuple[Divergence, ...] = ()
     format: int = FORMAT
     converted_from: int = 0
+    kept: str = ""
+    made: str = ""
 
     def results_of(self, adapter: str) -> tuple[CheckResult, ...]:
         """The results of one adapter, in order."""

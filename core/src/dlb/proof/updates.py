@@ -48,17 +48,19 @@ class Updates:
         }
         self._steps = steps
 
-    def step(self, gradients: Mapping[str, Array], rate: float) -> None:
+    def step(self, gradients: Mapping[str, Array], rate: float, whole: float | None = None) -> None:
         """Take one step.
 
         Args:
             gradients: gradients of every trained parameter, by ``layer.parameter``.
             rate: the learning rate of this step.
+            whole: the norm of all gradients, which clipping goes by; computed if left out.
         """
         scalar, self._steps = self.scalar, self._steps + 1
         scale = 1.0
         if clip := self.optimizer.clip_norm:
-            scale = clip / max(norm(gradients[name] for name in self.weights), clip)
+            size = norm(gradients[name] for name in self.weights) if whole is None else whole
+            scale = clip / max(size, clip)
         decay = scalar(self.optimizer.weight_decay)
         for name, weight in self.weights.items():
             flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)

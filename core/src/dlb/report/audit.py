@@ -63,10 +63,12 @@ def _apart(cause: audit.WorkersApart, finding: Finding, adapter: str) -> str:
 
 @renders(audit.ClockDiffers)
 def _clock(cause: audit.ClockDiffers, finding: Finding, adapter: str) -> str:
-    return (
-        f"the worker's clock told {cause.told:.3g} s for {cause.steps} steps that took "
-        f"{cause.seen:.3g} s"
-    )
+    return f"a worker's clock told {cause.told:.3g} s of training that took {cause.seen:.3g} s"
+
+
+@renders(audit.TimeUntold)
+def _untold(cause: audit.TimeUntold, finding: Finding, adapter: str) -> str:
+    return f"the clock tells {cause.told:.2g} s of a step whose loss is there {cause.untold:.2g} s later"
 
 
 @renders(audit.WorkPending)

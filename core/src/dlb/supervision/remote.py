@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,6 +20,7 @@ from dlb.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
 __all__ = [
+    "Draw",
     "RemoteModel",
     "RemoteTraining",
     "Trained",
@@ -51,6 +53,8 @@ class Trained:
 
     Attributes:
         step_seconds, data_seconds: float64 [steps], of rank 0.
+        untold_seconds: float64 [steps], what a step took until its loss was read, less ``step_seconds``;
+            the largest of any worker.
         losses: float64 [steps], the mean over workers.
         facts: the facts that each worker returned, by rank.
     """
@@ -59,7 +63,21 @@ class Trained:
         self.facts = facts
         self.step_seconds = arrays[0]["step_seconds"]
         self.data_seconds = arrays[0]["data_seconds"]
+        self.untold_seconds = np.max([own["untold_seconds"] for own in arrays], axis=0)
         self.losses = np.mean([own["losses"] for own in arrays], axis=0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which elements of each array are handed over: see :func:`dlb_worker.sampling.drawn`.
+
+    Attributes:
+        elements: how many; None for all.
+        seed: from which they are drawn.
+    """
+
+    elements: int | None
+    seed: int
 
 
 class RemoteTraining:
@@ -68,31 +86,30 @@ class RemoteTraining:
     Attributes:
         steps: steps of the whole training.
         done: steps so far.
-        parts: first step and number of steps of each part that was not audited.
-        seconds: by part, how long it took for this process.
+        seconds: how long it was open for this process; 0 until it has ended.
     """
 
     def __init__(self, group: Group, steps: int, on_progress: Progress | None) -> None:
         self.group, self.steps, self.done = group, steps, 0
-        self.parts: list[tuple[int, int]] = []
-        self.seconds: list[float] = []
+        self.seconds, self._began = 0.0, time.monotonic()
         self._on_progress = on_progress
 
     def run(self, steps: int) -> None:
         """Take the next steps."""
         if not steps:
             return
-        began = time.monotonic()
         self.group.call("train_steps", {"steps": steps}, self._on_progress)
-        self.seconds.append(time.monotonic() - began)
-        self.parts.append((self.done, steps))
         self.done += steps
 
-    def audit(self, dropout_seed: int | None) -> tuple[list[Path], list[dict[str, Any]]]:
+    def audit(
+        self, dropout_seed: int | None, draw: Draw
+    ) -> tuple[list[Path], list[dict[str, Any]]]:
         """Take the next step, of which each worker writes what it got and what it changed.
 
         Args:
             dropout_seed: from which dropouts draw; None if there are none.
+            draw: which elements of weights and of the optimizer's state are written. Worker 0 also
+                writes all weights before the step.
 
         Returns:
             by rank, the file, and the worker's answer: ``read_before`` and ``read_after``, the seconds
@@ -101,7 +118,13 @@ class RemoteTraining:
         paths = [scratch_file(self.group) for _ in self.group.workers]
         read = self.group.call(
             "audit_step",
-            lambda rank: {"to": str(paths[rank]), "dropout_seed": dropout_seed},
+            lambda rank: {
+                "to": str(paths[rank]),
+                "dropout_seed": dropout_seed,
+                "elements": draw.elements,
+                "seed": draw.seed,
+                "whole": rank == 0,
+            },
             self._on_progress,
         )
         self.done += 1
@@ -111,6 +134,7 @@ class RemoteTraining:
         """End the training, of which every step was taken."""
         paths = [scratch_file(self.group) for _ in self.group.workers]
         facts = self.group.call("end_training", lambda rank: {"to": str(paths[rank])})
+        self.seconds = time.monotonic() - self._began
         return Trained(facts, [read_arrays(self.group, path) for path in paths])
 
 
@@ -203,30 +227,40 @@ class RemoteModel:
             call["layer"]: arrays[0][f"values/{call['output']}"] for call in results[0]["calls"]
         }
 
-    def gradients(
-        self,
-        inputs: Array,
-        labels: Array,
-        weights: Mapping[str, Array] | None = None,
-        masks: Mapping[str, Array] | None = None,
-    ) -> dict[str, Array]:
-        """``loss``, and the gradients of ``input`` (if real) and every parameter, in worker 0.
-
-        Args:
-            weights: weights that the model takes before, by ``layer.parameter``.
-            masks: dropout masks that it takes before, by layer name.
-        """
+    def gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
+        """``loss``, and the gradients of ``input`` (if real) and every parameter, in worker 0."""
         path = self._path()
-        arrays = {"inputs": inputs, "labels": labels}
-        arrays |= {f"weights/{name}": array for name, array in (weights or {}).items()}
-        arrays |= {f"masks/{name}": array for name, array in (masks or {}).items()}
-        write_arrays(path, arrays)
+        write_arrays(path, {"inputs": inputs, "labels": labels})
         arrays = self._fetch("gradients", {"inputs": str(path), "training": True})[0]
+        path.unlink()
         gradients = {name.removeprefix("parameters/"): array for name, array in arrays.items()}
         if "inputs" in gradients:
             gradients["input"] = gradients.pop("inputs")
-        path.unlink()
         return gradients
+
+    def audit_gradients(
+        self, step: Sequence[Path], weights: Mapping[str, Array] | None, draw: Draw
+    ) -> dict[str, Array]:
+        """``loss``, ``gradients/NAME`` and ``norms/NAME`` on the batch of an audited step, in worker 0.
+
+        Args:
+            step: what each worker wrote of the step.
+            weights: by ``layer.parameter``; those of the step if left out. The model keeps them.
+            draw: which elements of the gradients.
+        """
+        path = self._path() if weights is not None else None
+        if path is not None:
+            write_arrays(path, weights or {})
+        arguments = {
+            "steps": [str(each) for each in step],
+            "weights": "" if path is None else str(path),
+            "elements": draw.elements,
+            "seed": draw.seed,
+        }
+        arrays = self._fetch("audit_gradients", arguments)[0]
+        if path is not None:
+            path.unlink()
+        return arrays
 
     def train(
         self,

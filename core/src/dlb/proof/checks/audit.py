@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.float32_updates import GRADIENT_NOISE
-from dlb.proof.checks.gradients import check_gradient_shapes
 from dlb.proof.checks.updates import change_figures
 from dlb.proof.distance import norm, pieces, same_bits
 from dlb.proof.divergence import perturbed
@@ -40,14 +39,14 @@ from dlb.proof.tolerances import (
     NORMALISED_UNITS,
     PERTURBED_UNITS,
     Tensors,
-    norm_floor,
 )
 from dlb.proof.update_batches import as_dtype
 from dlb.proof.updates import Updates
-from dlb.supervision.remote import RemoteModel, scratch_file, write_arrays
-from dlb.workload import learning_rate, state_names
+from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
+from dlb.workload import learning_rate, parameter_shapes, state_names
 from dlb.workload.shapes import trained_names
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
+from dlb_worker.sampling import drawn
 
 __all__ = [
     "AUDIT_CHANCE",
@@ -82,11 +81,13 @@ class AuditedStep:
     Attributes:
         step: its number, from 0.
         paths: by rank, .npz file of ``inputs``, ``labels``, ``before/NAME``, ``after/NAME``, ``loss``.
+        draw: which elements of weights and state are in it.
         pending: by rank, seconds that reading the state took longer after the step than before it.
     """
 
     step: int
     paths: tuple[Path, ...]
+    draw: Draw
     pending: tuple[float, ...]
 
     def read(self) -> tuple[Mapping[str, Array], ...]:
@@ -108,8 +109,8 @@ def chance(steps: int, judged: int) -> float:
     """
     faulty = max(1, round(steps / AUDIT_RARE))
     missed = 1.0
-    for drawn in range(min(judged, steps)):
-        missed *= max(0.0, (steps - faulty - drawn) / (steps - drawn))
+    for done in range(min(judged, steps)):
+        missed *= max(0.0, (steps - faulty - done) / (steps - done))
     return 1.0 - missed
 
 
@@ -258,7 +259,7 @@ class StepJudge:
     """Compares timed steps with the workload's definition of a step.
 
     Args:
-        referee: the adapter's model as it is built for proofs, in float64, for batches of the run.
+        referee: the adapter's model as it is built for proofs, for batches of the run.
         dtype: the dtype of the timed model.
         seed: seed of perturbations.
         synchronous: whether all workers take one step together; if not, worker 0's loss alone is judged.
@@ -270,6 +271,7 @@ class StepJudge:
         self.referee, self.dtype, self.synchronous = referee, dtype, synchronous
         workload = referee.workload
         self.optimizer, self.schedule = workload.optimizer, workload.schedule
+        self.shapes = parameter_shapes(workload.model)
         self.trained = trained_names(workload.model)
         self.states = tuple(state_names(workload.model))
         self.unit = float(np.finfo(dtype).eps / np.finfo(np.float32).eps)
@@ -282,32 +284,22 @@ class StepJudge:
         self.state_noise: dict[str, float] = {}
         self.loss_noise = 0.0
 
-    def judge(self, audited: AuditedStep, *, calibrate: bool, states: bool) -> JudgedStep:
+    def judge(self, audited: AuditedStep, *, calibrate: bool = False) -> JudgedStep:
         """Compare one step.
 
         Args:
-            calibrate: also measure how far rounding may move this step.
-            states: also compare running statistics, which takes another step of the referee.
+            calibrate: also compare running statistics, and measure how far rounding may move this step.
         """
         workers = audited.read() if self.synchronous else audited.read()[:1]
-        inputs, labels = (
-            np.concatenate([arrays[name] for arrays in workers]) for name in ("inputs", "labels")
-        )
-        masks = {
-            name: np.concatenate([_part(arrays, "masks/")[name] for arrays in workers])
-            for name in _part(workers[0], "masks/")
-        }
         before, after = _part(workers[0], "before/"), _part(workers[0], "after/")
-        batch = (as_dtype(inputs, "float64"), labels.astype(np.int64))
-        weights = {name: before[name] for name in (*self.trained, *self.states)}
-        gradients = self._gradients(batch, weights, masks)
-        true_loss = float(gradients["loss"])
-        moved = self._running(batch, audited.step) if states and self.states else {}
+        found = self._gradients(audited, None)
+        gradients, true_loss = found.gradients, found.loss
+        moved = self._running(audited, workers) if calibrate and self.states else {}
         if calibrate:
-            self._calibrate(batch, weights, masks, gradients, moved, audited.step)
+            self._calibrate(audited, workers, found, moved)
         start = {name: before[name] for name in self.trained}
-        truth = self._step(start, before, gradients, audited.step)
-        noisy = self._step(start, before, self._noisy(gradients), audited.step)
+        truth = self._step(audited.step, start, before, gradients, found.whole)
+        noisy = self._step(audited.step, start, before, self._noisy(found), found.whole)
         expected = {**truth, **moved}
         state = _part(after, "optimizer/")
         own = {name: array for name, array in {**after, **state}.items() if name in expected}
@@ -321,14 +313,13 @@ class StepJudge:
             + self._rounding(each.tensor, before, expected)
             for each in compared
         }
-        told = float(np.mean([float(arrays["loss"]) for arrays in workers]))
         return JudgedStep(
             step=audited.step,
             figures=compared,
             allowed=allowed,
-            loss=told,
+            loss=float(np.mean([float(arrays["loss"]) for arrays in workers])),
             true_loss=true_loss,
-            loss_allowed=self._loss_allowed(true_loss),
+            loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
             nothing=all(same_bits(after[name], before[name]) for name in start),
         )
 
@@ -342,23 +333,29 @@ class StepJudge:
             batches: inputs and labels of the first steps, of all workers together.
             enough: whether to stop before the next step.
         """
-        before = _part(first.read()[0], "before/")
+        before = _part(first.read()[0], "weights/")
         starts = (before, perturbed(before, self.seed, self.units))
         runs = [
             Updates(self.optimizer, {name: start[name] for name in self.trained})
             for start in starts
         ]
         states = [{name: start[name] for name in self.states} for start in starts]
-        replay = Replay()
+        whole, replay = Draw(None, 0), Replay()
         for step, (inputs, labels) in enumerate(batches):
             if enough():
                 break
-            losses = []
+            path, losses = scratch_file(self.referee.group), []
+            write_arrays(path, {"inputs": inputs, "labels": labels})
             for updates, others in zip(runs, states):
-                batch = as_dtype(inputs, "float64"), labels
-                gradients = self._gradients(batch, {**updates.weights, **others}, {})
-                losses.append(float(gradients["loss"]))
-                updates.step(gradients, learning_rate(self.optimizer, self.schedule, step))
+                weights = {**updates.weights, **others}
+                found = Found(self.referee.audit_gradients([path], weights, whole))
+                losses.append(found.loss)
+                shaped = {
+                    name: array.reshape(self.shapes[name])
+                    for name, array in found.gradients.items()
+                }
+                updates.step(shaped, learning_rate(self.optimizer, self.schedule, step))
+            path.unlink()
             apart = abs(losses[1] - losses[0])
             if not math.isfinite(apart):
                 break
@@ -368,72 +365,81 @@ class StepJudge:
             )
         return replay
 
-    def _gradients(
-        self, batch: tuple[Array, Array], weights: Tensors, masks: Tensors
-    ) -> dict[str, Array]:
-        gradients = self.referee.gradients(*batch, weights=weights, masks=masks)
-        check_gradient_shapes(gradients, self.referee.workload.model)
-        return gradients
+    def _gradients(self, audited: AuditedStep, weights: Tensors | None) -> Found:
+        """Gradients of an audited step, at its weights or at others."""
+        paths = audited.paths if self.synchronous else audited.paths[:1]
+        return Found(self.referee.audit_gradients(paths, weights, audited.draw))
 
-    def _running(self, batch: tuple[Array, Array], step: int) -> dict[str, Array]:
-        """Running statistics after a step of the referee, at the weights that it has."""
+    def _running(
+        self, audited: AuditedStep, workers: Sequence[Mapping[str, Array]]
+    ) -> dict[str, Array]:
+        """Elements of running statistics after a step of the referee, at the weights that it has."""
         path = scratch_file(self.referee.group)
-        write_arrays(path, dict(zip(("inputs", "labels"), batch)))
-        order = np.arange(len(batch[1]), dtype=np.int64)[None]
-        self.referee.train(path, order, input_mode="memory", first_step=step)
+        batch = {
+            name: np.concatenate([arrays[name] for arrays in workers])
+            for name in ("inputs", "labels")
+        }
+        batch["inputs"] = as_dtype(batch["inputs"], self.referee.dtype)
+        batch["labels"] = batch["labels"].astype(np.int64)
+        write_arrays(path, batch)
+        order = np.arange(len(batch["labels"]), dtype=np.int64)[None]
+        self.referee.train(path, order, input_mode="memory", first_step=audited.step)
         path.unlink()
-        after = self.referee.weights()[0]
-        return {name: after[name] for name in self.states}
+        after, draw = self.referee.weights()[0], audited.draw
+        return {name: drawn(name, after[name], draw.elements, draw.seed) for name in self.states}
 
     def _calibrate(
         self,
-        batch: tuple[Array, Array],
-        weights: Tensors,
-        masks: Tensors,
-        gradients: Tensors,
+        audited: AuditedStep,
+        workers: Sequence[Mapping[str, Array]],
+        found: Found,
         moved: Tensors,
-        step: int,
     ) -> None:
         """Measure how far weights move a step that differ by a few units in the last place."""
         self.seed += 1
-        other = self._gradients(batch, perturbed(weights, self.seed, self.units), masks)
-        floor = self._floor(gradients)
-        for name in self.trained:
-            size = max(norm([gradients[name]]), floor)
-            apart = norm([other[name] - gradients[name]]) / size if size else 0.0
+        weights = _part(workers[0], "weights/")
+        other = self._gradients(audited, perturbed(weights, self.seed, self.units))
+        for name, array in found.gradients.items():
+            share = math.sqrt(array.size / max(self._size(name), 1))
+            size = share * max(found.norms[name], self._floor(found))
+            apart = norm([other.gradients[name] - array]) / size if size else 0.0
             self.noise[name] = max(self.noise.get(name, 0.0), apart)
-        apart = abs(float(other["loss"]) - float(gradients["loss"]))
-        self.loss_noise = max(self.loss_noise, PERTURBED_GRADIENTS * apart)
+        self.loss_noise = max(self.loss_noise, PERTURBED_GRADIENTS * abs(other.loss - found.loss))
         if not moved:
             return
-        changed = self._running(batch, step)
-        for each in change_figures(weights, changed, moved):
+        changed = self._running(audited, workers)
+        before = _part(workers[0], "before/")
+        for each in change_figures({name: before[name] for name in moved}, changed, moved):
             spread = PERTURBED_GRADIENTS * (each.relative_l2 or 0.0)
             self.state_noise[each.tensor] = max(self.state_noise.get(each.tensor, 0.0), spread)
 
-    def _floor(self, gradients: Tensors) -> float:
-        """The norm that the noise of a smaller gradient is relative to."""
-        return norm_floor({name: gradients[name] for name in self.trained}, FLOAT32_SMALL)
+    def _size(self, name: str) -> int:
+        """How many elements a whole parameter has."""
+        return math.prod(self.shapes[name])
 
-    def _noisy(self, gradients: Tensors) -> dict[str, Array]:
+    def _floor(self, found: Found) -> float:
+        """The norm that the noise of a smaller gradient is relative to."""
+        return FLOAT32_SMALL * found.whole
+
+    def _noisy(self, found: Found) -> dict[str, Array]:
         """Gradients as far off as passes; zeros stay zeros."""
-        floor, noisy = self._floor(gradients), {}
-        for name in self.trained:
-            array = np.asarray(gradients[name])
+        noisy = {}
+        for name, array in found.gradients.items():
             least = FLOAT32_MULTIPLE * GRADIENT_NOISE * self.unit
             share = max(least, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
-            size = share * max(norm([array]), floor) / math.sqrt(max(array.size, 1))
+            size = share * max(found.norms[name], self._floor(found))
             noise = self.generator.standard_normal(array.shape)
-            noisy[name] = array + np.where(array == 0, 0.0, size * noise)
+            noise *= size / math.sqrt(max(self._size(name), 1))
+            noisy[name] = array + np.where(array == 0, 0.0, noise)
         return noisy
 
     def _step(
-        self, start: Tensors, before: Tensors, gradients: Tensors, step: int
+        self, step: int, start: Tensors, before: Tensors, gradients: Tensors, whole: float
     ) -> dict[str, Array]:
         """Weights and optimizer state after a step of the definition, in float64."""
         state = _part(before, "optimizer/")
         updates = Updates(self.optimizer, start, state=state, steps=step)
-        updates.step(gradients, learning_rate(self.optimizer, self.schedule, step))
+        updates.step(gradients, learning_rate(self.optimizer, self.schedule, step), whole)
         return {**updates.weights, **updates.state}
 
     def _rounding(self, tensor: str, before: Tensors, expected: Tensors) -> float:
@@ -452,8 +458,24 @@ class StepJudge:
         """The least difference of a loss that is more than rounding."""
         return FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit * max(abs(loss), 1.0)
 
-    def _loss_allowed(self, loss: float) -> float:
-        return max(self.loss_noise, self._least_loss(loss))
+
+class Found:
+    """Loss and elements of gradients, as the referee computed them.
+
+    Attributes:
+        loss: the mean loss.
+        gradients: elements by ``layer.parameter``, flat, float64.
+        norms: of each whole gradient.
+        whole: the norm of all gradients together.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.loss = float(arrays["loss"])
+        self.gradients = {
+            name: array.astype(np.float64) for name, array in _part(arrays, "gradients/").items()
+        }
+        self.norms = {name: float(array) for name, array in _part(arrays, "norms/").items()}
+        self.whole = math.hypot(*self.norms.values())
 
 
 def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudited) -> CheckResult:
@@ -474,8 +496,8 @@ def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudite
         tolerance = first.allowed[figure.tensor]
         findings.insert(0, Finding(cause=cause, figure=figure, tolerance=tolerance))
     figures = tuple(figure for _, figure, _ in ordered)
-    tolerance = ordered[0][2] if ordered else None
-    return check.result(figures, tolerance, findings, passed=bool(figures) and not wrong)
+    allowed = ordered[0][2] if ordered else None
+    return check.result(figures, allowed, findings, passed=bool(figures) and not wrong)
 
 
 def check_losses(

@@ -27,6 +27,7 @@ AnyCause = Union[
     audit.OtherWhenWatched,
     audit.StepDiffers,
     audit.StepsAudited,
+    audit.TimeUntold,
     audit.WorkPending,
     audit.WorkersApart,
     workload.Asynchronous,

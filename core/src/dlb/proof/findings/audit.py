@@ -14,6 +14,7 @@ __all__ = [
     "OtherWhenWatched",
     "StepDiffers",
     "StepsAudited",
+    "TimeUntold",
     "WorkPending",
     "WorkersApart",
 ]
@@ -100,17 +101,27 @@ class WorkersApart(Cause, frozen=True, kw_only=True):
 
 
 class ClockDiffers(Cause, frozen=True, kw_only=True):
-    """The worker's clock does not account for the time that this process saw.
+    """A worker's clock runs at another rate than dlb's.
 
     Attributes:
-        told: seconds that the worker told for steps and data.
-        seen: seconds that the same steps took for this process.
-        steps: how many steps.
+        told: seconds of the training by the worker's clock.
+        seen: by dlb's.
     """
 
     told: float
     seen: float
-    steps: int
+
+
+class TimeUntold(Cause, frozen=True, kw_only=True):
+    """The adapter's clock leaves out a part of a step.
+
+    Attributes:
+        told: median seconds of a step that the clock told.
+        untold: median seconds more until the step's loss was there.
+    """
+
+    told: float
+    untold: float
 
 
 class WorkPending(Cause, frozen=True, kw_only=True):
@@ -129,7 +140,7 @@ class OtherWhenWatched(Cause, frozen=True, kw_only=True):
     """Steps that are audited take another time than the steps right after them.
 
     Attributes:
-        watched, others: median seconds of both.
+        watched, others: the smallest seconds of both.
     """
 
     watched: float

@@ -1,0 +1,111 @@
+"""Proofs that were made before, kept by the hash of all that they depend on.
+
+A run whose workload, weights, settings, adapters and files are those of a proof uses its checks again. What is
+about the timed run itself (its weights, its audit, its export) is checked in every run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+import dlb
+from dlb import documents, places
+from dlb.environments.inspection import fingerprint
+from dlb.errors import RecordError
+from dlb.proof import certificate as certificates
+from dlb.proof.certificate import Certificate, CheckResult
+from dlb.provenance import machine_facts
+from dlb.request import Request
+from dlb.workload import workload_hash
+
+__all__ = ["find", "keep", "proof_key", "with_kept"]
+
+#: Environment variables on which no computation depends; any other may change one.
+_VOLATILE = (
+    "COLUMNS", "LINES", "DLB_HOME", "DLB_TOKEN", "HISTFILE", "HOME", "HOSTNAME", "LANG", "LOGNAME",
+    "LS_COLORS", "OLDPWD", "PATH", "PS1", "PWD", "SHELL", "SHLVL", "TERM", "TERM_PROGRAM", "TMPDIR",
+    "USER", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "WINDOWID", "_",
+)  # fmt: skip
+_VOLATILE_PREFIXES = ("DBUS_", "GIT_", "GPG_", "LC_", "PIP_", "PYTEST_", "SSH_", "UV_", "XDG_")
+
+
+def proof_key(request: Request) -> str:
+    """The hash of everything that a proof depends on; empty if some of it is not known.
+
+    That is the workload, the seed and the settings, every file of the adapters' environments and of dlb
+    (by size and time of change), the machine, and the environment variables.
+    """
+    prints = [fingerprint(environment.python) for environment in request.environments]
+    if not all(prints):
+        return ""
+    settings = {
+        "workload": workload_hash(request.workload),
+        "onnx": request.imported.file_check.baseline.sha256 if request.imported else "",
+        "adapters": [environment.adapter for environment in request.environments],
+        "environments": prints,
+        "dlb": _files(Path(dlb.__file__).parent),
+        "machine": {name: str(value) for name, value in sorted(machine_facts().items())},
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name not in _VOLATILE and not name.startswith(_VOLATILE_PREFIXES)
+        },
+        "variants": {name: dict(value) for name, value in sorted(request.variants.items())},
+        "groups": sorted(request.groups),
+    }
+    names = (
+        "batch_size", "threads", "device", "dtype", "seed", "input_mode", "strategy", "workers",
+        "trajectory_steps",
+    )  # fmt: skip
+    settings |= {name: getattr(request, name) for name in names}
+    return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
+
+
+def find(key: str) -> Certificate | None:
+    """The kept proof; None if there is none that can be read."""
+    path = _folder() / f"{key}.json"
+    if not key or not path.is_file():
+        return None
+    try:
+        return certificates.read(path)
+    except RecordError:  # of another version of dlb, or damaged: it is made again
+        return None
+
+
+def keep(key: str, certificate: Certificate) -> None:
+    """Keep a proof of which every adapter is proven; one that cannot be written is not kept."""
+    adapters = certificate.judged_adapters
+    proven = all(certificate.status(adapter) == "proven" for adapter in adapters)
+    if not key or not adapters or not proven or certificate.kept:
+        return
+    with contextlib.suppress(OSError):
+        _folder().mkdir(parents=True, exist_ok=True)
+        documents.write_atomically(_folder() / f"{key}.json", documents.encode(certificate))
+
+
+def with_kept(checks: Iterable[CheckResult], kept: Certificate | None) -> list[CheckResult]:
+    """The checks of a run, and those of a kept proof that the run did not make itself."""
+    own = list(checks)
+    done = {(result.check, result.adapter) for result in own}
+    others = kept.checks if kept is not None else ()
+    return [each for each in others if (each.check, each.adapter) not in done] + own
+
+
+def _folder() -> Path:
+    return places.home() / "proofs"
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """Every source file below a folder, with its size and its time of change."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix != ".pyc" and path.is_file():
+            status = path.stat()
+            found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
+    return found

@@ -1,0 +1,44 @@
+"""Every fault that is seeded in a timed run alone is found by its audit; without one, nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dlb_seeded_faults.audit import audit, find, started
+from dlb_seeded_faults.plugin import NAME, TIMED_NAMES
+from dlb_seeded_faults.timed import TIMED
+
+from dlb.execution.workers import Workers
+
+WORKLOADS = Path(__file__).parent / "workloads"
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with started() as workers:
+        yield workers
+
+
+@pytest.mark.parametrize("name", TIMED, ids=lambda name: name.replace(" ", "_"))
+def test_a_fault_of_a_timed_run_is_found(workers: Workers, name: str) -> None:
+    found = find(TIMED[name], WORKLOADS, workers)
+    assert TIMED[name].check in [result.check for result in found], found
+
+
+@pytest.mark.parametrize("workload", ["timed", "dropped", "pictures", "words", "sequences"])
+def test_a_right_run_passes_its_audit(workers: Workers, workload: str) -> None:
+    certificate = audit(WORKLOADS / f"{workload}.toml", workers=workers)
+    assert certificate.passed(NAME), certificate.checks
+    checks = ["audit, batches", "audit, clock", "audit, steps", "audit, losses"]
+    assert [result.check for result in certificate.checks] == checks
+
+
+def test_workers_that_train_together_pass_their_audit() -> None:
+    certificate = audit(WORKLOADS / "deep.toml", together=2)
+    assert certificate.passed(NAME), certificate.checks
+
+
+def test_the_adapter_names_every_fault() -> None:
+    assert list(TIMED_NAMES) == list(TIMED)
