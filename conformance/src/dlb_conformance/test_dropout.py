@@ -106,6 +106,28 @@ def test_training_steps_drop_too(adapter: Adapter) -> None:
     assert len({float(built.train_step(*batch)) for _ in range(4)}) == 4
 
 
+def test_a_step_draws_the_masks_of_a_pass_again(adapter: Adapter) -> None:
+    """With weights that stand still, the loss of a step is that of the masks that a pass drew."""
+    model = MASKED["two-in-a-row"]
+    adapter.require(model, "float64")
+    adapter.require_feature("repeatable_dropout")
+    still, weights = W.SGD(learning_rate=1e-40), random_weights(model)
+    built = adapter.build(model, weights, batch_size=SAMPLES, optimizer=still)
+    inputs, labels = random_batch(model, samples=SAMPLES)
+    dropouts = [node.name for node in model.nodes if isinstance(node.layer, W.Dropout)]
+    seen = set()
+    for seed in (11, 12, 11):
+        built.seed_dropout(seed)
+        values = built.forward(inputs, training=True, layers=dropouts)
+        masks = {name: (values[name] != 0).astype(np.float32) for name in dropouts}
+        built.seed_dropout(seed)
+        loss = float(built.train_step(*adapter.native(inputs, labels)))
+        true = truth.loss(model, weights, inputs, labels, masks)
+        assert loss == pytest.approx(true, rel=FLOAT64)
+        seen.add(loss)
+    assert len(seen) == 2
+
+
 # --- by masks that are given -----------------------------------------------------------------
 
 #: Dropouts where values lie in other ways: features, maps, what is flattened, a sequence, and the
@@ -192,3 +214,15 @@ def test_a_layer_without_a_mask_draws(adapter: Adapter) -> None:
     passes = [built.forward(inputs, training=True, layers=[given, drawn]) for _ in range(4)]
     assert len({each[given].tobytes() for each in passes}) == 1
     assert len({each[drawn].tobytes() for each in passes}) > 1
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_can_be_replaced(adapter: Adapter, name: str) -> None:
+    model, weights, masks = _masked(adapter, name)
+    adapter.require_feature("repeatable_dropout")
+    others = proof_masks(model, 6, ROWS)
+    built = adapter.build(model, weights, batch_size=ROWS, masks=masks)
+    inputs, labels = random_batch(model, samples=ROWS)
+    built.gradients(inputs, labels)
+    built.load_masks(others)
+    assert_gradients(built.gradients(inputs, labels), model, weights, inputs, labels, masks=others)

@@ -73,6 +73,19 @@ def test_steps_read_exactly_the_rows_of_the_order(
     np.testing.assert_allclose(found, true, rtol=bound)
 
 
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_reads_back_as_it_was(adapter: Adapter, name: str, via: str) -> None:
+    model, order = MODELS[name], ORDERS["no-order-some-rows-twice"]
+    adapter.require(model, "float32")
+    inputs, labels = random_batch(model, "float32", samples=SAMPLES)
+    built = adapter.build(model, random_weights(model), "float32")
+    for rows, batch in zip(order, adapter.load(inputs, labels, order, via)):
+        found, found_labels = built.read_batch(*batch)
+        assert_same_bits(found.astype(inputs.dtype), inputs[rows], "inputs")
+        assert_same_bits(found_labels.astype(labels.dtype), labels[rows], "labels")
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", MODELS)
 def test_pipeline_and_memory_train_alike_bit_for_bit(

@@ -51,6 +51,7 @@ FEATURES = {
     "export_user_models": "writes a user's model as an ONNX file",
     "label_smoothing": "computes the loss with smoothed labels",
     "masks": "multiplies by given masks in dropout layers of models built for proofs",
+    "repeatable_dropout": "draws dropout masks again from a seed, and takes other given masks later",
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",
 }

@@ -145,11 +145,16 @@ class BuiltModel(NativeModel):
         return self.read(inputs), self.read(labels)
 
     def load_masks(self, masks: Mapping[str, Array]) -> None:
-        """Replace the masks of a model that was built with some; see :class:`BuildRequest`."""
+        """Replace the masks of a model that was built with some; see :class:`BuildRequest`.
+
+        Only adapters with the feature ``repeatable_dropout`` are asked.
+        """
         raise UnsupportedError("this adapter's models keep the masks that they were built with")
 
     def seed_dropout(self, seed: int) -> None:
         """Let dropouts draw from a seed: a pass in training mode after it draws the same masks again.
+
+        Only adapters with the feature ``repeatable_dropout`` are asked.
 
         Raises:
             UnsupportedError: as it is built, the model cannot draw the same masks again.

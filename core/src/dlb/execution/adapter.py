@@ -259,7 +259,7 @@ def _measure(
     groups = stage.request.groups
     if not groups & TIMED_GROUPS:
         return None
-    timed = time_training(stage, workers)
+    timed = time_training(stage, workers, adapter.features)
     run.timing, run.observed = timed.timing, timed.observed
     run.quality = test_model(stage, timed)
     if groups & {"structure", "export"}:

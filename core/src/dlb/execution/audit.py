@@ -10,10 +10,8 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,7 @@ from dlb.proof.findings.workload import Asynchronous
 from dlb.supervision.group import Group
 from dlb.supervision.remote import Draw, RemoteModel, Trained
 from dlb.workload import parameter_shapes
-from dlb_worker.arrays import read_or_map
+from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
 
 __all__ = ["Audit", "judge", "refuse_audit", "train_audited"]
@@ -71,11 +69,12 @@ CALIBRATED = 2
 ELEMENTS, WHOLE_WEIGHTS = 4096, 1 << 24
 #: A worker's clock may run at another rate than this process's by this share, and by these seconds for
 #: messages on their way. Of a step, the clock may leave out this share, and these seconds for a call.
-CLOCK_SHARE, CLOCK_SECONDS = 0.02, 0.1
+CLOCK_SHARE, CLOCK_SECONDS = 0.02, 0.3
 UNTOLD_SHARE, UNTOLD_SECONDS = 0.05, 5e-5
 #: A step's work is over when its clock stops, up to this share of the step and these seconds.
 PENDING_SHARE, PENDING_SECONDS = 0.1, 5e-4
-#: Audited steps, and the steps right after them, may take times of this ratio; with fewer of them, any.
+#: Audited steps may take a time of this ratio to that of the steps right after them, and to that of the
+#: rest; with fewer steps of a kind, any.
 WATCHED_RATIO, WATCHED_STEPS = 1.5, 10
 
 
@@ -109,9 +108,16 @@ class Audit:
 
 
 def train_audited(
-    stage: Stage, model: RemoteModel, on_progress: Callable[[Any], None]
+    stage: Stage,
+    model: RemoteModel,
+    features: Collection[str],
+    on_progress: Callable[[Any], None],
 ) -> tuple[Trained, Audit]:
-    """Train the model that is timed, and keep what audited steps got and changed."""
+    """Train the model that is timed, and keep what audited steps got and changed.
+
+    Args:
+        features: features of the adapter.
+    """
     prepared, request = stage.prepared, stage.request
     training = model.begin_training(
         prepared.train,
@@ -124,6 +130,8 @@ def train_audited(
     generator = random.SystemRandom()
     dropouts = bool(prepared.reference.masks)
     audit = Audit(request.steps)
+    if dropouts and "repeatable_dropout" not in features:
+        dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
     steps, whole = _draw(stage, generator)
     for step in steps:
         training.run(step - training.done)
@@ -174,7 +182,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     stage.phase("auditing")
     adapter = stage.adapter
     check = batches_check(adapter)
-    batch, end = partial(_batch, stage), audit.end if synchronous else ()
+    batch, end = _batches(stage), audit.end if synchronous else ()
     stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end)))
     stage.keep(run(_clock_check(adapter), lambda check: _check_clock(check, audit)))
     if audit.masks_unknown:
@@ -240,7 +248,7 @@ def _judge(
         judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
         judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
         if synchronous and not stage.prepared.reference.masks:
-            batches = islice(map(partial(_batch, stage), range(audit.steps)), REPLAYED)
+            batches = map(_batches(stage), range(min(REPLAYED, audit.steps)))
             replay = judge_step.replay(order[0], batches, enough)
     if enough() or len(order) <= CALIBRATED:
         return judged, replay
@@ -254,13 +262,17 @@ def _judge(
     return judged, replay
 
 
-def _batch(stage: Stage, step: int) -> tuple[Array, Array]:
-    """Inputs and labels of a step, of all workers together, as the order says."""
+def _batches(stage: Stage) -> Callable[[int], tuple[Array, Array]]:
+    """Inputs and labels of any step, of all workers together, as the order says."""
     prepared = stage.prepared
-    arrays = read_or_map(prepared.train)
-    rows = prepared.order[step]
-    inputs, labels = arrays["inputs"][rows], arrays["labels"][rows]
-    return inputs if prepared.crops is None else cut(inputs, prepared.crops[step]), labels
+    samples = map_arrays(prepared.train)
+
+    def batch(step: int) -> tuple[Array, Array]:
+        rows = prepared.order[step]
+        inputs, labels = samples["inputs"][rows], samples["labels"][rows]
+        return inputs if prepared.crops is None else cut(inputs, prepared.crops[step]), labels
+
+    return batch
 
 
 def _clock_check(adapter: str) -> Check:
@@ -272,7 +284,8 @@ def _check_clock(check: Check, audit: Audit) -> Any:
     findings = []
     workers, seen = audit.clock
     for told in workers:
-        if abs(told - seen) > CLOCK_SHARE * seen + CLOCK_SECONDS:
+        # What the worker measures lies within what this process measures.
+        if not -CLOCK_SHARE * seen <= seen - told <= CLOCK_SHARE * seen + CLOCK_SECONDS:
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
     # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = float(np.median(audit.step_seconds))
@@ -282,14 +295,16 @@ def _check_clock(check: Check, audit: Audit) -> Any:
     pending = statistics.median(max(each.pending) for each in audit.audited)
     if pending > PENDING_SHARE * step_seconds + PENDING_SECONDS:
         findings.append(Finding(cause=WorkPending(seconds=pending, step_seconds=step_seconds)))
-    steps = {each.step for each in audit.audited}
-    pairs = [
-        (audit.step_seconds[step], audit.step_seconds[step + 1])
-        for step in sorted(steps)
-        if step and step + 1 < audit.steps and step + 1 not in steps
-    ]
-    if len(pairs) >= WATCHED_STEPS:
-        watched, others = (float(np.min(side)) for side in zip(*pairs))
-        if max(watched, others) > WATCHED_RATIO * min(watched, others) + PENDING_SECONDS:
-            findings.append(Finding(cause=OtherWhenWatched(watched=watched, others=others)))
+    watched = set(audit.step_numbers) - {0}
+    after = {step + 1 for step in watched} - watched - {audit.steps}
+    rest = set(range(1, audit.steps)) - watched - after
+    for others in (after, rest):
+        if min(len(watched), len(others)) < WATCHED_STEPS:
+            continue
+        times = [min(audit.step_seconds[step] for step in steps) for steps in (watched, others)]
+        if max(times) > WATCHED_RATIO * min(times) + PENDING_SECONDS:
+            findings.append(
+                Finding(cause=OtherWhenWatched(watched=float(times[0]), others=float(times[1])))
+            )
+            break
     return check.result(findings=findings, passed=not findings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,12 @@ class TimedRun:
     audit: Audit
 
 
-def time_training(stage: Stage, workers: Workers) -> TimedRun:
-    """Build the model, prove its forward pass before training, and train it."""
+def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> TimedRun:
+    """Build the model, prove its forward pass before training, and train it.
+
+    Args:
+        features: features of the adapter.
+    """
     request, prepared = stage.request, stage.prepared
     stage.phase("building")
     began = time.perf_counter()
@@ -55,6 +59,7 @@ def time_training(stage: Stage, workers: Workers) -> TimedRun:
     trained, audit = train_audited(
         stage,
         model,
+        features,
         lambda event: stage.reporter.steps(
             stage.adapter, event["step"], request.steps, event["loss"]
         ),

@@ -81,9 +81,7 @@ def _pending(cause: audit.WorkPending, finding: Finding, adapter: str) -> str:
 
 @renders(audit.OtherWhenWatched)
 def _watched(cause: audit.OtherWhenWatched, finding: Finding, adapter: str) -> str:
-    return (
-        f"audited steps take {cause.watched:.2g} s, the steps right after them {cause.others:.2g} s"
-    )
+    return f"audited steps take {cause.watched:.2g} s, others {cause.others:.2g} s"
 
 
 @renders(audit.MasksUnknown)

@@ -63,6 +63,7 @@ class ChainerAdapter(Adapter):
         "export_user_models",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "tied_weights",
         "user_models",
     )

@@ -72,6 +72,7 @@ class MXNetAdapter(Adapter):
         "export_user_models",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "tied_weights",
         "user_models",
     )

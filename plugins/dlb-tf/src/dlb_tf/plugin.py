@@ -56,6 +56,7 @@ class TFAdapter(Adapter):
         "export_user_models",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "tied_weights",
         "user_models",
     )

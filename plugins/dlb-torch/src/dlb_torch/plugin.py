@@ -48,6 +48,7 @@ class TorchAdapter(Adapter):
         "export_user_models",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "tied_weights",
         "user_models",
     )

@@ -137,7 +137,7 @@ class WorkPending(Cause, frozen=True, kw_only=True):
 
 
 class OtherWhenWatched(Cause, frozen=True, kw_only=True):
-    """Steps that are audited take another time than the steps right after them.
+    """Steps that are audited take another time than others.
 
     Attributes:
         watched, others: the smallest seconds of both.
