@@ -142,7 +142,7 @@ class BuiltModel(NativeModel):
 
     def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
         """Copies of a native batch, as ``train_step`` takes it, in canonical layout."""
-        return self.read(inputs), self.read(labels)
+        return np.array(inputs), np.array(labels)
 
     def load_masks(self, masks: Mapping[str, Array]) -> None:
         """Replace the masks of a model that was built with some; see :class:`BuildRequest`.

@@ -55,7 +55,7 @@ class Training:
         self._dropouts = [node.name for node in nodes if node.kind == "dropout" and node.rate]
         self.step_seconds, self.data_seconds, self.losses = np.zeros((3, self.steps))
         self.untold_seconds = np.zeros(self.steps)
-        self._began = time.perf_counter()
+        self._began = 0.0
         self.observed: Dict[str, Any] = {}
         self._rate: Optional[float] = None
         self._clock = calls.ask("dlb_clock", device=build.device)
@@ -79,6 +79,7 @@ class Training:
 
     def run(self, steps: int) -> None:
         """Take the next steps."""
+        self._begin()
         with self._measured.interval():
             for _ in range(steps):
                 self._step(*self._next_batch())
@@ -101,6 +102,7 @@ class Training:
             seconds to read the state before and after the step: a step whose work is not over when
             its clock stops makes the second longer. Why the masks are not known, where they are not.
         """
+        self._begin()
         with self._measured.interval():
             batch = self._next_batch()
         inputs, labels = self.model.read_batch(*batch)
@@ -145,7 +147,7 @@ class Training:
                 was read, less what the clock told; each float64 [steps].
 
         Returns:
-            seconds of all steps, seconds since the beginning, CPU seconds of the process, threads
+            seconds of all steps, seconds since the first began, CPU seconds of the process, threads
             that really worked.
         """
         memory = memory_bytes()
@@ -172,6 +174,10 @@ class Training:
         self.model.seed_dropout(seed)
         values = self.model.forward(inputs, training=True, layers=self._dropouts)
         return {f"masks/{name}": (values[name] != 0).astype("float32") for name in self._dropouts}
+
+    def _begin(self) -> None:
+        """Note when the first step begins."""
+        self._began = self._began or time.perf_counter()
 
     def _next_batch(self) -> Tuple[Any, Any]:
         rate = float(self.rates[self.done])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +57,7 @@ Array = npt.NDArray[Any]
 MOST_BYTES = 1 << 30
 #: Seconds that judging may take, and the share of the adapter's run so far that it may take if that is
 #: more. The first step and one at random are always judged.
-JUDGE_SECONDS, JUDGE_SHARE = 10.0, 0.05
+JUDGE_SECONDS, JUDGE_SHARE = 20.0, 0.05
 #: First steps whose losses are compared with a replay.
 REPLAYED = 8
 #: Steps that are judged in float64, with running statistics, and with a measurement of what rounding
@@ -292,7 +291,7 @@ def _check_clock(check: Check, audit: Audit) -> Any:
     untold = float(np.median(audit.untold_seconds))
     if abs(untold) > UNTOLD_SHARE * step_seconds + UNTOLD_SECONDS:
         findings.append(Finding(cause=TimeUntold(told=step_seconds, untold=untold)))
-    pending = statistics.median(max(each.pending) for each in audit.audited)
+    pending = min(max(each.pending) for each in audit.audited)
     if pending > PENDING_SHARE * step_seconds + PENDING_SECONDS:
         findings.append(Finding(cause=WorkPending(seconds=pending, step_seconds=step_seconds)))
     watched = set(audit.step_numbers) - {0}

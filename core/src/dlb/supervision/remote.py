@@ -86,18 +86,19 @@ class RemoteTraining:
     Attributes:
         steps: steps of the whole training.
         done: steps so far.
-        seconds: how long it was open for this process; 0 until it has ended.
+        seconds: how long it took for this process, from before the first step; 0 until it has ended.
     """
 
     def __init__(self, group: Group, steps: int, on_progress: Progress | None) -> None:
         self.group, self.steps, self.done = group, steps, 0
-        self.seconds, self._began = 0.0, time.monotonic()
+        self.seconds, self._began = 0.0, 0.0
         self._on_progress = on_progress
 
     def run(self, steps: int) -> None:
         """Take the next steps."""
         if not steps:
             return
+        self._began = self._began or time.monotonic()
         self.group.call("train_steps", {"steps": steps}, self._on_progress)
         self.done += steps
 
@@ -116,6 +117,7 @@ class RemoteTraining:
             that reading the state took; ``masks_unknown``, why dropout masks are not known.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]
+        self._began = self._began or time.monotonic()
         read = self.group.call(
             "audit_step",
             lambda rank: {

@@ -154,6 +154,9 @@ class ChainerModel(ChainerParameters, BuiltModel):
                 (self.network, self.optimizer)
             )
 
+    def read_batch(self, inputs: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+        return self.read(inputs), self.read(labels)
+
     def slots(self, native: Any) -> dict[str, np.ndarray]:
         whole, rows = (native.whole, native.rows) if isinstance(native, Part) else (native, ...)
         state = state_of(self.optimizer, whole)

@@ -68,6 +68,9 @@ class CntkModel(BuiltModel):
     def write(self, native: Any, array: Array) -> None:
         native.value = array
 
+    def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
+        return inputs.data.asarray(), labels.data.asarray()
+
     def slots(self, native: Any) -> Mapping[str, Array]:
         return self.learner.slots(native)
 

@@ -137,6 +137,9 @@ class TorchModel(TorchParameters, BuiltModel):
         native = super().native(array)
         return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
 
+    def read_batch(self, inputs: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        return self.read(inputs), self.read(labels)
+
     def slots(self, native: Tensor) -> dict[str, np.ndarray]:
         state = self.optimizer.state.get(native, {})
         return {

@@ -128,7 +128,7 @@ class WorkPending(Cause, frozen=True, kw_only=True):
     """When a step's clock stops, its work is not over: reading its results waits.
 
     Attributes:
-        seconds: median time that reading waits.
+        seconds: the shortest time that reading waits.
         step_seconds: median time of a step.
     """
 

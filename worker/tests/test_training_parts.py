@@ -1,0 +1,118 @@
+"""A training in parts takes the same steps; an audited step writes what it got and what it changed."""
+
+import numpy as np
+import pytest
+
+import numpy_adapter
+from dlb_worker.arrays import read_arrays, write_arrays
+from dlb_worker.errors import PluginError
+from dlb_worker.sampling import drawn
+from test_calls import INPUTS, LABELS, ORDER, RATES, build, calls, train, weights
+
+__all__ = ["calls"]
+
+
+def begin(calls, tmp_path, model):
+    write_arrays(tmp_path / "data.npz", [("inputs", INPUTS), ("labels", LABELS)])
+    write_arrays(tmp_path / "order.npz", [("order", ORDER), ("rates", RATES)])
+    run = {
+        "model": model,
+        "data": str(tmp_path / "data.npz"),
+        "order": str(tmp_path / "order.npz"),
+        "input_mode": "pipeline",
+        "first_step": 0,
+        "observe": False,
+    }
+    assert calls.answer("begin_training", run) == {}
+
+
+def audit(calls, tmp_path, elements=None, seed=3):
+    path = tmp_path / "audited.npz"
+    asked = {"to": str(path), "dropout_seed": None, "elements": elements, "seed": seed}
+    result = calls.answer("audit_step", dict(asked, whole=True))
+    return result, read_arrays(str(path))
+
+
+@pytest.fixture()
+def work():
+    return numpy_adapter.workload("sgd", momentum=0.9)
+
+
+def test_parts_end_as_the_whole_does(calls, tmp_path, work):
+    whole, parts = build(calls, tmp_path, work), build(calls, tmp_path, work)
+    train(calls, tmp_path, whole)
+    losses = read_arrays(str(tmp_path / "costs.npz"))["losses"]
+    begin(calls, tmp_path, parts)
+    calls.answer("train_steps", {"steps": 2})
+    audit(calls, tmp_path)
+    calls.answer("train_steps", {"steps": 2})
+    facts = calls.answer("end_training", {"to": str(tmp_path / "parts.npz")})
+    costs = read_arrays(str(tmp_path / "parts.npz"))
+    assert np.array_equal(costs["losses"], losses)
+    assert (costs["step_seconds"] >= numpy_adapter.DEVICE_SECONDS * 0.99).all()
+    assert (np.abs(costs["untold_seconds"]) < numpy_adapter.DEVICE_SECONDS).all()
+    assert facts["open_seconds"] >= facts["seconds"] >= costs["step_seconds"].sum()
+    first, second = (weights(calls, tmp_path, model) for model in (whole, parts))
+    assert all(np.array_equal(array, second[name]) for name, array in first.items())
+
+
+def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
+    model = build(calls, tmp_path, work)
+    twin = calls.models[build(calls, tmp_path, work)]
+    begin(calls, tmp_path, model)
+    calls.answer("train_steps", {"steps": 1})
+    result, found = audit(calls, tmp_path)
+    assert result["masks_unknown"] == "" and result["read_before"] >= 0 <= result["read_after"]
+    for row, rate in zip(ORDER[:1], RATES):
+        twin.set_learning_rate(rate)
+        twin.train_step(INPUTS[row], LABELS[row])
+    before = dict(
+        twin.weights(), **{"optimizer/" + k: v for k, v in twin.optimizer_state().items()}
+    )
+    loss = float(twin.train_step(INPUTS[ORDER[1]], LABELS[ORDER[1]]))
+    after = dict(twin.weights(), **{"optimizer/" + k: v for k, v in twin.optimizer_state().items()})
+    assert np.array_equal(found["inputs"], INPUTS[ORDER[1]])
+    assert np.array_equal(found["labels"], LABELS[ORDER[1]])
+    assert found["loss"] == loss
+    for when, state in (("before", before), ("after", after)):
+        kept = {name for name in found if name.startswith(when)}
+        assert kept == {when + "/" + name for name in state}
+        for name, array in state.items():
+            assert np.array_equal(found[when + "/" + name], array.ravel())
+    assert np.array_equal(found["weights/scores.weight"], before["scores.weight"])
+
+
+def test_elements_of_a_weight_and_its_state_are_the_same_ones(calls, tmp_path, work):
+    begin(calls, tmp_path, build(calls, tmp_path, work))
+    calls.answer("train_steps", {"steps": 1})
+    _, found = audit(calls, tmp_path, elements=5)
+    weight = found["weights/scores.weight"]
+    assert np.array_equal(found["before/scores.weight"], drawn("scores.weight", weight, 5, 3))
+    places = drawn("scores.weight", np.arange(weight.size), 5, 3)
+    state = drawn("optimizer/scores.weight.velocity", np.arange(weight.size), 5, 3)
+    assert np.array_equal(places, state)
+    assert found["before/optimizer/scores.weight.velocity"].shape == (5,)
+    assert found["before/scores.bias"].shape == (3,), "it has no more"
+
+
+def test_gradients_of_an_audited_step(calls, tmp_path, work):
+    model, referee = build(calls, tmp_path, work), build(calls, tmp_path, work)
+    begin(calls, tmp_path, model)
+    calls.answer("train_steps", {"steps": 3})
+    _, step = audit(calls, tmp_path)
+    asked = {"model": referee, "steps": [str(tmp_path / "audited.npz")], "weights": ""}
+    asked.update(elements=4, seed=9, to=str(tmp_path / "gradients.npz"))
+    calls.answer("audit_gradients", asked)
+    found = read_arrays(str(tmp_path / "gradients.npz"))
+    twin = calls.models[build(calls, tmp_path, work)]
+    twin.load_weights({name: step["weights/" + name] for name in ("scores.weight", "scores.bias")})
+    true = twin.gradients(step["inputs"], step["labels"])
+    assert found["loss"] == true.loss == step["loss"]
+    gradient = true.parameters["scores.weight"]
+    assert np.array_equal(found["gradients/scores.weight"], drawn("scores.weight", gradient, 4, 9))
+    assert found["norms/scores.weight"] == pytest.approx(np.linalg.norm(gradient))
+
+
+def test_steps_without_a_training_are_refused(calls):
+    with pytest.raises(PluginError, match="call begin_training first"):
+        calls.answer("train_steps", {"steps": 1})
