@@ -245,7 +245,7 @@ class Calls:
     def call_begin_training(self, **run: Any) -> Dict[str, Any]:
         """Begin a training that goes on in parts."""
         self.training = self._training(**run)
-        return {}
+        return {"clock": self.training.clock()}
 
     def call_train_steps(self, steps: int) -> Dict[str, Any]:
         """Take the next steps."""

@@ -45,7 +45,7 @@ from dlb.proof.findings.audit import (
 )
 from dlb.proof.findings.workload import Asynchronous
 from dlb.supervision.group import Group
-from dlb.supervision.remote import Draw, RemoteModel, Trained
+from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Trained
 from dlb.workload import parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
@@ -66,9 +66,9 @@ CALIBRATED = 2
 #: Elements of each tensor that are compared in all other steps; and the largest number of weights of a
 #: model of which all are compared in those.
 ELEMENTS, WHOLE_WEIGHTS = 4096, 1 << 24
-#: A worker's clock may run at another rate than this process's by this share, and by these seconds for
-#: messages on their way. Of a step, the clock may leave out this share, and these seconds for a call.
-CLOCK_SHARE, CLOCK_SECONDS = 0.02, 0.3
+#: A worker's clock may run at another rate than this process's by this share. Of a step, the clock may leave
+#: out this share, and these seconds for a call.
+CLOCK_SHARE = 0.02
 UNTOLD_SHARE, UNTOLD_SECONDS = 0.05, 5e-5
 #: A step's work is over when its clock stops, up to this share of the step and these seconds.
 PENDING_SHARE, PENDING_SECONDS = 0.1, 5e-4
@@ -87,7 +87,7 @@ class Audit:
         losses: float64 [steps], as they were told.
         end: weights of each worker after the last step; only of several.
         masks_unknown: why dropout masks of audited steps are not known; empty if they are.
-        clock: seconds of the training by each worker's clock, and by this process's.
+        clocks: at the beginning and at the end, what the clocks showed.
         step_seconds, untold_seconds: float64 [steps], as they were told.
     """
 
@@ -96,7 +96,7 @@ class Audit:
     losses: Array = field(default_factory=lambda: np.zeros(0))
     end: Sequence[dict[str, Array]] = ()
     masks_unknown: str = ""
-    clock: tuple[list[float], float] = ([], 0.0)
+    clocks: tuple[ClockReading, ...] = ()
     step_seconds: Array = field(default_factory=lambda: np.zeros(0))
     untold_seconds: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -144,7 +144,7 @@ def train_audited(
     trained = training.end()
     audit.losses, audit.step_seconds = trained.losses, trained.step_seconds
     audit.untold_seconds = trained.untold_seconds
-    audit.clock = [float(facts["open_seconds"]) for facts in trained.facts], training.seconds
+    audit.clocks = tuple(training.clocks)
     if request.workers > 1:
         audit.end = model.weights()
     return trained, audit
@@ -281,10 +281,12 @@ def _clock_check(adapter: str) -> Check:
 def _check_clock(check: Check, audit: Audit) -> Any:
     """Whether the worker's clock accounts for the time, and whether steps are over when it stops."""
     findings = []
-    workers, seen = audit.clock
-    for told in workers:
-        # What the worker measures lies within what this process measures.
-        if not -CLOCK_SHARE * seen <= seen - told <= CLOCK_SHARE * seen + CLOCK_SECONDS:
+    begun, ended = audit.clocks
+    least, most = ended.before - begun.after, ended.after - begun.before
+    for first, last in zip(begun.workers, ended.workers):
+        told = last - first
+        if not (1 - CLOCK_SHARE) * least <= told <= (1 + CLOCK_SHARE) * most:
+            seen = least if told < least else most
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
     # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = float(np.median(audit.step_seconds))

@@ -20,6 +20,7 @@ from dlb.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
 __all__ = [
+    "ClockReading",
     "Draw",
     "RemoteModel",
     "RemoteTraining",
@@ -80,25 +81,46 @@ class Draw:
     seed: int
 
 
+@dataclass(frozen=True)
+class ClockReading:
+    """What the clocks of workers showed at some moment between two readings of this process's.
+
+    Attributes:
+        before, after: seconds, by :func:`time.monotonic`.
+        workers: seconds by each worker's clock.
+    """
+
+    before: float
+    after: float
+    workers: tuple[float, ...]
+
+    @classmethod
+    def of(cls, before: float, results: Sequence[Mapping[str, Any]]) -> ClockReading:
+        """The reading in the results of a call that was sent at ``before`` and has just returned."""
+        clocks = tuple(float(result["clock"]) for result in results)
+        return cls(before, time.monotonic(), clocks)
+
+
 class RemoteTraining:
     """A training in parts, in every worker; made by :meth:`RemoteModel.begin_training`.
 
     Attributes:
         steps: steps of the whole training.
         done: steps so far.
-        seconds: how long it took for this process, from before the first step; 0 until it has ended.
+        clocks: at the beginning and at the end, what the clocks show.
     """
 
-    def __init__(self, group: Group, steps: int, on_progress: Progress | None) -> None:
+    def __init__(
+        self, group: Group, steps: int, begun: ClockReading, on_progress: Progress | None
+    ) -> None:
         self.group, self.steps, self.done = group, steps, 0
-        self.seconds, self._began = 0.0, 0.0
+        self.clocks = [begun]
         self._on_progress = on_progress
 
     def run(self, steps: int) -> None:
         """Take the next steps."""
         if not steps:
             return
-        self._began = self._began or time.monotonic()
         self.group.call("train_steps", {"steps": steps}, self._on_progress)
         self.done += steps
 
@@ -117,7 +139,6 @@ class RemoteTraining:
             that reading the state took; ``masks_unknown``, why dropout masks are not known.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]
-        self._began = self._began or time.monotonic()
         read = self.group.call(
             "audit_step",
             lambda rank: {
@@ -135,8 +156,9 @@ class RemoteTraining:
     def end(self) -> Trained:
         """End the training, of which every step was taken."""
         paths = [scratch_file(self.group) for _ in self.group.workers]
+        before = time.monotonic()
         facts = self.group.call("end_training", lambda rank: {"to": str(paths[rank])})
-        self.seconds = time.monotonic() - self._began
+        self.clocks.append(ClockReading.of(before, facts))
         return Trained(facts, [read_arrays(self.group, path) for path in paths])
 
 
@@ -305,8 +327,9 @@ class RemoteModel:
     ) -> RemoteTraining:
         """Begin a training that goes on in parts; arguments as for :meth:`train`."""
         arguments = self._training(data, order, crops, input_mode, 0, observe)
-        self.group.call("begin_training", lambda rank: arguments[rank])
-        return RemoteTraining(self.group, len(order), on_progress)
+        before = time.monotonic()
+        begun = self.group.call("begin_training", lambda rank: arguments[rank])
+        return RemoteTraining(self.group, len(order), ClockReading.of(before, begun), on_progress)
 
     def _training(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +84,12 @@ class ExampleModel(BuiltModel):
             if state:
                 self.velocity[name] = state["velocity"]
         return loss
+
+    def load_masks(self, masks: Mapping[str, Array]) -> None:
+        self.masks = masks
+
+    def seed_dropout(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
 
     def describe_layers(self) -> dict[str, str]:
         """What there is of NumPy: arrays and rates."""

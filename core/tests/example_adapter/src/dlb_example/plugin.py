@@ -62,6 +62,7 @@ class ExampleAdapter(Adapter):
         "export",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "user_models",
     )
     exporter = "onnx.helper"

@@ -1,0 +1,157 @@
+"""The audit's own arithmetic: chances, batches, losses and the verdict about changes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlb.proof.checks.audit import (
+    AuditedStep,
+    JudgedStep,
+    Replay,
+    batches_check,
+    chance,
+    check_batches,
+    check_losses,
+    check_steps,
+    losses_check,
+    steps_check,
+    steps_needed,
+)
+from dlb.proof.findings import Figure
+from dlb.proof.findings.audit import BatchDiffers, LossDiffers, StepDiffers, StepsAudited
+from dlb.proof.findings.audit import WorkersApart as Apart
+from dlb.report.sentences import describe
+from dlb.supervision.remote import Draw, write_arrays
+
+INPUTS = np.arange(24, dtype=np.float32).reshape(4, 6)
+LABELS = np.array([0, 1, 2, 3])
+COVERAGE = StepsAudited(steps=10, audited=2, judged=2, replayed=0, rare=10, chance=0.2)
+
+
+@pytest.mark.parametrize("steps", [60, 300, 5000])
+def test_a_rare_fault_is_found_with_the_probability_that_is_promised(steps: int) -> None:
+    judged = steps_needed()
+    assert chance(steps, judged) >= 0.99
+    # Against drawing itself.
+    generator = np.random.default_rng(0)
+    faulty = max(1, round(steps / 10))
+    found = [(generator.choice(steps, 10, replace=False) < faulty).any() for _ in range(4000)]
+    assert np.mean(found) == pytest.approx(chance(steps, 10), abs=0.03)
+
+
+def test_all_steps_find_everything() -> None:
+    assert chance(30, 30) == 1.0 and chance(30, 0) == 0.0
+
+
+def audited(tmp_path: Path, step: int = 0, **arrays: np.ndarray) -> AuditedStep:
+    path = tmp_path / f"{step}-{len(list(tmp_path.iterdir()))}.npz"
+    given = {"inputs": INPUTS, "labels": LABELS, "after/w": np.zeros(3), **arrays}
+    write_arrays(path, given)
+    return AuditedStep(step, (path,), Draw(None, 0), (0.0,))
+
+
+def batches(*steps: AuditedStep, end: object = ()) -> tuple[str, list[object]]:
+    result = check_batches(batches_check("torch"), steps, lambda step: (INPUTS, LABELS), end)  # type: ignore[arg-type]
+    assert describe(result) or result.verdict == "passed"
+    return result.verdict, [finding.cause for finding in result.findings]
+
+
+def test_the_right_batch_passes_whatever_its_integers_are(tmp_path: Path) -> None:
+    for labels in (LABELS, LABELS.astype(np.int32), LABELS.astype(np.float32)):
+        assert batches(audited(tmp_path, labels=labels)) == ("passed", [])
+
+
+def test_a_batch_that_differs_is_told_by_what_differs(tmp_path: Path) -> None:
+    other = INPUTS.copy()
+    other[2] += 1
+    verdict, (cause,) = batches(audited(tmp_path), audited(tmp_path, 4, inputs=other))
+    assert verdict == "failed" and isinstance(cause, BatchDiffers)
+    assert (cause.step, cause.steps, cause.part, cause.samples) == (4, 1, "inputs", 1)
+
+
+def test_rounding_of_a_batch_is_a_difference(tmp_path: Path) -> None:
+    verdict, _ = batches(audited(tmp_path, inputs=np.nextafter(INPUTS, np.float32(99))))
+    assert verdict == "failed"
+
+
+def test_a_batch_of_another_size_is_told_by_its_shape(tmp_path: Path) -> None:
+    short = audited(tmp_path, inputs=INPUTS[:3], labels=LABELS[:3])
+    _, (first, second) = batches(short)
+    assert isinstance(first, BatchDiffers) and first.samples is None and first.found == (3, 6)
+    assert isinstance(second, BatchDiffers) and second.part == "labels"
+
+
+def test_workers_must_hold_the_same_weights(tmp_path: Path) -> None:
+    paths = []
+    for rank, weights in enumerate((np.zeros(3), np.ones(3))):
+        part = slice(2 * rank, 2 * rank + 2)
+        step = audited(tmp_path, inputs=INPUTS[part], labels=LABELS[part], **{"after/w": weights})
+        paths += step.paths
+    both = AuditedStep(3, tuple(paths), Draw(None, 0), (0.0, 0.0))
+    same = [{"w": np.zeros(3)}, {"w": np.zeros(3)}]
+    verdict, (cause,) = batches(both, end=same)
+    assert verdict == "failed" and isinstance(cause, Apart)
+    assert cause.step == 3 and cause.tensors == ("w",)
+    assert batches(both) == ("passed", []), "where nothing says that they must"
+    differ = [{"w": np.zeros(3)}, {"w": np.ones(3)}]
+    assert batches(audited(tmp_path), end=differ)[0] == "failed"
+
+
+def judged(step: int, distance: float | None, loss: float = 1.0) -> JudgedStep:
+    figures = (
+        Figure(tensor="a", relative_l2=distance, largest=distance),
+        Figure(tensor="b", relative_l2=1e-7, largest=1e-7),
+    )
+    return JudgedStep(
+        step=step,
+        figures=figures,
+        allowed={"a": 1e-4, "b": 1e-6},
+        loss=loss,
+        true_loss=1.0,
+        loss_allowed=1e-5,
+        nothing=False,
+    )
+
+
+def test_changes_within_their_tolerance_pass() -> None:
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5), judged(3, 2e-5)], COVERAGE)
+    assert result.verdict == "passed"
+    assert result.worst is not None and (result.worst.tensor, result.tolerance) == ("a", 1e-4)
+
+
+@pytest.mark.parametrize("distance", [2e-4, None, math.inf, math.nan])
+def test_a_change_past_its_tolerance_fails_at_its_first_step(distance: float | None) -> None:
+    if distance is not None and not math.isfinite(distance):
+        distance = None
+    steps = [judged(0, 5e-5), judged(7, distance), judged(3, distance)]
+    result = check_steps(steps_check("torch"), steps, COVERAGE)
+    cause = result.findings[0].cause
+    assert result.verdict == "failed" and isinstance(cause, StepDiffers)
+    assert (cause.step, cause.steps) == (3, 2)
+    assert "step 4 and 1 more changed a" in describe(result)
+
+
+def test_no_step_is_no_pass() -> None:
+    assert check_steps(steps_check("torch"), [], COVERAGE).verdict != "passed"
+
+
+@pytest.mark.parametrize("told", [1.001, math.nan, math.inf])
+def test_a_loss_that_is_not_the_batchs_fails(told: float) -> None:
+    steps = [judged(0, 1e-5), judged(5, 1e-5, told)]
+    result = check_losses(losses_check("torch"), steps, Replay(), np.ones(10))
+    cause = result.findings[0].cause
+    assert result.verdict == "failed" and isinstance(cause, LossDiffers)
+    assert cause.step == 5 and describe(result)
+
+
+def test_a_loss_that_a_replay_does_not_have_fails() -> None:
+    losses = np.array([1.0, 0.9, 0.85, 0.7])
+    replay = Replay([1.0, 0.9, 0.8], [1e-5, 1e-5, 1e-5])
+    result = check_losses(losses_check("torch"), [judged(0, 1e-5)], replay, losses)
+    cause = result.findings[0].cause
+    assert isinstance(cause, LossDiffers) and cause.replayed
+    assert (cause.step, cause.told, cause.expected) == (2, 0.85, 0.8)
