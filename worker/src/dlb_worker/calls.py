@@ -236,15 +236,26 @@ class Calls:
         write_arrays(Path(to), _gradient_arrays(found).items())
         return {}
 
-    def call_train(self, to: str, **run: Any) -> Dict[str, Any]:
+    def call_train(
+        self,
+        model: int,
+        data: str,
+        order: str,
+        input_mode: str,
+        first_step: int,
+        observe: bool,
+        to: str,
+    ) -> Dict[str, Any]:
         """Train over the rows of ``order``; writes the time and the loss of each step."""
-        training = self._training(**run)
+        training = self._training(model, data, order, input_mode, first_step, observe)
         training.run(training.steps)
         return training.end(Path(to))
 
-    def call_begin_training(self, **run: Any) -> Dict[str, Any]:
+    def call_begin_training(
+        self, model: int, data: str, order: str, input_mode: str, first_step: int, observe: bool
+    ) -> Dict[str, Any]:
         """Begin a training that goes on in parts."""
-        self.training = self._training(**run)
+        self.training = self._training(model, data, order, input_mode, first_step, observe)
         return {"clock": self.training.clock()}
 
     def call_train_steps(self, steps: int) -> Dict[str, Any]:
@@ -252,10 +263,16 @@ class Calls:
         self._running().run(steps)
         return {}
 
-    def call_audit_step(self, to: str, **asked: Any) -> Dict[str, Any]:
+    def call_audit_step(
+        self,
+        to: str,
+        dropout_seed: Optional[int],
+        elements: Optional[int],
+        seed: int,
+        whole: bool,
+    ) -> Dict[str, Any]:
         """Take the next step; write the batch, and weights and state before and after it."""
-        result: Dict[str, Any] = self._running().audit(Path(to), **asked)
-        return result
+        return self._running().audit(Path(to), dropout_seed, elements, seed, whole)
 
     def call_audit_gradients(
         self,

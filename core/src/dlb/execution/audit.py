@@ -74,7 +74,7 @@ UNTOLD_SHARE, UNTOLD_SECONDS = 0.05, 5e-5
 PENDING_SHARE, PENDING_SECONDS = 0.1, 5e-4
 #: Audited steps may take a time of this ratio to that of the steps right after them, and to that of the
 #: rest; with fewer steps of a kind, any.
-WATCHED_RATIO, WATCHED_STEPS = 1.5, 10
+WATCHED_RATIO, WATCHED_STEPS = 2.0, 20
 
 
 @dataclass
@@ -289,8 +289,8 @@ def _check_clock(check: Check, audit: Audit) -> Any:
             seen = least if told < least else most
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
     # Medians and smallest times: other processes may take the processor at any moment.
-    step_seconds = float(np.median(audit.step_seconds))
-    untold = float(np.median(audit.untold_seconds))
+    step_seconds = _median(audit.step_seconds)
+    untold = _median(audit.untold_seconds)
     if abs(untold) > UNTOLD_SHARE * step_seconds + UNTOLD_SECONDS:
         findings.append(Finding(cause=TimeUntold(told=step_seconds, untold=untold)))
     pending = min(max(each.pending) for each in audit.audited)
@@ -302,10 +302,19 @@ def _check_clock(check: Check, audit: Audit) -> Any:
     for others in (after, rest):
         if min(len(watched), len(others)) < WATCHED_STEPS:
             continue
-        times = [min(audit.step_seconds[step] for step in steps) for steps in (watched, others)]
-        if max(times) > WATCHED_RATIO * min(times) + PENDING_SECONDS:
-            findings.append(
-                Finding(cause=OtherWhenWatched(watched=float(times[0]), others=float(times[1])))
-            )
+        sides = [audit.step_seconds[sorted(steps)] for steps in (watched, others)]
+        watched_seconds, other_seconds = map(_median, sides)
+        if _far_apart(*map(_median, sides)) and _far_apart(*(float(side.min()) for side in sides)):
+            cause = OtherWhenWatched(watched=watched_seconds, others=other_seconds)
+            findings.append(Finding(cause=cause))
             break
     return check.result(findings=findings, passed=not findings)
+
+
+def _far_apart(first: float, second: float) -> bool:
+    """Whether two times of a step are not those of one kind of step."""
+    return max(first, second) > WATCHED_RATIO * min(first, second) + PENDING_SECONDS
+
+
+def _median(values: Array) -> float:
+    return float(np.median(values))

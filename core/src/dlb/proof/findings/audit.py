@@ -140,7 +140,7 @@ class OtherWhenWatched(Cause, frozen=True, kw_only=True):
     """Steps that are audited take another time than others.
 
     Attributes:
-        watched, others: the smallest seconds of both.
+        watched, others: median seconds of both.
     """
 
     watched: float
