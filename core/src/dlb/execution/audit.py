@@ -56,13 +56,15 @@ Array = npt.NDArray[Any]
 #: Bytes that the files of all audited steps may take.
 MOST_BYTES = 1 << 30
 #: Seconds that judging may take, and the share of the adapter's run so far that it may take if that is
-#: more. The first step and one at random are always judged.
+#: more. The first step is always judged.
 JUDGE_SECONDS, JUDGE_SHARE = 20.0, 0.05
 #: First steps whose losses are compared with a replay.
 REPLAYED = 8
 #: Steps that are judged in float64, with running statistics, and with a measurement of what rounding
 #: makes of them.
 CALIBRATED = 2
+#: Steps of the run whose time that takes, roughly. If it is more than there is, the run's own dtype is used.
+FLOAT64_STEPS = 16
 #: Elements of each tensor that are compared in all other steps; and the largest number of weights of a
 #: model of which all are compared in those.
 ELEMENTS, WHOLE_WEIGHTS = 4096, 1 << 24
@@ -236,25 +238,32 @@ def _judge(
     # Steps of which all elements were kept come first, and the first of all.
     order.sort(key=lambda each: (each.step > 0, each.draw.elements is not None))
     now = time.monotonic()
-    end = now + max(JUDGE_SECONDS, JUDGE_SHARE * (now - began))
+    budget = max(JUDGE_SECONDS, JUDGE_SHARE * (now - began))
 
     def enough() -> bool:
-        return time.monotonic() > end
+        return time.monotonic() > now + budget
 
     judged: list[JudgedStep] = []
     replay = Replay()
-    with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
-        judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
-        judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
-        if synchronous and not stage.prepared.reference.masks:
-            batches = map(_batches(stage), range(min(REPLAYED, audit.steps)))
-            replay = judge_step.replay(order[0], batches, enough)
-    if enough() or len(order) <= CALIBRATED:
-        return judged, replay
+    # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
+    small = FLOAT64_STEPS * _median(audit.step_seconds) <= budget
+    if small:
+        with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
+            judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
+            judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
+            if synchronous and not stage.prepared.reference.masks:
+                batches = map(_batches(stage), range(min(REPLAYED, audit.steps)))
+                replay = judge_step.replay(order[0], batches, enough)
+        if enough() or len(order) <= CALIBRATED:
+            return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
     with drop_at_end(stage.build(group, request.dtype, request.batch_size)) as referee:
-        judge_step.referee = referee
-        for each in order[CALIBRATED:]:
+        if small:
+            judge_step.referee = referee
+        else:
+            judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
+            judged.append(judge_step.judge(order[0], calibrate=True))
+        for each in order[len(judged) :]:
             if enough():
                 break
             judged.append(judge_step.judge(each))
