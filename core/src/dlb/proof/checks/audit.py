@@ -70,6 +70,8 @@ AUDIT_RARE, AUDIT_CHANCE = 10, 0.99
 #: A change may be this many times as far off as one with a gradient from perturbed weights. Perturbed
 #: weights move a gradient about as far as rounding does, but not by the same kinks.
 PERTURBED_GRADIENTS = 5.0
+#: Losses of replays from perturbed weights that are so far apart say little about a loss.
+REPLAY_GROWTH = 1e-3
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
 
@@ -328,6 +330,8 @@ class StepJudge:
     ) -> Replay:
         """Take the first steps from the weights before the first, in float64; and from perturbed ones.
 
+        It ends where rounding has grown so far that a loss would say little.
+
         Args:
             first: step 0.
             batches: inputs and labels of the first steps, of all workers together.
@@ -340,7 +344,7 @@ class StepJudge:
             for start in starts
         ]
         states = [{name: start[name] for name in self.states} for start in starts]
-        whole, replay = Draw(None, 0), Replay()
+        whole, replay, apart = Draw(None, 0), Replay(), 0.0
         for step, (inputs, labels) in enumerate(batches):
             if enough():
                 break
@@ -356,8 +360,8 @@ class StepJudge:
                 }
                 updates.step(shaped, learning_rate(self.optimizer, self.schedule, step))
             path.unlink()
-            apart = abs(losses[1] - losses[0])
-            if not math.isfinite(apart):
+            apart = max(apart, abs(losses[1] - losses[0]))
+            if not apart <= REPLAY_GROWTH * max(abs(losses[0]), 1.0):
                 break
             replay.losses.append(losses[0])
             replay.allowed.append(
