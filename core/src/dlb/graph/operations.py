@@ -66,8 +66,7 @@ def _limit(reader: Reader, node: NodeProto, low: float, high: float) -> Operatio
     (name,) = reader.live_inputs(node)
     source, previous = reader.source[name], reader.operation_of(name)
     inner_bounds = (0.0, math.inf) if previous.kind == "Relu" else None
-    # The bounds of a Clip may not be constants.
-    if previous.kind == "Clip" and "low" in previous.attributes:
+    if previous.kind == "Clip":
         inner_bounds = previous.attributes["low"], previous.attributes["high"]
     inputs: tuple[int, ...] = (source,)
     if inner_bounds is not None:

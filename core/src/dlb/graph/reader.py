@@ -166,7 +166,10 @@ Rule = Callable[[Reader, NodeProto, Attributes, str], "Operation | int"]
 def generic_operation(
     reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
-    """An operation for an operator without a rule: its raw attributes and constants."""
+    """An operation for an operator without a rule: its raw attributes and constants.
+
+    An operator that has a rule, and is used as the rule does not know, is of a kind of its own.
+    """
     attributes: Attributes = {
         name: six_digits(value) if isinstance(value, float) else value
         for name, value in raw.items()
@@ -182,4 +185,5 @@ def generic_operation(
             attributes[f"input {input_index}"] = [
                 six_digits(x) if isinstance(x, float) else x for x in summary
             ]
-    return reader.make(node, node.op_type, {**attributes, **reader.output_attribute(node, output)})
+    kind = f"{node.op_type} as written" if node.op_type in reader.rules else node.op_type
+    return reader.make(node, kind, {**attributes, **reader.output_attribute(node, output)})

@@ -413,7 +413,13 @@ class Importer:
         weights: Mapping[str, Array],
         shape: Shape,
     ) -> str:
-        """Add a layer, and return its name: the proposed one, made valid and unique.
+        """Add a layer, and return its name: the proposed one, made valid and unique."""
+        name = self.unused_name(proposed_name)
+        self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
+        return name
+
+    def unused_name(self, proposed_name: str) -> str:
+        """A proposed name of a layer, made valid and unique.
 
         A valid name has letters, digits and underscores only. Names must differ in more than case.
         """
@@ -424,7 +430,6 @@ class Importer:
         name, number = base, 2
         while name.lower() in used_names:
             name, number = f"{base}_{number}", number + 1
-        self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
         return name
 
     def change(self, name: str, **changes: Any) -> None:
