@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb import workload as W
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
 from dlb.graph.exported import check_exported
 from dlb.graph.precision import in_precision
 from dlb.graph.trace import trace
@@ -1044,19 +1045,45 @@ def test_of_many_weights_that_are_rounded_the_first_are_named(tmp_path: Path) ->
 
 def test_names_are_made_valid_and_stay_apart(tmp_path: Path) -> None:
     names = ["a/b.c:0", "a.b/c:0", "A_B_C_0", "0", "labels"]
-    values = ["x", *names[:-1], "y"]
+    values = ["x", *names]
     nodes = [
         node("Relu", [before], [after], name=name)
         for before, after, name in zip(values, values[1:], names)
     ]
-    found = import_file(saved(tmp_path, graph(nodes, {}, ("N", 4)))).workload.model
-    assert [each.name for each in found.nodes] == [
+    nodes.append(node("MatMul", ["labels", "w"], ["y"]))
+    found = import_file(saved(tmp_path, graph(nodes, {"w": real(4, 3)}, ("N", 4)))).workload.model
+    assert [each.name for each in found.nodes[:-1]] == [
         "a_b_c_0",
         "a_b_c_0_2",
         "A_B_C_0_3",
         "n0",
         "labels_2",
     ]
+
+
+@pytest.mark.parametrize("last", ["", "Sigmoid"])
+@pytest.mark.parametrize("shape", [("N", 4), ("N", 5, 4)])
+def test_one_output_is_the_second_of_two_classes(
+    shape: tuple[object, ...], last: str, tmp_path: Path
+) -> None:
+    """So that its softmax cross-entropy is binary cross-entropy, and there is something to train."""
+    nodes = [node("MatMul", ["x", "w"], ["l" if last else "y"], name="product")]
+    nodes += [node(last, ["l"], ["y"], name="last")] if last else []
+    path = saved(tmp_path, graph(nodes, {"w": real(4, 1)}, shape, rank=len(shape)))
+    found = import_file(path)
+    steps = (0,) * (len(shape) - 2)
+    assert [each.layer for each in found.workload.model.nodes] == [
+        W.Linear(out_features=1, bias=False),
+        W.Pad(pads=(*steps, 1, *steps, 0)),
+    ]
+    said = describe(found.file_check)
+    assert "binary cross-entropy" in said and ("'last' (Sigmoid)" in said) == bool(last)
+    # Where the file's numbers lie among the logits, of which each second one is 0.
+    x = np.random.default_rng(0).standard_normal((2, *shape[1:]))
+    logits = evaluate(canonical_graph(found.workload.model, found.weights), {"x": x})["two_classes"]
+    value = trace(onnx.load(str(path)), {"x": x.astype(np.float32)}).values["l" if last else "y"]
+    assert np.allclose(logits.ravel()[found.layout.index_map], value, atol=1e-6)
+    assert np.count_nonzero(logits) == value.size
 
 
 def test_indices_may_come_as_real_numbers(tmp_path: Path) -> None:

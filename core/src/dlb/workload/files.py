@@ -11,8 +11,8 @@ import msgspec
 
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.workload.decoding import decode
-from dlb.workload.model import Augmentation, Workload, without_defaults
-from dlb.workload.shapes import infer_shapes
+from dlb.workload.model import Augmentation, Model, Workload, without_defaults
+from dlb.workload.shapes import infer_shapes, trained_names
 from dlb.workload.training import schedule_fault
 
 __all__ = [
@@ -96,12 +96,13 @@ def read(path: Path) -> Workload:
     return check(workload, str(path))
 
 
-def check(workload: Workload, path: str = "") -> Workload:
+def check(workload: Workload, path: str = "", *, trained: bool = True) -> Workload:
     """Check the shapes and numbers of a workload; returns the workload.
 
     Args:
         workload: the workload.
         path: the workload's file, for the error.
+        trained: whether training must change every layer's weights.
 
     Raises:
         WorkloadError: shapes do not fit, or a number is out of range.
@@ -136,6 +137,8 @@ def check(workload: Workload, path: str = "") -> Workload:
         infer_shapes(workload.model)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
+        if trained and (fault := _training_fault(workload.model)):
+            raise WorkloadError(fault)
     except RequestError as error:
         error.path = path
         raise
@@ -164,6 +167,28 @@ def _augmentation_fault(workload: Workload) -> str:
         return (
             f"data.augmentation.pad = {augmentation.pad} must be 0 or more and below the smaller "
             f"side of the images, {smaller}"
+        )
+    return ""
+
+
+def _training_fault(model: Model) -> str:
+    """Why training would do nothing, or not what is described; "" if it would."""
+    read = {name for node in model.wired() for name in node.inputs}
+    for node in model.nodes[:-1]:
+        if node.name not in read:
+            return (
+                f"layer '{node.name}': no layer reads its value; remove it, or name it in the inputs of "
+                "a later layer"
+            )
+    if not trained_names(model):
+        return "no layer has weights, so there is nothing to train; add a linear layer, for example"
+    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
+    if classes == 1:
+        pads = [*(0 for _ in steps), 1, *(0 for _ in steps), 0]
+        return (
+            f"layer '{model.nodes[-1].name}': softmax cross-entropy of one class is always 0, so nothing "
+            "is trained; for binary cross-entropy, add a last layer "
+            f'{{ type = "pad", pads = {pads} }}: its two classes have the logits 0 and this one'
         )
     return ""
 
