@@ -25,8 +25,9 @@ __all__ = ["Trace", "attributes_of", "trace"]
 
 Array = npt.NDArray[Any]
 
-#: Batch size where the graph leaves it open: not 1, which many other sizes are.
-_BATCH = 2
+#: Batch sizes where the graph leaves it open: the first that is no other size of its inputs. Not 1, which
+#: many other sizes are.
+_BATCHES = (2, 3, 5, 7, 11)
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     """Zeros and ones for every input, which are valid as real numbers and as indices."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph_inputs = [value for value in model.graph.input if value.name not in initializers]
-    feed, batch = {}, _BATCH
+    other_sizes = {dim.dim_value for value in graph_inputs for dim in value.type.tensor_type.shape.dim[1:]}
+    open_batch = next((size for size in _BATCHES if size not in other_sizes), _BATCHES[0])
+    feed, batch = {}, open_batch
     for value in graph_inputs:
         tensor_type = value.type.tensor_type
         # Some exporters write -1 for an open size.
@@ -119,7 +122,7 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
                 f"input '{value.name}' has shape {sizes}, where 0 is an open size; export the "
                 "model with every size fixed but the batch"
             )
-        batch = sizes[0] or _BATCH
+        batch = sizes[0] or open_batch
         shape = (batch, *sizes[1:])
         numbers = np.arange(math.prod(shape)) % 2
         feed[value.name] = numbers.reshape(shape).astype(
