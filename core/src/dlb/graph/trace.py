@@ -110,7 +110,9 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     """Zeros and ones for every input, which are valid as real numbers and as indices."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph_inputs = [value for value in model.graph.input if value.name not in initializers]
-    other_sizes = {dim.dim_value for value in graph_inputs for dim in value.type.tensor_type.shape.dim[1:]}
+    other_sizes = {
+        dim.dim_value for value in graph_inputs for dim in value.type.tensor_type.shape.dim[1:]
+    }
     open_batch = next((size for size in _BATCHES if size not in other_sizes), _BATCHES[0])
     feed, batch = {}, open_batch
     for value in graph_inputs:

@@ -7,9 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
+from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
 from dlb.workload.model import Augmentation, Model, Workload, without_defaults
 from dlb.workload.shapes import infer_shapes, trained_names
@@ -25,8 +24,9 @@ __all__ = [
     "write",
 ]
 
-#: People write workloads by hand; a larger file is not a workload.
-_LARGEST_BYTES = 4 * 1024 * 1024
+_LARGEST_BYTES = 1024 * 1024
+#: The deepest networks have a few thousand.
+_MOST_LAYERS = 10_000
 
 
 def load(name_or_path: str, plugin_paths: dict[str, Path] | None = None) -> Workload:
@@ -72,22 +72,7 @@ def read(path: Path) -> Workload:
         WorkloadError: the file is unreadable or not TOML, a field is unknown or of the wrong type,
             or shapes do not fit. The message names the file and the field or layer.
     """
-    try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise WorkloadError("not a file, so not a workload", path=path)
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise WorkloadError(f"larger than {_LARGEST_BYTES} bytes, so not a workload", path=path)
-        text = path.read_bytes()
-    except OSError as error:
-        raise WorkloadError(
-            f"{error.strerror or error}; give the path of a workload file", path=path
-        ) from None
-    try:
-        document = msgspec.toml.decode(text)
-    # The reader recurses into nested values, and refuses numbers of thousands of digits.
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise WorkloadError(f"not a workload: {error}", path=path) from None
+    document = read_toml(path, "workload", _LARGEST_BYTES, WorkloadError)
     try:
         workload = decode(document, "not a workload")
     except WorkloadError as error:
@@ -108,6 +93,10 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
         WorkloadError: shapes do not fit, or a number is out of range.
     """
     try:
+        if len(workload.model.nodes) > _MOST_LAYERS:
+            raise WorkloadError(
+                f"has {len(workload.model.nodes)} layers; at most {_MOST_LAYERS} are read"
+            )
         if workload.batch_size < 1:
             raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
         if workload.epochs < 1:
