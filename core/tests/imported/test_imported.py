@@ -60,6 +60,16 @@ def test_an_exported_model_comes_back(path: Path) -> None:
     assert found.workload.onnx and found.workload.onnx == found.file_check.baseline.sha256
 
 
+@pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
+def test_a_batch_may_be_written_as_minus_one(path: Path, tmp_path: Path) -> None:
+    model = onnx.load(str(path))
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.shape.dim:
+            value.type.tensor_type.shape.dim[0].dim_value = -1
+    found, expected = import_file(saved(tmp_path, model)), import_file(path)
+    assert found.workload.model == expected.workload.model
+
+
 # --- the canonical graph of a model is that model ------------------------------------------------
 
 

@@ -272,11 +272,39 @@ REFUSED = {
         "node 'culprit' (Reshape): ",
     ),
     "a softmax over time": (
-        graph([node("Softmax", ["x"], ["y"], name="culprit", axis=1)], {}, ("N", 4, 3), rank=3),
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["l"]),
+                node("Softmax", ["l"], ["y"], name="culprit", axis=1),
+            ],
+            {"w": real(3, 3)},
+            ("N", 4, 3),
+            rank=3,
+        ),
         "node 'culprit' (Softmax): its axis is not the axis of the classes",
     ),
-    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape [2, 4, 5, 6]"),
-    "no layers": (graph([node("Identity", ["x"], ["y"])], {}, ("N", 4)), "output 'y' is the input"),
+    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape ['N', 4, 5, 6]"),
+    "no layers": (
+        graph([node("Identity", ["x"], ["y"])], {"unread": real(4)}, ("N", 4)),
+        "output 'y' is the input",
+    ),
+    "no weights": (
+        graph([node("Relu", ["x"], ["y"], name="culprit")], {}, ("N", 4)),
+        "it holds no weights, so there is nothing to train",
+    ),
+    "an operator that no layer has, before anything is run": (
+        graph(
+            [
+                node("Resize", ["x", "", "", "sizes"], ["huge"], name="culprit"),
+                node("GlobalAveragePool", ["huge"], ["m"]),
+                node("Flatten", ["m"], ["f"]),
+                node("MatMul", ["f", "w"], ["y"]),
+            ],
+            {"sizes": np.array([1, 2, 1 << 20, 1 << 20]), "w": real(2, 3)},
+            (1, 2, 4, 4),
+        ),
+        "node 'culprit' (Resize): dlb has no layer",
+    ),
     "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
     "an LSTM with a bound": (
         lstm(clip=1.0),

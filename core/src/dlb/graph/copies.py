@@ -13,7 +13,7 @@ from dlb.graph.block_search import run_nodes
 from dlb.graph.layout import LAYOUT, padding_of, selected_indices
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["copied_value", "moves_numbers"]
+__all__ = ["COPY_OPERATORS", "copied_value", "moves_numbers"]
 
 #: Operators on indices whose result at a position depends on that position alone.
 # fmt: off
@@ -25,6 +25,8 @@ _ELEMENTWISE = {
 # fmt: on
 #: Operators that select or arrange indices, and change none.
 _SELECTS = LAYOUT | {"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile"}
+#: Every operator that may repeat a value.
+COPY_OPERATORS = _ELEMENTWISE | _SELECTS | {"Dropout"}
 #: Most entries of a table for which every index is tried.
 _MOST_ENTRIES = 1 << 24
 

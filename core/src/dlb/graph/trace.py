@@ -117,8 +117,7 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     feed, batch = {}, open_batch
     for value in graph_inputs:
         tensor_type = value.type.tensor_type
-        # Some exporters write -1 for an open size.
-        sizes = [max(0, dim.dim_value) for dim in tensor_type.shape.dim]
+        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
         if not sizes or 0 in sizes[1:]:
             raise UnsupportedError(
                 f"input '{value.name}' has shape {sizes}, where 0 is an open size; export the "

@@ -138,7 +138,7 @@ class Importer:
             raise UnsupportedNode(f"output '{logits}' is the input: the file has no layer")
         if len(shape) not in (2, 3):
             raise UnsupportedNode(
-                f"output '{logits}' has shape {list(self.value_shape(logits))}; logits must "
+                f"output '{logits}' has shape {['N', *self.value_shape(logits)[1:]]}; logits must "
                 "be [N, classes] or [N, T, classes]"
             )
         index_map = self.index_map(logits)

@@ -16,7 +16,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, UnsupportedError
+from dlb.graph.blocks import BLOCK_OPERATORS
+from dlb.graph.copies import COPY_OPERATORS
+from dlb.graph.evaluate import NodeFailed, names_read
 from dlb.graph.layout import LAYOUT
+from dlb.graph.liveness import live_names
+from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.importer import Importer
@@ -123,6 +128,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         raise UnsupportedError(
             f"input {file.inputs[0]} has more than {LARGEST_INPUT} numbers per sample"
         )
+    _refuse_at_once(file.model, trained=not any_output)
     traced = split_into_slices(_run_once(file.float64))
     logits, findings = _find_logits(traced, file.outputs[0].name, file.opset)
     importer, last = _read_graph(traced, logits, file, any_output)
@@ -222,6 +228,42 @@ def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
     return [Finding(cause=RoundedWeights(tensors=listed, more=more, total=len(exact_weights)))]
 
 
+#: Operators that a rule may read, or that may be part of what one reads.
+_READ = RULES.keys() | LAYOUT | BLOCK_OPERATORS | COPY_OPERATORS
+
+
+def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
+    """Refuse, before anything is run, what no rule can read.
+
+    To run a network takes seconds and gigabytes.
+
+    Raises:
+        UnsupportedNode: the output depends on an operator that no layer has.
+        UnsupportedError: there are no weights, and ``trained`` is true.
+    """
+    graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
+    live = live_names(graph.node, [value.name for value in graph.input])
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            needed |= names_read(node)
+    for node in graph.node:
+        names = set(node.output) & live & needed
+        # An If may have a constant condition.
+        if names and node.op_type not in _READ and node.op_type != "If":
+            raise unsupported(node, "dlb has no layer for this operator")
+    tensors = [
+        *graph.initializer,
+        *(attribute.t for node in graph.node for attribute in node.attribute),
+    ]
+    if trained and not any(
+        tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1 for tensor in tensors
+    ):
+        raise UnsupportedError(
+            "it holds no weights, so there is nothing to train; `dlb diff` compares such files"
+        )
+
+
 def _run_once(model: onnx.ModelProto) -> Trace:
     """Run the model once.
 
@@ -230,19 +272,8 @@ def _run_once(model: onnx.ModelProto) -> Trace:
     """
     try:
         return trace(model)
-    except UnsupportedError as error:
-        runs, fails = 0, len(model.graph.node)
-        while fails - runs > 1:
-            half = (runs + fails) // 2
-            truncated = onnx.ModelProto()
-            truncated.CopyFrom(model)
-            del truncated.graph.node[half:]
-            try:
-                trace(truncated)
-                runs = half
-            except UnsupportedError:
-                fails = half
-        raise unsupported(model.graph.node[fails - 1], f"{error}") from None
+    except NodeFailed as error:
+        raise unsupported(error.node, f"{error}") from None
 
 
 def _read_graph(
