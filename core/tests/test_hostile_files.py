@@ -134,6 +134,15 @@ def test_a_record_or_certificate(data: st.DataObject, folder: Path) -> None:
     call(data.draw(st.sampled_from(["show", "explain"])), str(path))
 
 
+def test_distances_of_other_steps(folder: Path) -> None:
+    document = json.loads(json.dumps(DOCUMENTS["record"]))
+    (divergence,) = document["certificate"]["divergences"]
+    del divergence["perturbed"][0][0]
+    path = folder / "steps.json"
+    path.write_text(json.dumps(document))
+    assert call("show", str(path)) == call("explain", str(path)) == 2
+
+
 @few
 @given(data=st.data())
 def test_a_record_of_other_bytes(data: st.DataObject, folder: Path) -> None:

@@ -124,9 +124,7 @@ def reshaped(shape: tuple[int, ...], *layers: W.Layer, before: W.Layer) -> W.Mod
 @example(model=reshaped((2, 2, 5), W.BatchNorm(), before=W.Sigmoid()))
 @example(model=reshaped((2, 2, 5), W.ReLU(), W.BatchNorm(), before=W.LSTM(hidden=5)))
 @example(model=reshaped((2, 10), W.PositionEmbedding(), before=W.Flatten()))
-@example(
-    model=reshaped((2, 10), W.PositionEmbedding(), W.PositionEmbedding(), before=W.Flatten())
-)
+@example(model=reshaped((2, 10), W.PositionEmbedding(), W.PositionEmbedding(), before=W.Flatten()))
 @example(model=doubled(W.GELU()))
 @example(model=doubled(W.GELU(approximate="tanh")))
 @example(model=turned(W.BatchNorm()))
