@@ -134,13 +134,29 @@ def test_a_record_or_certificate(data: st.DataObject, folder: Path) -> None:
     call(data.draw(st.sampled_from(["show", "explain"])), str(path))
 
 
-def test_distances_of_other_steps(folder: Path) -> None:
-    document = json.loads(json.dumps(DOCUMENTS["record"]))
-    (divergence,) = document["certificate"]["divergences"]
-    del divergence["perturbed"][0][0]
-    path = folder / "steps.json"
+@pytest.mark.parametrize(
+    ("name", "place", "value", "status"),
+    [
+        ("record", ("certificate", "divergences", 0, "perturbed", 0), [], 2),
+        ("record", ("data",), {}, 0),
+        ("record", ("quality", "losses"), [], 0),
+        ("record", ("machine",), {"available_cores": "two", "memory_bytes": None}, 0),
+        ("record", ("worker",), {"packages": 3, "build": []}, 0),
+        ("old record", ("certificate", "failures"), None, 2),
+    ],
+)
+def test_what_was_found(
+    name: str, place: tuple[str | int, ...], value: Any, status: int, folder: Path
+) -> None:
+    """Each ended in a fault of dlb once."""
+    document = json.loads(json.dumps(DOCUMENTS[name]))
+    container = document
+    for key in place[:-1]:
+        container = container[key]
+    container[place[-1]] = value
+    path = folder / "found.json"
     path.write_text(json.dumps(document))
-    assert call("show", str(path)) == call("explain", str(path)) == 2
+    assert call("show", str(path)) == status
 
 
 @few
