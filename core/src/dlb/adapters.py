@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlb.errors import EnvironmentMissing, PluginError, UnknownNameError, WorkerError
+from dlb.scratch import scratch_folder
 from dlb_worker.plugins import load_plugins
 
 __all__ = [
@@ -131,8 +131,8 @@ def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:
 
     if environment.where == HERE:
         return describe(load_plugins())
-    with tempfile.TemporaryDirectory(prefix="dlb-") as scratch:
-        with worker_group(Launch(environment.adapter, environment.python, Path(scratch))) as group:
+    with scratch_folder() as scratch:
+        with worker_group(Launch(environment.adapter, environment.python, scratch)) as group:
             return group.call("describe")[0]
 
 

@@ -7,12 +7,10 @@ its worker process. One process serves every model of a backend.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import unittest
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ from dlb.imported import ImportedModel, import_file
 from dlb.proof.files.read import OLDEST_OPSET
 from dlb.proof.files.runs import fix_input_shapes
 from dlb.provenance import available_cores
+from dlb.scratch import scratch_folder
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
 
@@ -135,11 +134,11 @@ class _Worker:
         self._open.close()
 
     def _start(self) -> tuple[Group, Capabilities]:
-        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dlb-"))
+        folder = self._open.enter_context(scratch_folder())
         launch = Launch(
             self.environment.adapter,
             self.environment.python,
-            Path(folder),
+            folder,
             threads=self.threads,
             device=self.device,
         )
@@ -282,8 +281,8 @@ class _Prepared(BackendRep):
         content = model.SerializeToString(deterministic=True)
         digest = hashlib.sha256(content).digest()
         if self._last_import is None or self._last_import[0] != digest:
-            with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
-                path = Path(folder) / "model.onnx"
+            with scratch_folder() as folder:
+                path = folder / "model.onnx"
                 path.write_bytes(content)
                 try:
                     self._last_import = digest, import_file(path, any_output=True)

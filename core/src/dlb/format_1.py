@@ -52,6 +52,8 @@ def _certificate(document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
         raise msgspec.ValidationError("Object missing required field `rungs`")
     failures = document.get("failures", {})
+    if not isinstance(failures, dict):
+        raise msgspec.ValidationError("Expected `object` - at `$.failures`")
     return {
         **converted,
         "checks": [_result(result) for result in results],

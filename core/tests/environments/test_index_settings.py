@@ -48,6 +48,8 @@ A, B = "https://a.example/simple", "https://b.example/simple"
         ({"PIP_KEYRING_PROVIDER": "subprocess"}, {"UV_KEYRING_PROVIDER": "subprocess"}),
         ({"PIP_KEYRING_PROVIDER": "import"}, {}),
         ({"UV_PYTHON": "3.8", "VIRTUAL_ENV": "/v", "PYTHONPATH": "/p", "FORCE_COLOR": "1"}, {}),
+        ({"UV_TORCH_BACKEND": "", "UV_INDEX": ""}, {}),
+        ({"UV_TORCH_BACKEND": "cpu"}, {"UV_TORCH_BACKEND": "cpu"}),
         ({"PATH": "/bin"}, {"PATH": "/bin"}),
     ],
 )

@@ -15,6 +15,7 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.exported import with_opset
 from dlb.graph.runtime import run_model
+from dlb.workload import LRN, Input, Model, Node
 from dlb.workload.initial import initial_weights
 
 LENET = canonical_graph(MODELS["lenet"], initial_weights(MODELS["lenet"], 0))
@@ -45,6 +46,17 @@ def test_a_batch_is_run_in_parts_where_the_model_fixes_fewer_samples():
     np.testing.assert_allclose(parts, free, rtol=1e-5, atol=1e-6)
     one.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
     refused(RequestError, "invalid dimensions", one.SerializeToString(), {"input": x})
+
+
+@pytest.mark.parametrize("attributes", [{"alpha": 0.0}, {"beta": 0.0}, {"alpha": 0.0, "beta": 0.0}])
+def test_what_it_alone_refuses_is_run_as_what_it_is(attributes):
+    layer = LRN(**{"size": 3, "alpha": 0.5, "beta": 0.75, "bias": 3.0, **attributes})
+    model = Model(input=Input(shape=(4, 2, 2)), nodes=(Node(name="n", layer=layer),))
+    x = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
+    graph = canonical_graph(model, {})
+    (truth,) = evaluate(canonical_graph(model, {}, dtype="float64"), {"input": x}).values()
+    (found,) = run_model(graph.SerializeToString(), {"input": x}, threads=1)
+    np.testing.assert_allclose(found, truth, rtol=1e-6)
 
 
 def refused(error: type[DlbError], message: str, *given) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from exported_models import EXPORTED_FILES, MODELS
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
@@ -31,6 +31,7 @@ from dlb.workload import (
     Model,
     Mul,
     Node,
+    ReduceMean,
     ReLU,
     ReLU6,
     Reshape,
@@ -827,3 +828,73 @@ def test_what_is_computed_twice_of_the_same_is_computed_once():
     # Two layers of one kind that have weights are two.
     conv = Conv(out_channels=2, kernel=(1, 1))
     assert not compare_structure(summed("one", "two", conv), summed("one", "one", conv)).equal
+
+
+@pytest.mark.parametrize("steps", [2, 3, 6])
+def test_a_mean_over_time_may_be_of_the_first_axis(steps: int) -> None:
+    """As tf2onnx has it after an LSTM, whose steps come before the batch."""
+    nodes = (Node(name="m", layer=ReduceMean(axis=1)), Node(name="l", layer=Linear(out_features=3)))
+    model = Model(input=Input(shape=(steps, 4)), nodes=nodes)
+    canonical = graph_of(model)
+    for axes, equal in (([0], True), ([2], False)):
+        exported = graph_of(model)
+        place, mean = next(
+            pair for pair in enumerate(exported.graph.node) if pair[1].op_type == "ReduceMean"
+        )
+        reads = mean.input[0]
+        mean.CopyFrom(
+            helper.make_node("ReduceMean", ["swapped"], mean.output, axes=axes, keepdims=0)
+        )
+        swap = helper.make_node("Transpose", [reads], ["swapped"], perm=[1, 0, 2])
+        exported.graph.node.insert(place, swap)
+        if equal:
+            assert compare_structure(canonical, exported).equal
+        else:  # of the features: the matrix does not fit
+            with pytest.raises(UnsupportedError):
+                compare_structure(canonical, exported)
+
+
+@pytest.mark.parametrize("operator", ["Slice", "Concat", "Conv", "BatchNormalization", "Clip"])
+def test_an_operator_that_no_rule_reads_is_compared_too(operator: str) -> None:
+    """One whose constants depend on the input, among others that are read."""
+    real = ("N", 4, 4, 4)
+    inputs = {
+        "Slice": ["x", "zero", "one", "zero"],
+        "Concat": ["x", "held"],
+        "Conv": ["x", "x"],
+        "BatchNormalization": ["x", "w", "w", "w", "w"],
+        "Clip": ["x", "least"],
+    }
+    attributes = {"Concat": {"axis": 1}, "Conv": {"pads": [1, 1, 1, 1]}}
+    again = {
+        "Slice": helper.make_node("Slice", ["y", "zero", "one", "two"], ["z"]),
+        "Concat": helper.make_node("Concat", ["y", "y"], ["z"], axis=1),
+    }
+    model = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("ReduceMean", ["x"], ["w"], axes=[0, 2, 3], keepdims=0),
+                helper.make_node("ReduceMean", ["x"], ["least"], keepdims=0),
+                helper.make_node(operator, inputs[operator], ["y"], **attributes.get(operator, {})),
+                again.get(operator, helper.make_node("Relu", ["y"], ["z"])),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, real)],
+            [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None] * 4)],
+            [
+                numpy_helper.from_array(np.asarray(array), name)
+                for name, array in {
+                    "zero": np.array([0]),
+                    "one": np.array([1]),
+                    "two": np.array([2]),
+                    "held": np.ones((2, 1, 4, 4), np.float32),
+                }.items()
+            ],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2 if operator != "Conv" else 4
+    described = graph_of(MODELS["lenet"])
+    assert compare_structure(model, model).equal
+    assert not compare_structure(described, model).equal
+    assert not compare_structure(model, described).equal

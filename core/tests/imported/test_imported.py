@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb import workload as W
 from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
 from dlb.graph.exported import check_exported
 from dlb.graph.precision import in_precision
 from dlb.graph.trace import trace
@@ -57,6 +58,16 @@ def test_an_exported_model_comes_back(path: Path) -> None:
     assert found.workload.model.input.shape == MODELS[name].input.shape
     assert found.workload.model.input.kind == MODELS[name].input.kind
     assert found.workload.onnx and found.workload.onnx == found.file_check.baseline.sha256
+
+
+@pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
+def test_a_batch_may_be_written_as_minus_one(path: Path, tmp_path: Path) -> None:
+    model = onnx.load(str(path))
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.shape.dim:
+            value.type.tensor_type.shape.dim[0].dim_value = -1
+    found, expected = import_file(saved(tmp_path, model)), import_file(path)
+    assert found.workload.model == expected.workload.model
 
 
 # --- the canonical graph of a model is that model ------------------------------------------------
@@ -113,6 +124,7 @@ def reshaped(shape: tuple[int, ...], *layers: W.Layer, before: W.Layer) -> W.Mod
 @example(model=reshaped((2, 2, 5), W.BatchNorm(), before=W.Sigmoid()))
 @example(model=reshaped((2, 2, 5), W.ReLU(), W.BatchNorm(), before=W.LSTM(hidden=5)))
 @example(model=reshaped((2, 10), W.PositionEmbedding(), before=W.Flatten()))
+@example(model=reshaped((2, 10), W.PositionEmbedding(), W.PositionEmbedding(), before=W.Flatten()))
 @example(model=doubled(W.GELU()))
 @example(model=doubled(W.GELU(approximate="tanh")))
 @example(model=turned(W.BatchNorm()))
@@ -128,9 +140,6 @@ def test_any_canonical_graph_is_read(
     shapes = W.infer_shapes(model)
     tables = [node for node in model.nodes if isinstance(node.layer, W.PositionEmbedding)]
     assume(all(shapes[node.name][0] > 1 for node in tables))
-    # Two tables in a row are read as their sum, by design.
-    names = {node.name for node in tables}
-    assume(all(names.isdisjoint(node.inputs) for node in model.wired() if node.name in names))
     weights = proof_weights(initial_weights(model, 1), 1)
     path = tmp_path_factory.mktemp("random") / "model.onnx"
     graph = canonical_graph(model, weights)
@@ -1044,19 +1053,45 @@ def test_of_many_weights_that_are_rounded_the_first_are_named(tmp_path: Path) ->
 
 def test_names_are_made_valid_and_stay_apart(tmp_path: Path) -> None:
     names = ["a/b.c:0", "a.b/c:0", "A_B_C_0", "0", "labels"]
-    values = ["x", *names[:-1], "y"]
+    values = ["x", *names]
     nodes = [
         node("Relu", [before], [after], name=name)
         for before, after, name in zip(values, values[1:], names)
     ]
-    found = import_file(saved(tmp_path, graph(nodes, {}, ("N", 4)))).workload.model
-    assert [each.name for each in found.nodes] == [
+    nodes.append(node("MatMul", ["labels", "w"], ["y"]))
+    found = import_file(saved(tmp_path, graph(nodes, {"w": real(4, 3)}, ("N", 4)))).workload.model
+    assert [each.name for each in found.nodes[:-1]] == [
         "a_b_c_0",
         "a_b_c_0_2",
         "A_B_C_0_3",
         "n0",
         "labels_2",
     ]
+
+
+@pytest.mark.parametrize("last", ["", "Sigmoid"])
+@pytest.mark.parametrize("shape", [("N", 4), ("N", 5, 4)])
+def test_one_output_is_the_second_of_two_classes(
+    shape: tuple[object, ...], last: str, tmp_path: Path
+) -> None:
+    """So that its softmax cross-entropy is binary cross-entropy, and there is something to train."""
+    nodes = [node("MatMul", ["x", "w"], ["l" if last else "y"], name="product")]
+    nodes += [node(last, ["l"], ["y"], name="last")] if last else []
+    path = saved(tmp_path, graph(nodes, {"w": real(4, 1)}, shape, rank=len(shape)))
+    found = import_file(path)
+    steps = (0,) * (len(shape) - 2)
+    assert [each.layer for each in found.workload.model.nodes] == [
+        W.Linear(out_features=1, bias=False),
+        W.Pad(pads=(*steps, 1, *steps, 0)),
+    ]
+    said = describe(found.file_check)
+    assert "binary cross-entropy" in said and ("'last' (Sigmoid)" in said) == bool(last)
+    # Where the file's numbers lie among the logits, of which each second one is 0.
+    x = np.random.default_rng(0).standard_normal((2, *shape[1:]))
+    logits = evaluate(canonical_graph(found.workload.model, found.weights), {"x": x})["two_classes"]
+    value = trace(onnx.load(str(path)), {"x": x.astype(np.float32)}).values["l" if last else "y"]
+    assert np.allclose(logits.ravel()[found.layout.index_map], value, atol=1e-6)
+    assert np.count_nonzero(logits) == value.size
 
 
 def test_indices_may_come_as_real_numbers(tmp_path: Path) -> None:

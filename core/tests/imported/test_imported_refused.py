@@ -62,6 +62,56 @@ def lstm(**attributes: object) -> onnx.ModelProto:
     return graph(nodes, held, ("N", 4, 2), rank=3)
 
 
+def choosing() -> onnx.ModelProto:
+    """A model whose sign depends on the sum of its input."""
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(operator, ["l"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", 3))],
+        )
+        for name, operator in (("then", "Neg"), ("else", "Identity"))
+    }
+    nodes = [
+        node("MatMul", ["x", "w"], ["l"]),
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Greater", ["most", "bound"], ["is"]),
+        node("If", ["is"], ["y"], name="culprit", **branches),
+    ]
+    return graph(nodes, {"w": real(7, 3), "bound": np.float32(1e6)}, ("N", 7))
+
+
+def dropping_out() -> onnx.ModelProto:
+    """A dropout whose training mode depends on the input."""
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Greater", ["most", "bound"], ["is"]),
+    ]
+    dropout = node("Dropout", ["x", "half", "is"], ["d"], name="culprit")
+    last = node("MatMul", ["d", "w"], ["y"])
+    held = {"w": real(7, 3), "bound": np.float32(1e6), "half": np.float32(0.5)}
+    return graph([*nodes, dropout, last], held, ("N", 7))
+
+
+def mapped() -> onnx.ModelProto:
+    """Indices of which one rare one is replaced."""
+    nodes = [
+        node("Equal", ["x", "seven"], ["is"]),
+        node("Where", ["is", "three", "x"], ["ids"], name="culprit"),
+        node("Gather", ["table", "ids"], ["e"]),
+        node("Flatten", ["e"], ["f"]),
+        node("MatMul", ["f", "w"], ["y"]),
+    ]
+    held = {
+        "table": real(40, 3),
+        "w": real(12, 3),
+        "seven": np.array(7, np.int64),
+        "three": np.array(3, np.int64),
+    }
+    return graph(nodes, held, ("N", 4), kind=TensorProto.INT64)
+
+
 PAIRED = [
     conv(),
     node("Reshape", ["c", "pairs"], ["s"], name="culprit"),
@@ -69,6 +119,9 @@ PAIRED = [
 ]
 
 REFUSED = {
+    "a branch that the input chooses": (choosing(), "node 'most' (ReduceMax): dlb has no layer"),
+    "training that the input turns on": (dropping_out(), "node 'culprit' (Dropout)"),
+    "a rare index that is replaced": (mapped(), "node 'is' (Equal): dlb has no layer"),
     "samples that are exchanged": (
         before_head(
             POOLED, {**STRIDES, "strides": STRIDES["strides"][::-1]}, 4, shape=(2, 2, 6, 5)
@@ -219,11 +272,39 @@ REFUSED = {
         "node 'culprit' (Reshape): ",
     ),
     "a softmax over time": (
-        graph([node("Softmax", ["x"], ["y"], name="culprit", axis=1)], {}, ("N", 4, 3), rank=3),
+        graph(
+            [
+                node("MatMul", ["x", "w"], ["l"]),
+                node("Softmax", ["l"], ["y"], name="culprit", axis=1),
+            ],
+            {"w": real(3, 3)},
+            ("N", 4, 3),
+            rank=3,
+        ),
         "node 'culprit' (Softmax): its axis is not the axis of the classes",
     ),
-    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape [2, 4, 5, 6]"),
-    "no layers": (graph([node("Identity", ["x"], ["y"])], {}, ("N", 4)), "output 'y' is the input"),
+    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape ['N', 4, 5, 6]"),
+    "no layers": (
+        graph([node("Identity", ["x"], ["y"])], {"unread": real(4)}, ("N", 4)),
+        "output 'y' is the input",
+    ),
+    "no weights": (
+        graph([node("Relu", ["x"], ["y"], name="culprit")], {}, ("N", 4)),
+        "it holds no weights, so there is nothing to train",
+    ),
+    "an operator that no layer has, before anything is run": (
+        graph(
+            [
+                node("Resize", ["x", "", "", "sizes"], ["huge"], name="culprit"),
+                node("GlobalAveragePool", ["huge"], ["m"]),
+                node("Flatten", ["m"], ["f"]),
+                node("MatMul", ["f", "w"], ["y"]),
+            ],
+            {"sizes": np.array([1, 2, 1 << 20, 1 << 20]), "w": real(2, 3)},
+            (1, 2, 4, 4),
+        ),
+        "node 'culprit' (Resize): dlb has no layer",
+    ),
     "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
     "an LSTM with a bound": (
         lstm(clip=1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,73 @@ def test_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     files.write(LENET, path)
     assert files.load("mine", {"mine": path}) == LENET == files.load(str(path))
+
+
+LAYER = '  { name = "n%d", layer = { type = "relu" } },\n'
+HEAD = """name = "w"
+batch_size = 8
+data = { name = "synthetic" }
+optimizer = { type = "sgd", learning_rate = 0.1 }
+model.input = { shape = [4] }
+"""
+LINEAR = '{ name = "l", layer = { type = "linear", out_features = %d } }'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a" + ".a" * 2_000_000 + " = 1", "larger than"),
+        ("a" + ".a" * 200_000 + " = 1", "a key has more than 100 parts"),
+        ("['a'" + ' . "a"' * 100_000 + "]", "a key has more than 100 parts"),
+        ("a = " + "[" * 200_000, "not a workload"),
+        ("a = " + "{b=" * 200_000, "not a workload"),
+        ("a = 1" + "0" * 500_000, "not a workload"),
+        (
+            HEAD + "model.nodes = [\n" + "".join(LAYER % n for n in range(100_000)) + "]",
+            "larger than",
+        ),
+        (
+            HEAD + "model.nodes = [\n" + "".join(LAYER % n for n in range(20_000)) + "]",
+            "has 20000 layers; at most 10000",
+        ),
+    ],
+    ids=["dots", "fewer dots", "quoted", "lists", "tables", "number", "many layers", "layers"],
+)
+def test_what_takes_a_parser_long_is_refused_at_once(
+    content: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "hostile.toml"
+    path.write_text(content)
+    start = time.perf_counter()
+    with pytest.raises(WorkloadError, match=message) as refused:
+        files.read(path)
+    assert "\n" not in str(refused.value)
+    assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            LINEAR % 1,
+            r'layer \'l\': softmax .*one class.*\{ type = "pad", pads = \[1, 0\] \}',
+        ),
+        (
+            '{ name = "r", layer = { type = "reshape", shape = [2, 2] } }, ' + LINEAR % 1,
+            r"pads = \[0, 1, 0, 0\]",
+        ),
+        (
+            '{ name = "dead", layer = { type = "relu" } }, '
+            + LINEAR.replace(" }", ' }, inputs = ["input"] }', 1).removesuffix(" }") % 2,
+            "layer 'dead': no layer reads its value",
+        ),
+        ('{ name = "r", layer = { type = "relu" } }', "no layer has weights"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_what_to_do(
+    nodes: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(HEAD + f"model.nodes = [{nodes}]")
+    with pytest.raises(WorkloadError, match=message):
+        files.read(path)

@@ -61,7 +61,8 @@ def models(draw: Any) -> W.Model:
         nodes.append(W.Node(name="act", layer=W.Tanh(), inputs=(last,)))
         nodes.append(W.Node(name="sum", layer=W.Add(), inputs=(last, "act")))
     nodes.append(W.Node(name="flat", layer=W.Flatten()))
-    nodes.append(W.Node(name="out", layer=W.Linear(out_features=draw(small))))
+    classes = draw(st.integers(2, 4))
+    nodes.append(W.Node(name="out", layer=W.Linear(out_features=classes)))
     return W.Model(input=source, nodes=tuple(nodes))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import click
@@ -44,6 +43,7 @@ def export_command(
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
     from dlb.catalogue import load_with_file
     from dlb.errors import RequestError
+    from dlb.scratch import scratch_folder
     from dlb.workload.changes import with_changes
     from dlb.workload.initial import initial_weights
 
@@ -51,8 +51,8 @@ def export_command(
     described, imported = load_with_file(workload)
     described = with_changes(described, changes, keep_model=imported is not None)
     weights = dict(imported.weights if imported else initial_weights(described.model, seed))
-    with tempfile.TemporaryDirectory(prefix="dlb-") as folder:
-        exported = Path(folder) / "model.onnx"
+    with scratch_folder() as folder:
+        exported = folder / "model.onnx"
         if adapter is None:
             from dlb.graph.canonical import canonical_graph
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -19,6 +19,8 @@ from dlb.record import Record, Timing
 from dlb.report.sentences import describe, inapplicable_groups
 
 __all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
+
+Value = TypeVar("Value")
 
 #: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
 MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
@@ -73,13 +75,13 @@ def print_results(records: Iterable[Record]) -> None:
     strategy = f"{options.workers} x {options.strategy}, " if options.strategy else ""
     title = (
         f"{first.workload_name}: {options.steps} steps of {options.batch_size} ({options.dtype}, "
-        f"{options.device}, {strategy}{options.threads} threads), data {first.data['name']}"
+        f"{options.device}, {strategy}{options.threads} threads), data {first.data.get('name')}"
     )
     columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
     columns += ["accuracy", "threads", "proof"]
     print_table(columns, [_result_row(record) for record in records], title, right=columns[2:9])
     for record in records:
-        cores = record.machine.get("available_cores", 0)
+        cores = _entry(record.machine, "available_cores", 0)
         if record.timing is not None and is_disturbed(record.timing, cores):
             name = with_variant(record.adapter, record.options.variant)
             click.echo(
@@ -116,7 +118,7 @@ def _result_row(record: Record) -> list[str]:
             f"{timing.samples_per_second:,.0f}",
             f"{timing.start_seconds:.1f}",
         ]
-    if quality is None:
+    if quality is None or not quality.losses:
         cells += ["-", "-"]
     else:
         last_loss = quality.losses[-1]
@@ -251,6 +253,12 @@ def _cell_text(result: CheckResult | None) -> str:
     return shown if result.verdict == "passed" else f"{shown} failed"
 
 
+def _entry(facts: Mapping[str, Any], name: str, default: Value) -> Value:
+    """A fact of a record that may have been edited: the default if it is missing or of another type."""
+    value = facts.get(name)
+    return value if isinstance(value, type(default)) else default
+
+
 def print_record(record: Record) -> None:
     """Print a record: results, proof and provenance."""
     print_results([record])
@@ -259,24 +267,25 @@ def print_record(record: Record) -> None:
     if record.failure:
         click.echo(f"failed: {record.failure.line}")
     machine, worker = record.machine, record.worker
+    no_facts: dict[str, Any] = {}
     rows = [
         ["record", f"{record.name}, {record.started}, format {record.format}"],
         ["workload", f"{record.workload_name} {record.workload_hash}"],
         ["adapter", with_variant(record.adapter, record.options.variant)],
-        ["data", f"{record.data['name']} from {record.data['from']}"],
+        ["data", f"{record.data.get('name')} from {record.data.get('from')}"],
         [
             "machine",
             f"{machine.get('cpu')}, {machine.get('available_cores')} cores, "
-            f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB, {machine.get('system')}",
+            f"{_entry(machine, 'memory_bytes', 0) / 2**30:.0f} GiB, {machine.get('system')}",
         ],
         [
             "worker",
             f"Python {worker.get('python')}, {worker.get('threads')} threads by its own "
-            f"account, {len(worker.get('packages', {}))} packages",
+            f"account, {len(_entry(worker, 'packages', no_facts))} packages",
         ],
         [
             "libraries",
-            ", ".join(f"{key} {value}" for key, value in worker.get("build", {}).items()),
+            ", ".join(f"{key} {value}" for key, value in _entry(worker, "build", no_facts).items()),
         ],
         ["dlb", f"{record.core.get('version')} {record.core.get('git') or ''}"],
         [

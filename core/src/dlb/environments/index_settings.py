@@ -61,7 +61,12 @@ class IndexSettings:
 
 def from_environment(environ: Mapping[str, str]) -> IndexSettings:
     """The settings for uv from the user's environment variables, those of pip included."""
-    result = {key: value for key, value in environ.items() if key not in _REMOVED}
+    # An empty variable means that it is not set. uv reads some as a value, and refuses it.
+    result = {
+        key: value
+        for key, value in environ.items()
+        if key not in _REMOVED and (value or not key.startswith("UV_"))
+    }
     result.update({"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "UV_NO_WRAP": "1"})
 
     def set_default(key: str, value: str, *overriding: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -30,6 +29,7 @@ from dlb.proof.divergence import observed_steps
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
+from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 from dlb.workload.files import to_document
 
@@ -89,11 +89,11 @@ def run(
     # The reference is computed while workers compute. With more threads than cores, NumPy's matrix
     # products take several times longer.
     thread_limits = threadpool_limits(max(1, available_cores() // request.at_once), user_api="blas")
-    with thread_limits, tempfile.TemporaryDirectory(prefix="dlb-") as folder:
+    with thread_limits, scratch_folder() as folder:
         key = kept_proofs.proof_key(request) if request.command == "run" else ""
         kept = None if request.prove_again else kept_proofs.find(key)
         request = replace(request, proven=kept is not None)
-        prepared = prepare(request, Path(folder))
+        prepared = prepare(request, folder)
         outcome = _run_all(request, prepared, reporter, workers or {}, kept)
         kept_proofs.keep(key, outcome.certificate)
         return outcome

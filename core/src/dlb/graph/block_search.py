@@ -126,7 +126,10 @@ def run_nodes(
     graph = helper.make_graph(
         nodes,
         "block",
-        [helper.make_tensor_value_info(name, element, x.shape) for name, x in inputs.items()],
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for name, x in inputs.items()
+        ],
         [helper.make_tensor_value_info(end, element, None)],
         [numpy_helper.from_array(np.asarray(trace.values[name]), name) for name in sorted(names)],
     )

@@ -33,7 +33,7 @@ from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
-__all__ = ["Block", "attention", "gelu", "hard_sigmoid", "layer_normalization"]
+__all__ = ["BLOCK_OPERATORS", "Block", "attention", "gelu", "hard_sigmoid", "layer_normalization"]
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +48,8 @@ _ATTENTION_OPERATORS = LAYOUT | _ELEMENTWISE | {
     "Einsum", "Expand", "IsNaN", "MatMul", "Max", "Reciprocal", "ReduceMax", "ReduceSum", "Softmax",
     "Where",
 }  # fmt: skip
+#: Every operator that may be part of a block.
+BLOCK_OPERATORS = _GELU_OPERATORS | _HARD_SIGMOID_OPERATORS | _NORM_OPERATORS | _ATTENTION_OPERATORS
 #: Enough random numbers to have many in every piece of a hard sigmoid.
 _SAMPLES = 64
 #: Constants in GELU's formulas.

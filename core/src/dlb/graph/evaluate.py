@@ -14,9 +14,21 @@ from onnx.reference import ReferenceEvaluator
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.operators import OPERATORS
 
-__all__ = ["Evaluator", "evaluate", "names_read"]
+__all__ = ["Evaluator", "NodeFailed", "evaluate", "names_read"]
 
 Array = npt.NDArray[Any]
+
+
+class NodeFailed(UnsupportedError):
+    """A node could not be evaluated.
+
+    Attributes:
+        node: the node.
+    """
+
+    def __init__(self, message: str, node: onnx.NodeProto) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class Evaluator:
@@ -112,8 +124,8 @@ class Evaluator:
                     context["context"] = {name: value_of(name) for name in values}
                 computed = node.run(*map(value_of, node.input), **context)
             except Exception as error:
-                raise UnsupportedError(
-                    f"the graph cannot be evaluated: {_one_line(error)}"
+                raise NodeFailed(
+                    f"the graph cannot be evaluated: {_one_line(error)}", node.onnx_node
                 ) from error
             for name in names_read(node.onnx_node) - {""}:
                 if last_read[name] == index:

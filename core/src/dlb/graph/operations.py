@@ -66,8 +66,7 @@ def _limit(reader: Reader, node: NodeProto, low: float, high: float) -> Operatio
     (name,) = reader.live_inputs(node)
     source, previous = reader.source[name], reader.operation_of(name)
     inner_bounds = (0.0, math.inf) if previous.kind == "Relu" else None
-    # The bounds of a Clip may not be constants.
-    if previous.kind == "Clip" and "low" in previous.attributes:
+    if previous.kind == "Clip":
         inner_bounds = previous.attributes["low"], previous.attributes["high"]
     inputs: tuple[int, ...] = (source,)
     if inner_bounds is not None:
@@ -104,7 +103,7 @@ def _global_average(
     if node.op_type != "GlobalAveragePool":
         axes = raw.get("axes", reader.trace.constant(node, 1))
         mean_axes = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
-    if not mean_axes or 0 in mean_axes:
+    if not mean_axes or reader.batch_axis(shape) in mean_axes:
         return generic_operation(reader, node, raw, output)
     if node.op_type != "ReduceSum" and len(shape) == 4 and len(mean_axes) == 2:
         if mean_axes == {2, 3}:

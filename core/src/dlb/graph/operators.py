@@ -14,8 +14,11 @@ AveragePool              loops too; with ``ceil_mode`` splits missing padding be
 GlobalMaxPool            correct only for maps: for a sequence [N, C, T] it also takes the maximum
                          over channels
 LRN                      loops over the batch instead of the channels: correct only by accident
-LSTM                     correct for the plain forward case; ignores ``clip``, ``activations`` and
-                         ``sequence_lens``; overflows in its sigmoid
+LSTM, GRU, RNN           correct for the plain forward case of an LSTM; ignore ``clip``, ``activations``
+                         and ``sequence_lens``; GRU and RNN know no second direction, and leave out the
+                         axis of directions; sigmoids overflow
+GatherElements           fails for more than 32 entries along the axis
+Loop                     joins what iterations output along their first axis, without an axis of their own
 BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
 Sigmoid                  correct, with overflow warnings
@@ -35,12 +38,14 @@ that an exporter may write. It computes in the type of its input, and reads real
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx import AttributeProto, helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 
 from dlb.graph.decimals import decimal, is_sixth
 from dlb.graph.windows import Window, padded, window_of, windows
@@ -244,8 +249,67 @@ class ReduceMean(_Operator):
         return (x.mean(axis=tuple(over) or None, keepdims=bool(self.attribute("keepdims", 1))),)
 
 
-class LSTM(_Operator):
-    """LSTM with ONNX's default activations, in any direction and either layout."""
+class _Recurrent(_Operator):
+    """A recurrent operator with ONNX's default activations, in any direction and either layout."""
+
+    #: Default activations of one direction.
+    default_activations: tuple[str, ...]
+
+    def run_direction(
+        self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        """One direction: x [T, N, F] to the hidden state at each step, and the last of each state."""
+        raise NotImplementedError
+
+    def run_all(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        b: Array | None,
+        lengths: Array | None,
+        initial: list[Array | None],
+    ) -> tuple[Array, ...]:
+        """Every direction: the hidden states [T, directions, N, H], and the last of each state."""
+        direction = self.attribute("direction", "forward")
+        batch_first = bool(self.attribute("layout", 0))
+        if batch_first:
+            x = x.swapaxes(0, 1)
+            initial = [None if state is None else state.swapaxes(0, 1) for state in initial]
+        self.check_options(
+            len(w), sequence_lens=lengths is not None and bool(np.any(lengths != len(x)))
+        )
+        reversals = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        directions = []
+        for index, reverse in enumerate(reversals[direction]):
+            gate_biases = np.zeros((2, r.shape[1]), x.dtype) if b is None else b[index]
+            zeros = np.zeros((x.shape[1], r.shape[2]), x.dtype)
+            states = [zeros if state is None else state[index] for state in initial]
+            steps, last = self.run_direction(
+                x[::-1] if reverse else x, w[index], r[index], gate_biases.reshape(2, -1), states
+            )
+            hidden = np.stack(steps)
+            directions.append((hidden[::-1] if reverse else hidden, *last))
+        y = np.stack([result[0] for result in directions], axis=1)
+        lasts = [np.stack(states) for states in list(zip(*directions))[1:]]
+        if batch_first:
+            y, lasts = y.transpose(2, 0, 1, 3), [state.swapaxes(0, 1) for state in lasts]
+        return (y, *lasts)[: len(self.onnx_node.output)]
+
+    def check_options(self, directions: int, **used: bool) -> None:
+        """Raises NotImplementedError if an option is used that dlb does not evaluate."""
+        activations = [
+            activation.decode().lower() for activation in self.attribute("activations", [])
+        ]
+        used["activations"] = activations not in ([], [*self.default_activations] * directions)
+        used["clip"] = bool(self.attribute("clip", 0.0))
+        names = [name for name, is_used in used.items() if is_used]
+        if names:
+            raise NotImplementedError(f"{self.onnx_node.op_type} with {', '.join(names)}")
+
+
+class LSTM(_Recurrent):
+    default_activations = ("sigmoid", "tanh", "tanh")
 
     def _run(
         self,
@@ -259,62 +323,130 @@ class LSTM(_Operator):
         p: Array | None = None,
         **_: Any,
     ) -> tuple[Array, ...]:
-        direction = self.attribute("direction", "forward")
-        batch_first = bool(self.attribute("layout", 0))
-        if batch_first:
-            x = x.swapaxes(0, 1)
-            h, c = (None if state is None else state.swapaxes(0, 1) for state in (h, c))
-        self._check_options(x, lengths, p, len(w))
-        reversals = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-        directions = []
-        for index, reverse in enumerate(reversals[direction]):
-            gate_bias = 0.0 if b is None else sum(np.split(b[index], 2))
-            zeros = np.zeros((x.shape[1], r.shape[2]), x.dtype)
-            states = [zeros if state is None else state[index] for state in (h, c)]
-            steps, last = _run_lstm(
-                x[::-1] if reverse else x, w[index], r[index], gate_bias, states
-            )
-            directions.append((steps[::-1] if reverse else steps, *last))
-        y = np.stack([result[0] for result in directions], axis=1)
-        last_h, last_c = (np.stack([result[k] for result in directions]) for k in (1, 2))
-        if batch_first:
-            y = y.transpose(2, 0, 1, 3)
-            last_h, last_c = last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
-        return (y, last_h, last_c)[: len(self.onnx_node.output)]
+        input_forget = bool(self.attribute("input_forget", 0))
+        peepholes = p is not None and bool(np.any(p))
+        self.check_options(len(w), peepholes=peepholes, input_forget=input_forget)
+        return self.run_all(x, w, r, b, lengths, [h, c])
 
-    def _check_options(
-        self, x: Array, lengths: Array | None, p: Array | None, directions: int
-    ) -> None:
-        activations = [
-            activation.decode().lower() for activation in self.attribute("activations", [])
-        ]
-        unsupported_options = [
-            name
-            for name, is_used in {
-                "sequence_lens": lengths is not None and bool(np.any(lengths != len(x))),
-                "peepholes": p is not None and bool(np.any(p)),
-                "activations": activations not in ([], ["sigmoid", "tanh", "tanh"] * directions),
-                "clip": bool(self.attribute("clip", 0.0)),
-                "input_forget": bool(self.attribute("input_forget", 0)),
-            }.items()
-            if is_used
-        ]
-        if unsupported_options:
-            raise NotImplementedError(f"LSTM with {', '.join(unsupported_options)}")
+    def run_direction(
+        self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        hidden, cell = states
+        steps = []
+        for gate_input in x @ w.T + (b[0] + b[1]):
+            i, o, f, g = np.split(gate_input + hidden @ r.T, 4, axis=-1)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            hidden = sigmoid(o) * np.tanh(cell)
+            steps.append(hidden)
+        return steps, [hidden, cell]
 
 
-def _run_lstm(
-    x: Array, w: Array, r: Array, bias: Any, states: list[Array]
-) -> tuple[Array, list[Array]]:
-    """One direction: x [T, N, F] to hidden states [T, N, H], and the last hidden and cell state."""
-    hidden, cell = states
-    steps = []
-    for gate_input in x @ w.T + bias:
-        i, o, f, g = np.split(gate_input + hidden @ r.T, 4, axis=-1)
-        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
-        hidden = sigmoid(o) * np.tanh(cell)
-        steps.append(hidden)
-    return np.stack(steps), [hidden, cell]
+class GRU(_Recurrent):
+    default_activations = ("sigmoid", "tanh")
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        b: Array | None = None,
+        lengths: Array | None = None,
+        h: Array | None = None,
+        **_: Any,
+    ) -> tuple[Array, ...]:
+        return self.run_all(x, w, r, b, lengths, [h])
+
+    def run_direction(
+        self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        (hidden,) = states
+        size = hidden.shape[-1]
+        reset_last = bool(self.attribute("linear_before_reset", 0))
+        steps = []
+        for gate_input in x @ w.T + b[0]:
+            recurrent = hidden @ r[: 2 * size].T + b[1, : 2 * size]
+            update, reset = np.split(sigmoid(gate_input[:, : 2 * size] + recurrent), 2, axis=-1)
+            if reset_last:
+                candidate = reset * (hidden @ r[2 * size :].T + b[1, 2 * size :])
+            else:
+                candidate = (reset * hidden) @ r[2 * size :].T + b[1, 2 * size :]
+            candidate = np.tanh(gate_input[:, 2 * size :] + candidate)
+            hidden = (1 - update) * candidate + update * hidden
+            steps.append(hidden)
+        return steps, [hidden]
+
+
+class RNN(_Recurrent):
+    default_activations = ("tanh",)
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        b: Array | None = None,
+        lengths: Array | None = None,
+        h: Array | None = None,
+        **_: Any,
+    ) -> tuple[Array, ...]:
+        return self.run_all(x, w, r, b, lengths, [h])
+
+    def run_direction(
+        self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        (hidden,) = states
+        steps = []
+        for step_input in x @ w.T + (b[0] + b[1]):
+            hidden = np.tanh(step_input + hidden @ r.T)
+            steps.append(hidden)
+        return steps, [hidden]
+
+
+class GatherElements(_Operator):
+    """One number for each index, along an axis."""
+
+    def _run(self, data: Array, indices: Array, **_: Any) -> tuple[Array]:
+        axis = self.attribute("axis", 0)
+        size = data.shape[axis]
+        if indices.size and not -size <= indices.min() <= indices.max() < size:
+            raise IndexError(f"an index is not in {-size} to {size - 1}")
+        # Other axes of the indices may be shorter than those of the data.
+        other = tuple(
+            slice(None) if place == axis % data.ndim else slice(length)
+            for place, length in enumerate(indices.shape)
+        )
+        return (np.take_along_axis(data[other], indices % size, axis),)
+
+
+class Loop(_ReferenceLoop):  # type: ignore[misc, unused-ignore]
+    """A body that is run again and again: its last states, and what each iteration outputs, stacked."""
+
+    op_domain = ""
+    body: Any
+
+    def _run(  # type: ignore[override, unused-ignore]
+        self,
+        most: Array | None,
+        condition: Array | None,
+        *states: Any,
+        context: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        iteration_name, condition_name, *state_names = self.body.input_names
+        outer_values, scanned = dict(context or {}), list[list[Any]]()
+        goes_on = condition is None or bool(np.all(condition))
+        iteration = 0
+        while goes_on and (most is None or iteration < int(np.ravel(most)[0])):
+            own_values = {iteration_name: np.int64(iteration), condition_name: np.bool_(True)}
+            inputs = {**outer_values, **own_values, **dict(zip(state_names, states))}
+            next_condition, *outputs = self.body.run(None, inputs, attributes=attributes)
+            goes_on, iteration = bool(np.all(next_condition)), iteration + 1
+            states = tuple(outputs[: len(state_names)])
+            scanned.append(outputs[len(state_names) :])
+        if not iteration and len(self.body.output_names) > 1 + len(states):
+            raise NotImplementedError("Loop without an iteration, whose output has no shape")
+        return (*states, *map(np.stack, zip(*scanned)))[: len(self.onnx_node.output)]
 
 
 class SoftmaxCrossEntropyLoss(_Operator):
@@ -365,5 +497,9 @@ OPERATORS = (
     Gelu,
     ReduceMean,
     LSTM,
+    GRU,
+    RNN,
+    GatherElements,
+    Loop,
     SoftmaxCrossEntropyLoss,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
+from dlb.graph.copies import copied_value, moves_numbers
 from dlb.graph.decimals import six_digits
 from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.trace import Trace, attributes_of
@@ -21,9 +23,6 @@ __all__ = ["Attributes", "Operation", "Reader", "Rule", "generic_operation"]
 
 Attributes = dict[str, Any]
 Array = npt.NDArray[Any]
-
-#: Operators whose output may equal their first input.
-_MAY_PASS_THROUGH = {"Cast", "CastLike", "Dropout", "Expand", "Pad", "Slice", "Tile"}
 
 
 @dataclass(frozen=True)
@@ -108,18 +107,10 @@ class Reader:
 
     def _passed_through(self, node: NodeProto, output: str) -> int | None:
         """The source of a value that only repeats another, else None."""
-        value, first_value = self.trace.values[output], self.trace.values.get(node.input[0])
-        is_layout = node.op_type in LAYOUT or gather_permutation(self.trace, node) is not None
-        if is_layout and node.input[0] in self.trace.live:
+        if moves_numbers(self.trace, node) or gather_permutation(self.trace, node) is not None:
             return self.source[node.input[0]]
-        if node.op_type in _MAY_PASS_THROUGH and first_value is not None:
-            return self.source.get(node.input[0]) if np.array_equal(value, first_value) else None
-        if value.dtype.kind in "iu":
-            # Arithmetic on indices that changes no index.
-            for name in self.trace.inputs:
-                if np.array_equal(value.ravel(), self.trace.values[name].ravel()):
-                    return self.source[name]
-        return None
+        copied = copied_value(self.trace, node, output)
+        return None if copied is None else self.source[copied]
 
     def live_inputs(self, node: NodeProto) -> list[str]:
         """Inputs of a node that depend on the graph's inputs."""
@@ -175,7 +166,10 @@ Rule = Callable[[Reader, NodeProto, Attributes, str], "Operation | int"]
 def generic_operation(
     reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
-    """An operation for an operator without a rule: its raw attributes and constants."""
+    """An operation for an operator without a rule: its raw attributes and constants.
+
+    An operator that has a rule, and is used as the rule does not know, is of a kind of its own.
+    """
     attributes: Attributes = {
         name: six_digits(value) if isinstance(value, float) else value
         for name, value in raw.items()
@@ -185,7 +179,11 @@ def generic_operation(
         constant = reader.trace.constant(node, input_index)
         if name and constant is not None:
             summary = constant.ravel().tolist() if constant.size <= 16 else list(constant.shape)
+            if constant.size > 16 and constant.dtype.kind in "biu":
+                # Weights are compared elsewhere; indices and masks nowhere else.
+                summary.append(hashlib.sha256(constant.astype(np.int64).tobytes()).hexdigest())
             attributes[f"input {input_index}"] = [
                 six_digits(x) if isinstance(x, float) else x for x in summary
             ]
-    return reader.make(node, node.op_type, {**attributes, **reader.output_attribute(node, output)})
+    kind = f"{node.op_type} as written" if node.op_type in reader.rules else node.op_type
+    return reader.make(node, kind, {**attributes, **reader.output_attribute(node, output)})

@@ -10,6 +10,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
 
@@ -92,7 +93,11 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
     """
     import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 
-    load_model(model)
+    content = model if isinstance(model, bytes) else str(model)
+    loaded = load_model(model)
+    if any(map(_is_refused_lrn, loaded.graph.node)):
+        loaded = loaded if isinstance(model, bytes) else onnx.load(str(model))
+        content = _without_refused_lrns(loaded).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if threads:
@@ -100,7 +105,7 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
         options.inter_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
+            content,
             options,
             providers=["CPUExecutionProvider"],
             # Otherwise it prints before it raises, and standard output may be a JSON document.
@@ -108,6 +113,28 @@ def open_session(model: Model, *, threads: int = 0) -> Any:
         )
     except Exception as error:
         raise _as_error(error, model) from error
+
+
+def _is_refused_lrn(node: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime refuses a node that ONNX defines: its LRN needs alpha and beta above 0."""
+    return node.op_type == "LRN" and any(
+        attribute.name in ("alpha", "beta") and attribute.f == 0 for attribute in node.attribute
+    )
+
+
+def _without_refused_lrns(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each LRN whose alpha or beta is 0 as what it is: a division by one number."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for node in result.graph.node:
+        if _is_refused_lrn(node):
+            attributes = {"beta": 0.75, "bias": 1.0}
+            attributes.update((attribute.name, attribute.f) for attribute in node.attribute)
+            divisor = np.asarray(attributes["bias"] ** attributes["beta"], np.float32)
+            name = f"{node.output[0]}/divisor"
+            result.graph.initializer.append(numpy_helper.from_array(divisor, name))
+            node.CopyFrom(helper.make_node("Div", [node.input[0], name], node.output))
+    return result
 
 
 def load_model(model: Model) -> onnx.ModelProto:

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper
+from onnx import compose, helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import Evaluator, names_read
+from dlb.graph.evaluate import Evaluator
+from dlb.graph.liveness import live_names
 
 __all__ = ["Trace", "attributes_of", "trace"]
 
 Array = npt.NDArray[Any]
 
-#: Batch size where the graph leaves it open: not 1, which many other sizes are.
-_BATCH = 2
-#: Operators whose result depends on shapes only, not on the inputs' numbers.
-_SHAPE_OPERATORS = {"Shape", "Size"}
+#: Batch sizes where the graph leaves it open: the first that is no other size of its inputs. Not 1, which
+#: many other sizes are.
+_BATCHES = (2, 3, 5, 7, 11)
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,12 @@ def trace(model: onnx.ModelProto, inputs: Mapping[str, Array] | None = None) -> 
     names = [tensor.name for tensor in model.graph.initializer]
     names += [name for node in model.graph.node for name in node.output if name]
     values = {**Evaluator(model).run(feed, names), **feed}
-    live = set(feed)
-    for node in model.graph.node:
-        if node.op_type not in _SHAPE_OPERATORS and live & names_read(node):
-            live.update(name for name in node.output if name)
     return Trace(
         nodes=tuple(model.graph.node),
         inputs=tuple(feed),
         outputs=tuple(value.name for value in model.graph.output),
         values=values,
-        live=frozenset(live),
+        live=frozenset(live_names(model.graph.node, feed)),
         producers={name: node for node in model.graph.node for name in node.output if name},
         batch=batch,
         opsets=tuple(model.opset_import),
@@ -114,7 +110,11 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     """Zeros and ones for every input, which are valid as real numbers and as indices."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph_inputs = [value for value in model.graph.input if value.name not in initializers]
-    feed, batch = {}, _BATCH
+    other_sizes = {
+        dim.dim_value for value in graph_inputs for dim in value.type.tensor_type.shape.dim[1:]
+    }
+    open_batch = next((size for size in _BATCHES if size not in other_sizes), _BATCHES[0])
+    feed, batch = {}, open_batch
     for value in graph_inputs:
         tensor_type = value.type.tensor_type
         sizes = [dim.dim_value for dim in tensor_type.shape.dim]
@@ -123,7 +123,7 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
                 f"input '{value.name}' has shape {sizes}, where 0 is an open size; export the "
                 "model with every size fixed but the batch"
             )
-        batch = sizes[0] or _BATCH
+        batch = sizes[0] or open_batch
         shape = (batch, *sizes[1:])
         numbers = np.arange(math.prod(shape)) % 2
         feed[value.name] = numbers.reshape(shape).astype(
@@ -137,25 +137,48 @@ def _batch_of(inputs: Mapping[str, Array]) -> int:
 
 
 def _branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with each If of a constant condition replaced by the branch that it takes."""
-    if all(node.op_type != "If" for node in model.graph.node):
+    """The model with each If of a constant condition replaced by the branch that it takes.
+
+    An If whose condition depends on the inputs' numbers stays: other numbers take its other branch.
+    """
+    live = live_names(model.graph.node, feed)
+    constant = [
+        node.output[0]
+        for node in model.graph.node
+        if node.op_type == "If" and node.input[0] not in live
+    ]
+    if not constant:
         return model
     conditions = [node.input[0] for node in model.graph.node if node.op_type == "If"]
     condition_values = Evaluator(model).run(feed, conditions)
-    nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        if node.op_type != "If":
-            nodes.append(node)
-            continue
-        branches = attributes_of(node)
-        branch = branches["then_branch" if bool(condition_values[node.input[0]]) else "else_branch"]
-        nodes += branch.node
-        nodes += [
-            helper.make_node("Identity", [inner.name], [outer])
-            for inner, outer in zip(branch.output, node.output)
-        ]
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
-    result.graph.node.extend(nodes)
+    used_names = _defined_names(model.graph)
+    for node in model.graph.node:
+        if node.op_type != "If" or node.output[0] not in constant:
+            result.graph.node.append(node)
+            continue
+        taken = bool(condition_values[node.input[0]].all())
+        branch = attributes_of(node)["then_branch" if taken else "else_branch"]
+        # Branches are scopes of their own, so that two may give one name to two values.
+        if not used_names.isdisjoint(_defined_names(branch)):
+            branch = compose.add_prefix_graph(branch, f"{node.output[0]}/")
+        used_names |= _defined_names(branch)
+        result.graph.initializer.extend(branch.initializer)
+        result.graph.sparse_initializer.extend(branch.sparse_initializer)
+        result.graph.node.extend(branch.node)
+        result.graph.node.extend(
+            helper.make_node("Identity", [inner.name], [outer])
+            for inner, outer in zip(branch.output, node.output)
+            if outer
+        )
     return _branches_taken(result, feed)
+
+
+def _defined_names(graph: onnx.GraphProto) -> set[str]:
+    """Names of the values that a graph defines, those of its subgraphs excluded."""
+    names = {tensor.name for tensor in graph.initializer}
+    names.update(tensor.values.name for tensor in graph.sparse_initializer)
+    names.update(name for node in graph.node for name in node.output if name)
+    return names

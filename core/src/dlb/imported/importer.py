@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.blocks import Block
+from dlb.graph.copies import copied_value, moves_numbers
 from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
@@ -41,10 +42,6 @@ from dlb.workload.model import Node
 __all__ = ["Importer", "Rule"]
 
 Array = npt.NDArray[Any]
-
-#: Operators whose output may equal their first input.
-_MAY_PASS_THROUGH = {"Cast", "CastLike", "Expand", "Pad", "Slice", "Tile"}
-
 
 Rule = Callable[["Importer", onnx.NodeProto, Mapping[str, Any]], ValueView]
 
@@ -141,7 +138,7 @@ class Importer:
             raise UnsupportedNode(f"output '{logits}' is the input: the file has no layer")
         if len(shape) not in (2, 3):
             raise UnsupportedNode(
-                f"output '{logits}' has shape {list(self.value_shape(logits))}; logits must "
+                f"output '{logits}' has shape {['N', *self.value_shape(logits)[1:]]}; logits must "
                 "be [N, classes] or [N, T, classes]"
             )
         index_map = self.index_map(logits)
@@ -193,7 +190,7 @@ class Importer:
         if not node.input:
             return None
         source, value = node.input[0], self.trace.values[node.output[0]]
-        if node.op_type in LAYOUT and source in self.trace.live:
+        if moves_numbers(self.trace, node):
             view, index_map = self.view(source), self.index_map(source)
             if node.op_type == "Transpose":
                 index_map = index_map.transpose(attributes_of(node).get("perm"))
@@ -207,12 +204,11 @@ class Importer:
             sample = math.prod(shape[1:])
             if np.array_equal(index_map[permutation].ravel() // sample, index_map // sample):
                 return view_of(view.layer, index_map[permutation], shape)
-        if value.dtype.kind in "iu" or node.op_type in _MAY_PASS_THROUGH:
-            # Arithmetic on indices that changes no index; casts of indices to real numbers.
-            for name in dict.fromkeys((source, *self.trace.inputs)):
-                if name in self._views and np.array_equal(value, self.trace.values[name]):
-                    return self._views[name]
-        return None
+        # A dropout is a layer, although it copies numbers here.
+        copied = (
+            None if node.op_type == "Dropout" else copied_value(self.trace, node, node.output[0])
+        )
+        return None if copied is None else self.view(copied)
 
     def view(self, name: str) -> ValueView:
         """The view of a value.
@@ -417,7 +413,13 @@ class Importer:
         weights: Mapping[str, Array],
         shape: Shape,
     ) -> str:
-        """Add a layer, and return its name: the proposed one, made valid and unique.
+        """Add a layer, and return its name: the proposed one, made valid and unique."""
+        name = self.unused_name(proposed_name)
+        self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
+        return name
+
+    def unused_name(self, proposed_name: str) -> str:
+        """A proposed name of a layer, made valid and unique.
 
         A valid name has letters, digits and underscores only. Names must differ in more than case.
         """
@@ -428,7 +430,6 @@ class Importer:
         name, number = base, 2
         while name.lower() in used_names:
             name, number = f"{base}_{number}", number + 1
-        self.layers[name] = ImportedLayer(layer, inputs, weights, shape)
         return name
 
     def change(self, name: str, **changes: Any) -> None:

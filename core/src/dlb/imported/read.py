@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, UnsupportedError
+from dlb.graph.blocks import BLOCK_OPERATORS
+from dlb.graph.copies import COPY_OPERATORS
+from dlb.graph.evaluate import NodeFailed, names_read
 from dlb.graph.layout import LAYOUT
+from dlb.graph.liveness import live_names
+from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.importer import Importer
@@ -25,13 +30,15 @@ from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
 from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.distance import passes
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import NodeIsLoss, RoundedWeights
+from dlb.proof.findings.workload import NodeIsLoss, OneOutput, RoundedWeights
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
-from dlb.workload import SGD, Data, Input, Model, Workload, files
+from dlb.workload import SGD, Data, Input, Model, Node, Pad, Workload, files
 
 __all__ = ["FileLayout", "ImportedModel", "import_file"]
 
@@ -41,6 +48,8 @@ Array = npt.NDArray[Any]
 BATCH_SIZE, LEARNING_RATE = 32, 0.01
 #: Operators after the logits that are part of the loss in training.
 _SOFTMAX = ("Softmax", "LogSoftmax")
+#: The same for a single output: the probability of the second of two classes.
+_SIGMOID = "Sigmoid"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +60,8 @@ class FileLayout:
         axes: of the file's input, in the order in which the workload reads them.
         index_map: int64 in the shape of the file's value: where each number lies in the logits of
             all samples of the batch that the file was read with.
-        postprocessing: a float64 model from that value to the file's output: a last softmax, and
-            layout operators. None if the value is the output.
+        postprocessing: a float64 model from that value to the file's output: a last softmax or
+            sigmoid, and layout operators. None if the value is the output.
     """
 
     axes: tuple[int, ...]
@@ -119,6 +128,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         raise UnsupportedError(
             f"input {file.inputs[0]} has more than {LARGEST_INPUT} numbers per sample"
         )
+    _refuse_at_once(file.model, trained=not any_output)
     traced = split_into_slices(_run_once(file.float64))
     logits, findings = _find_logits(traced, file.outputs[0].name, file.opset)
     importer, last = _read_graph(traced, logits, file, any_output)
@@ -129,6 +139,11 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         input=Input(name=importer.input, shape=input_layer.shape[1:], kind=importer.kind),
         nodes=nodes,
     )
+    layout = FileLayout(importer.axes, importer.index_map(logits), _nodes_after(traced, logits))
+    *steps, classes = importer.layers[last].shape[1:]
+    one_output = classes == 1 and not any_output
+    if one_output:
+        findings.append(Finding(cause=OneOutput(output=logits)))
     workload = Workload(
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
         title=f"read from {path.name}",
@@ -138,12 +153,11 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
         optimizer=SGD(learning_rate=LEARNING_RATE),
-        model=model,
+        model=_with_two_classes(importer, model, steps) if one_output else model,
         onnx=file.sha256,
     )
-    files.check(workload, str(path))
+    files.check(workload, str(path), trained=not any_output)
     findings += _rounding_findings(exact_weights)
-    layout = FileLayout(importer.axes, importer.index_map(logits), _nodes_after(traced, logits))
     batch, truncated = (
         traced.batch,
         truncate_at(file.float64, logits, traced, importer.nominal_values),
@@ -165,15 +179,34 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
             raise UnsupportedError(
                 "it outputs NaN or infinity on noise, so the layers cannot be compared with it"
             )
-        raise UnsupportedError(
-            "the imported layers and the file compute different outputs: "
-            + "; ".join(
-                text for text in (f"relative distance {distance:.1e}", describe(result)) if text
+        found = "; ".join(
+            text for text in (f"relative distance {distance:.1e}", describe(result)) if text
+        )
+        if passes(result.figures, FLOAT64_TOLERANCE):
+            raise UnsupportedError(
+                "the imported layers and the file compute the same on noise, which does not show that "
+                f"they do on every input: {found}"
             )
+        raise UnsupportedError(
+            f"the imported layers and the file compute different outputs: {found}"
         )
     result = msgspec.structs.replace(result, findings=(*findings, *result.findings))
+    if one_output:  # the second of two classes
+        layout = replace(layout, index_map=2 * layout.index_map + 1)
     weights = {name: exact_weights.pop(name).astype(np.float32) for name in list(exact_weights)}
     return ImportedModel(workload, weights, result, layout)
+
+
+def _with_two_classes(importer: Importer, model: Model, steps: Sequence[int]) -> Model:
+    """The model with a class before its only one, whose logit is 0.
+
+    Softmax cross-entropy of the two is binary cross-entropy of the one.
+    """
+    zeros = (0,) * len(steps)
+    layer = Pad(pads=(*zeros, 1, *zeros, 0))
+    name = importer.unused_name("two_classes")
+    node = Node(name=name, layer=layer, inputs=(model.nodes[-1].name,))
+    return msgspec.structs.replace(model, nodes=(*model.nodes, node))
 
 
 def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
@@ -195,6 +228,42 @@ def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
     return [Finding(cause=RoundedWeights(tensors=listed, more=more, total=len(exact_weights)))]
 
 
+#: Operators that a rule may read, or that may be part of what one reads.
+_READ = RULES.keys() | LAYOUT | BLOCK_OPERATORS | COPY_OPERATORS
+
+
+def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
+    """Refuse, before anything is run, what no rule can read.
+
+    To run a network takes seconds and gigabytes.
+
+    Raises:
+        UnsupportedNode: the output depends on an operator that no layer has.
+        UnsupportedError: there are no weights, and ``trained`` is true.
+    """
+    graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
+    live = live_names(graph.node, [value.name for value in graph.input])
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            needed |= names_read(node)
+    for node in graph.node:
+        names = set(node.output) & live & needed
+        # An If may have a constant condition.
+        if names and node.op_type not in _READ and node.op_type != "If":
+            raise unsupported(node, "dlb has no layer for this operator")
+    tensors = [
+        *graph.initializer,
+        *(attribute.t for node in graph.node for attribute in node.attribute),
+    ]
+    if trained and not any(
+        tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1 for tensor in tensors
+    ):
+        raise UnsupportedError(
+            "it holds no weights, so there is nothing to train; `dlb diff` compares such files"
+        )
+
+
 def _run_once(model: onnx.ModelProto) -> Trace:
     """Run the model once.
 
@@ -203,19 +272,8 @@ def _run_once(model: onnx.ModelProto) -> Trace:
     """
     try:
         return trace(model)
-    except UnsupportedError as error:
-        runs, fails = 0, len(model.graph.node)
-        while fails - runs > 1:
-            half = (runs + fails) // 2
-            truncated = onnx.ModelProto()
-            truncated.CopyFrom(model)
-            del truncated.graph.node[half:]
-            try:
-                trace(truncated)
-                runs = half
-            except UnsupportedError:
-                fails = half
-        raise unsupported(model.graph.node[fails - 1], f"{error}") from None
+    except NodeFailed as error:
+        raise unsupported(error.node, f"{error}") from None
 
 
 def _read_graph(
@@ -234,7 +292,10 @@ def _read_graph(
 
 
 def _find_logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Finding]]:
-    """The value before a last softmax over the classes, and a finding if there is one."""
+    """The value before a last softmax over the classes, or before the sigmoid of a single output.
+
+    There is a finding if there is one.
+    """
     name, passed = output, []
     while name in traced.producers:
         node = traced.producers[name]
@@ -247,13 +308,19 @@ def _find_logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Find
             class_size = [size for size in shape[1:] if size > 1][-1:]
             if softmax_sizes != class_size:
                 raise unsupported(node, "its axis is not the axis of the classes")
-            name = node.name or node.output[0]
-            return node.input[0], [Finding(cause=NodeIsLoss(node=name, operator=node.op_type))]
+            return node.input[0], [_is_loss(node)]
+        shape = traced.values[name].shape
+        if node.op_type == _SIGMOID and len(shape) > 1 and shape[-1] == 1:
+            return node.input[0], [_is_loss(node)]
         if node.op_type not in (*LAYOUT, "Cast"):
             break
         passed.append(node)
         name = node.input[0]
     return output, []
+
+
+def _is_loss(node: onnx.NodeProto) -> Finding:
+    return Finding(cause=NodeIsLoss(node=node.name or node.output[0], operator=node.op_type))
 
 
 def _nodes_after(traced: Trace, logits: str) -> onnx.ModelProto | None:

@@ -213,6 +213,8 @@ def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
 
 
 def _dropout(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    if not importer.trace.live.isdisjoint(node.input[1:]):
+        raise unsupported(node, "its rate or mode depends on the input")
     ratio, training = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if training is not None and bool(np.any(training)):
         raise unsupported(node, "in training mode; export the model for inference")

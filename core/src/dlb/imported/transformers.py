@@ -175,7 +175,11 @@ def complete_attention(
 def position_embedding(
     importer: Importer, node: onnx.NodeProto, name: str, constant: Array
 ) -> ValueView | None:
-    """A position table added to every sequence; None if it is no table. Two tables add up."""
+    """A position table added to every sequence; None if it is no table.
+
+    Constant steps that were joined to the sequence become part of the table. So does a row, which is
+    equal at every step.
+    """
     value = importer.trace.values[name]
     broadcast = np.broadcast_to(constant, value.shape)
     if (
@@ -199,9 +203,11 @@ def position_embedding(
     if not (table == table[:1]).all():
         return None
     source, weight = importer.layers[view.layer], table[0]
-    if isinstance(source.layer, (PendingConcat, L.PositionEmbedding)) and importer.has_one_reader(
-        name
-    ):
+    merged = isinstance(source.layer, PendingConcat) or (
+        isinstance(source.layer, L.PositionEmbedding)
+        and any((rows == rows[:1]).all() for rows in (weight, source.weights["weight"]))
+    )
+    if merged and importer.has_one_reader(name):
         weight = weight + source.weights["weight"]
         layer_name = importer.add(
             node, L.PositionEmbedding(), source.inputs, shape, {"weight": weight}

@@ -172,6 +172,11 @@ class Divergence(Part, frozen=True, kw_only=True):
     distances: tuple[float | None, ...]
     perturbed: tuple[tuple[float | None, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        for row in (self.distances, *self.perturbed):
+            if len(row) != len(self.steps):
+                raise ValueError(f"{len(row)} distances of {len(self.steps)} steps")
+
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was compared for one workload.

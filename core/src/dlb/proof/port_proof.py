@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ from dlb.proof.port.session import PortSession
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
 from dlb.proof.update_batches import as_dtype
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
+from dlb.scratch import scratch_folder
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
@@ -180,14 +180,12 @@ def verify_port(
     if export is not None:
         _make_folder(export)
     environments = environments or find_adapters(names)
-    with tempfile.TemporaryDirectory(prefix="dlb-") as scratch, ExitStack() as stack:
+    with scratch_folder() as scratch, ExitStack() as stack:
         session = PortSession(
-            models, weight_map, axis_orders, folder or Path.cwd(), Path(scratch), report
+            models, weight_map, axis_orders, folder or Path.cwd(), scratch, report
         )
-        launch = Launch(
-            "", Path(), Path(scratch), threads, device=device, call_seconds=call_seconds
-        )
-        with _kept_output(Path(scratch)):
+        launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
+        with _kept_output(scratch):
             session.start(stack, environments, launch, (input_spec or InputSpec()).seed)
             inputs = session.input(input_spec or InputSpec())
             session.load(inputs)

@@ -113,5 +113,13 @@ def _float32(cause: files.RunInFloat32, finding: Finding, adapter: str) -> str:
 
 @renders(files.RuntimeDiffers)
 def _runtime(cause: files.RuntimeDiffers, finding: Finding, adapter: str) -> str:
-    distance = "infinitely far" if cause.distance is None else f"{cause.distance:.1e}"
-    return f"this ONNX Runtime computes something else: {distance} from the truth"
+    runtime, own = (
+        "infinitely far" if distance is None else f"{distance:.1e}"
+        for distance in (cause.distance, cause.own)
+    )
+    distances = f"in float32 this ONNX Runtime is {runtime} from the truth, dlb's evaluation {own}"
+    return (
+        f"{distances}, by which the files are judged"
+        if cause.judged
+        else f"{distances}: too far to judge"
+    )

@@ -142,6 +142,22 @@ def _loss(cause: workload.NodeIsLoss, finding: Finding, adapter: str) -> str:
     return f"{node} is what the loss begins with: the logits are what it reads"
 
 
+@renders(workload.OneOutput)
+def _one_output(cause: workload.OneOutput, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.output}' is one number: it is trained as the logit of the second of two classes, next to "
+        "a 0 (binary cross-entropy)"
+    )
+
+
+@renders(workload.RoundedExport)
+def _rounded_export(cause: workload.RoundedExport, finding: Finding, adapter: str) -> str:
+    return (
+        f"compared in float64, since float32 rounding makes an error of {cause.rounding:.1e} in this file; "
+        f"in ONNX Runtime it is {cause.error:.1e}"
+    )
+
+
 @renders(workload.RoundedWeights)
 def _rounded(cause: workload.RoundedWeights, finding: Finding, adapter: str) -> str:
     more = f" and {cause.more} more of {cause.total}" if cause.more else ""

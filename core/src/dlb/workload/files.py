@@ -7,12 +7,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
+from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
-from dlb.workload.model import Augmentation, Workload, without_defaults
-from dlb.workload.shapes import infer_shapes
+from dlb.workload.model import Augmentation, Model, Workload, without_defaults
+from dlb.workload.shapes import infer_shapes, trained_names
 from dlb.workload.training import schedule_fault
 
 __all__ = [
@@ -25,8 +24,9 @@ __all__ = [
     "write",
 ]
 
-#: People write workloads by hand; a larger file is not a workload.
-_LARGEST_BYTES = 4 * 1024 * 1024
+_LARGEST_BYTES = 1024 * 1024
+#: The deepest networks have a few thousand.
+_MOST_LAYERS = 10_000
 
 
 def load(name_or_path: str, plugin_paths: dict[str, Path] | None = None) -> Workload:
@@ -72,22 +72,7 @@ def read(path: Path) -> Workload:
         WorkloadError: the file is unreadable or not TOML, a field is unknown or of the wrong type,
             or shapes do not fit. The message names the file and the field or layer.
     """
-    try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise WorkloadError("not a file, so not a workload", path=path)
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise WorkloadError(f"larger than {_LARGEST_BYTES} bytes, so not a workload", path=path)
-        text = path.read_bytes()
-    except OSError as error:
-        raise WorkloadError(
-            f"{error.strerror or error}; give the path of a workload file", path=path
-        ) from None
-    try:
-        document = msgspec.toml.decode(text)
-    # The reader recurses into nested values, and refuses numbers of thousands of digits.
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise WorkloadError(f"not a workload: {error}", path=path) from None
+    document = read_toml(path, "workload", _LARGEST_BYTES, WorkloadError)
     try:
         workload = decode(document, "not a workload")
     except WorkloadError as error:
@@ -96,17 +81,22 @@ def read(path: Path) -> Workload:
     return check(workload, str(path))
 
 
-def check(workload: Workload, path: str = "") -> Workload:
+def check(workload: Workload, path: str = "", *, trained: bool = True) -> Workload:
     """Check the shapes and numbers of a workload; returns the workload.
 
     Args:
         workload: the workload.
         path: the workload's file, for the error.
+        trained: whether training must change every layer's weights.
 
     Raises:
         WorkloadError: shapes do not fit, or a number is out of range.
     """
     try:
+        if len(workload.model.nodes) > _MOST_LAYERS:
+            raise WorkloadError(
+                f"has {len(workload.model.nodes)} layers; at most {_MOST_LAYERS} are read"
+            )
         if workload.batch_size < 1:
             raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
         if workload.epochs < 1:
@@ -136,6 +126,8 @@ def check(workload: Workload, path: str = "") -> Workload:
         infer_shapes(workload.model)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
+        if trained and (fault := _training_fault(workload.model)):
+            raise WorkloadError(fault)
     except RequestError as error:
         error.path = path
         raise
@@ -164,6 +156,28 @@ def _augmentation_fault(workload: Workload) -> str:
         return (
             f"data.augmentation.pad = {augmentation.pad} must be 0 or more and below the smaller "
             f"side of the images, {smaller}"
+        )
+    return ""
+
+
+def _training_fault(model: Model) -> str:
+    """Why training would do nothing, or not what is described; "" if it would."""
+    read = {name for node in model.wired() for name in node.inputs}
+    for node in model.nodes[:-1]:
+        if node.name not in read:
+            return (
+                f"layer '{node.name}': no layer reads its value; remove it, or name it in the inputs of "
+                "a later layer"
+            )
+    if not trained_names(model):
+        return "no layer has weights, so there is nothing to train; add a linear layer, for example"
+    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
+    if classes == 1:
+        pads = [*(0 for _ in steps), 1, *(0 for _ in steps), 0]
+        return (
+            f"layer '{model.nodes[-1].name}': softmax cross-entropy of one class is always 0, so nothing "
+            "is trained; for binary cross-entropy, add a last layer "
+            f'{{ type = "pad", pads = {pads} }}: its two classes have the logits 0 and this one'
         )
     return ""
 

@@ -18,6 +18,9 @@ def start(request: StartRequest) -> FrameworkFacts:
     """
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
+    # MXNet would add the gradients of a value with 8 readers in place, and its own pass over that graph
+    # fails: "control dep not found in graph".
+    os.environ["MXNET_EXEC_INPLACE_GRAD_SUM_CAP"] = "1000000"
     import mxnet as mx
 
     if request.device == "cuda" and not mx.context.num_gpus():

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlb.errors import DlbError, UnsupportedError, WorkerRaised
 from dlb.failure import failure_of
 from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.checks.export_rounding import input_name, judge_rounding, run_in_numpy
 from dlb.proof.checks.structure import STRUCTURE, check_structure
 from dlb.proof.distance import figures, infinite_cause
 from dlb.proof.engine import Check, Keep, run
@@ -41,7 +42,7 @@ def prove_export(
     """Export the model in its present state, compare the structure, and compare the outputs.
 
     Args:
-        canonical: the canonical graph; only its structure is used.
+        canonical: the canonical graph. It holds other weights.
         inputs: [batch size of one worker, ...].
         exported: where the file is written.
     """
@@ -63,7 +64,10 @@ def prove_export(
             logits = run_exported(exported, batch)[0]
         except DlbError as error:
             return check.raised(error)
-        return check_export(check, model.dtype, {"logits": logits}, {"logits": own})
+        result = check_export(check, model.dtype, {"logits": logits}, {"logits": own})
+        if result.verdict != "failed" or model.dtype != "float32":
+            return result
+        return judge_rounding(check, result, canonical, model.weights()[0], exported, batch, logits)
 
     structure, export = _checks(adapter)
     keep(run(structure, compare, errors=(DlbError,)))
@@ -136,15 +140,9 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
     """
     import onnx
 
-    from dlb.graph.evaluate import evaluate
-    from dlb.graph.runtime import run_in_parts, run_model
+    from dlb.graph.runtime import run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
-    initialisers = {tensor.name for tensor in loaded.graph.initializer}
-    source = next(value for value in loaded.graph.input if value.name not in initialisers)
     if inputs.dtype != np.float64:
-        return run_model(exported, {source.name: inputs})
-    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
-    return run_in_parts(
-        lambda batch: list(evaluate(loaded, batch).values()), {source.name: inputs}, fixed
-    )
+        return run_model(exported, {input_name(loaded): inputs})
+    return run_in_numpy(loaded, inputs)

@@ -133,6 +133,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
             raise DataError(f"weight '{tensor.name}': {_one_line(error)}", path=path) from None
     _check_opset(model, path)
     _check_operators(model, path)
+    _open_negative_sizes(model.graph)
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.tensor_type.elem_type
         if not value.type.HasField("tensor_type") or kind not in _ELEMENTS:
@@ -237,6 +238,14 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
             load_external_data_for_model(model, str(path.resolve().parent))
         except Exception as error:  # its own checks raise what they like
             raise DataError(f"weights in other files: {_one_line(error)}", path=path) from None
+
+
+def _open_negative_sizes(graph: onnx.GraphProto) -> None:
+    """Leave sizes open that are written as -1, as some exporters write the batch."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_value < 0:
+                axis.ClearField("value")
 
 
 def _check_opset(model: onnx.ModelProto, path: Path) -> None:

@@ -43,6 +43,8 @@ AnyCause = Union[
     workload.LayerDiffers,
     workload.NoWeightMoves,
     workload.NodeIsLoss,
+    workload.OneOutput,
+    workload.RoundedExport,
     workload.RoundedWeights,
     workload.RoundingGrows,
     workload.SameNumbers,

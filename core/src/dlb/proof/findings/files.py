@@ -156,6 +156,14 @@ class RunInFloat32(Cause, frozen=True, kw_only=True):
 
 
 class RuntimeDiffers(Cause, frozen=True, kw_only=True):
-    """ONNX Runtime computes something else than the truth; ``distance`` null is infinity."""
+    """ONNX Runtime computes in float32 something else than the truth. Null is infinity.
+
+    Attributes:
+        distance: of ONNX Runtime's outputs from the truth.
+        own: the same for dlb's own evaluation in float32.
+        judged: whether dlb's own evaluation is near enough to judge the files by.
+    """
 
     distance: float | None
+    own: float | None
+    judged: bool

@@ -20,6 +20,8 @@ __all__ = [
     "LayerDiffers",
     "NoWeightMoves",
     "NodeIsLoss",
+    "OneOutput",
+    "RoundedExport",
     "RoundedWeights",
     "RoundingGrows",
     "SameNumbers",
@@ -152,10 +154,28 @@ class FewElements(Cause, frozen=True, kw_only=True):
 
 
 class NodeIsLoss(Cause, frozen=True, kw_only=True):
-    """The last softmax of a file belongs to the loss; the logits are what it reads."""
+    """The last softmax or sigmoid of a file belongs to the loss; the logits are what it reads."""
 
     node: str
     operator: str
+
+
+class OneOutput(Cause, frozen=True, kw_only=True):
+    """A file has one output. Training takes it as the logit of the second of two classes."""
+
+    output: str
+
+
+class RoundedExport(Cause, frozen=True, kw_only=True):
+    """An exported file's outputs, which only float32 rounding sets apart from the model's.
+
+    Attributes:
+        error: of the file's outputs in float32, relative to those in float64.
+        rounding: the same when dlb evaluates the file in float32.
+    """
+
+    error: float
+    rounding: float
 
 
 class RoundedWeights(Cause, frozen=True, kw_only=True):

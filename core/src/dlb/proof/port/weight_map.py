@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dlb.errors import RequestError
 from dlb.proof.port.inputs import check_layout
+from dlb.toml_files import read_toml
 from dlb_worker.contract import ParameterDescription
 
 __all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "mapped_pairs", "read_map", "write_map"]
@@ -104,18 +105,10 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
             there is no such model or layout.
     """
     try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise RequestError("not a file, so not a map", path=path)
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise RequestError(f"larger than {_LARGEST_BYTES} bytes, so not a map", path=path)
-        weight_map = msgspec.toml.decode(path.read_bytes(), type=WeightMap)
-    except OSError as error:
-        raise RequestError(
-            f"{error.strerror or error}; give the path of a map", path=path
-        ) from None
-    # The reader recurses into nested values, and refuses numbers of thousands of digits.
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        weight_map = msgspec.convert(
+            read_toml(path, "map", _LARGEST_BYTES, RequestError), WeightMap
+        )
+    except (msgspec.ValidationError, RecursionError) as error:
         raise RequestError(f"not a map: {error}", path=path) from None
     for name, model_map in weight_map.models.items():
         if name not in models:

@@ -1,0 +1,99 @@
+"""Whether float32 explains how far an exported file's outputs are from the model's.
+
+Float32 may lose most digits of a value: of the difference between a number and a mean that is close to it,
+for example. Then two right computations are further apart than the tolerance, and a wrong weight cannot be
+seen in float32. It can in float64, where both the file and the canonical graph are evaluated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.errors import DlbError
+from dlb.proof.certificate import CheckResult
+from dlb.proof.distance import figure, passes, relative_l2
+from dlb.proof.engine import Check
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import RoundedExport
+from dlb.proof.tolerances import (
+    EXPORT_TOLERANCES,
+    FLOAT32_LEAST,
+    FLOAT32_MOST,
+    FLOAT32_MULTIPLE,
+    Tensors,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["input_name", "judge_rounding", "run_in_numpy"]
+
+Array = npt.NDArray[Any]
+
+
+def judge_rounding(
+    check: Check,
+    failed: CheckResult,
+    canonical: onnx.ModelProto,
+    weights: Tensors,
+    exported: Path,
+    inputs: Array,
+    outputs: Array,
+) -> CheckResult:
+    """A failed comparison in float32, judged again in float64.
+
+    Args:
+        failed: the result in float32.
+        canonical: the canonical graph.
+        weights: of the exported model, by the canonical graph's names.
+        inputs: in canonical layout, float32.
+        outputs: of the file, as ONNX Runtime computes them in float32.
+
+    Returns:
+        A passed result if the file computes in float64 what the canonical graph does, and if the outputs are
+        as far from that as float32 rounding of the file's own operators makes them; else ``failed``.
+    """
+    import onnx
+
+    from dlb.graph.evaluate import Evaluator
+    from dlb.graph.precision import in_precision
+
+    loaded, double = onnx.load(str(exported)), onnx.TensorProto.DOUBLE
+    try:
+        exact = run_in_numpy(in_precision(loaded, double), inputs.astype(np.float64))[0]
+        rounded = run_in_numpy(loaded, inputs)[0]
+        described = Evaluator(in_precision(canonical, double)).run(
+            {input_name(canonical): inputs, **weights}
+        )[canonical.graph.output[0].name]
+    except DlbError:
+        return failed  # float32 shows a difference, and nothing explains it
+    tolerance = EXPORT_TOLERANCES["float32"]
+    compared = (figure("logits in float64", exact, described),)
+    error, rounding = (relative_l2(values, exact) for values in (outputs, rounded))
+    allowed = min(FLOAT32_MOST, FLOAT32_MULTIPLE * max(rounding, FLOAT32_LEAST))
+    if not passes(compared, tolerance) or not error <= allowed:
+        return failed
+    cause = RoundedExport(error=error, rounding=rounding)
+    return check.result(compared, tolerance, (Finding(cause=cause, figure=failed.figures[0]),))
+
+
+def run_in_numpy(model: onnx.ModelProto, inputs: Array) -> list[Array]:
+    """Outputs of an exported model, computed by dlb in the model's types."""
+    from dlb.graph.evaluate import evaluate
+    from dlb.graph.runtime import run_in_parts
+
+    name = input_name(model)
+    source = next(value for value in model.graph.input if value.name == name)
+    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
+    return run_in_parts(lambda batch: list(evaluate(model, batch).values()), {name: inputs}, fixed)
+
+
+def input_name(model: onnx.ModelProto) -> str:
+    """The name of a model's input that is no initialiser."""
+    initialisers = {tensor.name for tensor in model.graph.initializer}
+    names = [str(value.name) for value in model.graph.input if value.name not in initialisers]
+    return names[0]

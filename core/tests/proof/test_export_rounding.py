@@ -1,0 +1,65 @@
+"""An exported file that float32 rounds to something else: judged in float64, and no weight may be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlb import workload as W
+from dlb.graph.canonical import canonical_graph
+from dlb.proof.certificate import Baseline
+from dlb.proof.checks.export import check_export, run_exported
+from dlb.proof.checks.export_rounding import judge_rounding
+from dlb.proof.engine import Check
+from dlb.report.sentences import describe
+from dlb.workload.initial import initial_weights
+
+CHECK = Check("export", "export", "torch", Baseline(kind="timed_model"))
+#: A normalisation of numbers that are close to each other, and far from zero.
+FAR = W.Model(
+    input=W.Input(shape=(6,)),
+    nodes=(
+        W.Node(name="a", layer=W.Linear(out_features=16, bias_init=W.Fill(value=3000.0))),
+        W.Node(name="n", layer=W.LayerNorm()),
+        W.Node(name="l", layer=W.Linear(out_features=3)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "verdict"),
+    [("", 1.0, "passed"), ("l.weight", 1.001, "failed"), ("n.scale", 1.001, "failed")],
+)
+def test_what_float32_cannot_tell_is_compared_in_float64(
+    name: str, factor: float, verdict: str, tmp_path: Path
+) -> None:
+    weights = initial_weights(FAR, 0)
+    own = canonical_graph(FAR, weights)
+    exported = {**weights, **({name: weights[name] * np.float32(factor)} if name else {})}
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(canonical_graph(FAR, exported).SerializeToString())
+    inputs = np.random.default_rng(0).standard_normal((16, 6)).astype(np.float32)
+    (outputs,) = run_exported(path, inputs)
+    # What a framework computes in float32: as right, and rounded in another way.
+    apart = outputs * np.float32(1 + 1e-4)
+    failed = check_export(CHECK, "float32", {"logits": outputs}, {"logits": apart})
+    assert failed.verdict == "failed"
+    judged = judge_rounding(CHECK, failed, own, weights, path, inputs, outputs)
+    assert judged.verdict == verdict
+    assert ("float32 rounding makes an error of" in describe(judged)) == (verdict == "passed")
+
+
+def test_a_runtime_that_is_further_off_than_rounding_fails(tmp_path: Path) -> None:
+    weights = initial_weights(FAR, 0)
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(canonical_graph(FAR, weights).SerializeToString())
+    inputs = np.random.default_rng(0).standard_normal((16, 6)).astype(np.float32)
+    (outputs,) = run_exported(path, inputs)
+    wrong = outputs * np.float32(1.01)
+    failed = check_export(CHECK, "float32", {"logits": wrong}, {"logits": outputs})
+    judged = judge_rounding(
+        CHECK, failed, canonical_graph(FAR, weights), weights, path, inputs, wrong
+    )
+    assert judged is failed
