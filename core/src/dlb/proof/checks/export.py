@@ -17,7 +17,7 @@ from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
-from dlb.proof.port.inputs import to_model_layout
+from dlb.proof.port.inputs import Inputs, in_model_layout
 from dlb.proof.port.model import Model as UserModel
 from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
@@ -70,7 +70,9 @@ def prove_export(
     keep(run(export, evaluate))
 
 
-def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Array) -> CheckResult:
+def check_user_export(
+    check: Check, model: UserModel, exported: Path, inputs: Inputs
+) -> CheckResult:
     """Export a user's model, and compare the outputs of the file with those of the model.
 
     Args:
@@ -79,9 +81,9 @@ def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Ar
     """
     model.remote.export(exported)
     check_is_onnx(exported)
-    model_input = to_model_layout(inputs, model.input_layout, model.name)
-    own_outputs = model.remote.forward(model_input).outputs
-    exported_outputs = run_exported(exported, model_input)
+    model_inputs = in_model_layout(inputs, model.input_layout, model.name)
+    own_outputs = model.remote.forward(model_inputs).outputs
+    exported_outputs = run_exported(exported, *model_inputs.values())
     names = [f"output {number}" for number in range(max(len(own_outputs), len(exported_outputs)))]
     return check_export(
         check, model.remote.dtype, dict(zip(names, exported_outputs)), dict(zip(names, own_outputs))
@@ -129,8 +131,8 @@ def check_is_onnx(exported: Path) -> None:
         raise UnsupportedError(f"what was exported is no ONNX model: {error}") from None
 
 
-def run_exported(exported: Path, inputs: Array) -> list[Array]:
-    """Outputs of an exported model, computed by ONNX Runtime.
+def run_exported(exported: Path, *inputs: Array) -> list[Array]:
+    """Outputs of an exported model, computed by ONNX Runtime, of inputs in the file's order.
 
     dlb's own evaluator computes those of float64 models, since ONNX Runtime lacks float64 kernels.
     """
@@ -141,10 +143,9 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
 
     loaded = onnx.load(str(exported), load_external_data=False)
     initialisers = {tensor.name for tensor in loaded.graph.initializer}
-    source = next(value for value in loaded.graph.input if value.name not in initialisers)
-    if inputs.dtype != np.float64:
-        return run_model(exported, {source.name: inputs})
-    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
-    return run_in_parts(
-        lambda batch: list(evaluate(loaded, batch).values()), {source.name: inputs}, fixed
-    )
+    sources = [value for value in loaded.graph.input if value.name not in initialisers]
+    feeds = {source.name: array for source, array in zip(sources, inputs)}
+    if not any(array.dtype == np.float64 for array in inputs):
+        return run_model(exported, feeds)
+    fixed = [axis.dim_value for axis in sources[0].type.tensor_type.shape.dim[:1]]
+    return run_in_parts(lambda batch: list(evaluate(loaded, batch).values()), feeds, fixed)
