@@ -50,3 +50,11 @@ def test_a_layer_that_is_cut_in_two_does_not_part() -> None:
     ours = [LayerCall("scale", x, 2 * x), LayerCall("shift", 2 * x, 2 * x + 1)]
     theirs = [LayerCall("both", x, 2 * x + 1)]
     assert find_parting(ours, theirs, known(ours), known(theirs)) is None
+
+
+def test_a_call_that_returns_a_constant_does_not_part() -> None:
+    """The first step of a recurrence reads a state of zeros."""
+    zeros, x = np.zeros((2, 5)), DRAW.standard_normal((2, 5))
+    ours, theirs = ([LayerCall("step", zeros, zeros), LayerCall("last", x, k * x)] for k in (2, 3))
+    parting = find_parting(ours, theirs, known(ours), known(theirs))
+    assert parting is not None and parting[0].layer == "last"

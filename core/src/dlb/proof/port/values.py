@@ -110,6 +110,7 @@ def _parts(call: LayerCall, known: KnownValues) -> bool:
     inputs = _inputs(call)
     return (
         call.output is not None
+        and not _constant(call.output)
         and call.output not in known
         and bool(inputs)
         and all(array is not None and (array in known or _constant(array)) for array in inputs)
