@@ -10,12 +10,14 @@ say what makes it::
     ...
     <!-- end -->
 
-``command NAME`` is the help and the options of a command, ``variables`` the environment variables.
+``command NAME`` is the help and the options of a command, ``variables`` the environment variables,
+``csv FILE COLUMN ...`` these columns of a CSV file in this folder.
 What is outside of the comments is written by hand.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections.abc import Iterator
@@ -136,7 +138,18 @@ def variables_part(_: str) -> str:
     return f"## For you to set\n\n{head}{rows}\n## Set by dlb for its workers\n\n{head}{own}"
 
 
-MAKERS = {"command": command_part, "variables": variables_part}
+def csv_part(words: str) -> str:
+    """Columns of a CSV file as a table; an underscore in a column's name stands for a space."""
+    name, *underscored = words.split(" ")
+    columns = [column.replace("_", " ") for column in underscored]
+    with open(DOCS / name, encoding="utf-8", newline="") as file:
+        rows = [[row[column] for column in columns] for row in csv.DictReader(file)]
+    lines = [columns, ["---"] * len(columns), *rows]
+    escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+MAKERS = {"command": command_part, "variables": variables_part, "csv": csv_part}
 
 
 def generated(text: str) -> str:

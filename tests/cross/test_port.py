@@ -279,7 +279,7 @@ def test_what_is_no_model_of_the_framework_is_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_dropout_is_named_and_not_run(verify: Verify) -> None:
+def test_dropout_in_one_model_is_named_and_the_rest_compared_without_it(verify: Verify) -> None:
     dropping = "import torch_port\nfrom torch import nn\n\n\ndef make():\n"
     dropping += (
         "    model = torch_port.Cell()\n    model.out = nn.Sequential(nn.Dropout(0.5), model.out)\n"
@@ -289,7 +289,8 @@ def test_dropout_is_named_and_not_run(verify: Verify) -> None:
         Path("torch_port.py").read_text() + "\n\nfrom torch_port_dropping import make as dropping\n"
     )
     document = verify("chainer:cell", "torch:dropping", status=1, words=INPUTS["cell"])
-    training = check(document, "forward, training", "torch")
-    assert training["verdict"] == "not run" and "Dropout(p=0.5" in said(training)
-    assert check(document, "forward", "torch")["verdict"] == "passed"
-    assert check(document, "gradients", "torch")["verdict"] == "passed"
+    settings = check(document, "settings", "torch")
+    assert settings["verdict"] == "failed"
+    assert "0.5 of elements at 'out.0' of torch and nothing in the other model" in said(settings)
+    for name in ("forward", "forward, training", "gradients"):
+        assert check(document, name, "torch")["verdict"] == "passed"

@@ -207,6 +207,21 @@ def test_calls_are_told_in_order_with_the_values_asked_for(
         assert_near(found, true, FLOAT64, "float64", "an output of a pass with other values asked")
 
 
+def test_dropout_that_is_reported_can_be_switched_off(load: Load, port_model: PortModel) -> None:
+    """Then two passes in training mode are the same, and no call reports any."""
+    model, inputs = load(), port_model.inputs()
+    model.load_weights(_random_weights(model))
+    before = model.forward(inputs, training=True)
+    assert len(before.names) in (0, len(before.outputs))
+    if not any(call.dropout for call in before.calls):
+        return
+    model.set_dropout(False)
+    first, second = (model.forward(inputs, training=True) for _ in range(2))
+    assert not any(call.dropout for call in first.calls)
+    for one, other in zip(first.outputs, second.outputs):
+        assert_near(one, other, FLOAT64, "float64", "an output without dropout")
+
+
 def test_values_of_linear_layers_are_what_their_weights_make(
     load: Load, port_model: PortModel
 ) -> None:

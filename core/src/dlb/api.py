@@ -232,13 +232,16 @@ def verify_port(
     models: Mapping[str, str],
     *,
     inputs: str | Path | None = None,
-    input_shape: Sequence[int] | None = None,
-    tokens: int | None = None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    tokens: int | Mapping[str, int] | None = None,
     seed: int = 0,
     layouts: Mapping[str, str] | None = None,
+    output_layouts: Mapping[str, str] | None = None,
     map_file: str | Path | None = None,
     folder: str | Path | None = None,
     export: str | Path | None = None,
+    trainers: Mapping[str, str] | None = None,
+    batches: str | Path | None = None,
     threads: int = 1,
     device: str = "cpu",
 ) -> Port:
@@ -247,13 +250,16 @@ def verify_port(
     Args:
         models: ``package.module:factory`` by adapter; the first is the reference.
         inputs: an ``.npz`` file with the inputs; by default, seeded noise.
-        input_shape: shape of one sample of noise, where no model states it.
-        tokens: use random integers below this number instead of noise.
+        input_shape: shape of one sample of noise, where no model states it; by name for several inputs.
+        tokens: use random integers below this number instead of noise; by name for several inputs.
         seed: seeds the noise.
         layouts: by adapter, the order of the axes that a model reads, such as ``NHWC``.
+        output_layouts: by adapter, the order of the axes that a model returns.
         map_file: the parameter mapping; by default, dlb proposes one.
         folder: where modules are searched; by default, the current folder.
         export: folder for an ONNX export of each model, which is verified; None for no export.
+        trainers: by adapter, a function of the model that returns its training step, to compare too.
+        batches: an ``.npz`` file with the batches of these steps.
         threads: threads of each worker.
         device: ``cpu`` or ``cuda``.
 
@@ -268,16 +274,26 @@ def verify_port(
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import verify_port as prove
 
-    shape = None if input_shape is None else tuple(input_shape)
+    if input_shape is None or not isinstance(input_shape, Mapping):
+        input_shape = {} if input_shape is None else {"": input_shape}
+    shapes = {name: tuple(shape) for name, shape in input_shape.items()}
+    if isinstance(tokens, int):
+        tokens = dict.fromkeys(shapes or ("",), tokens)
     return prove(
         models,
         input_spec=InputSpec(
-            file=None if inputs is None else Path(inputs), shape=shape, tokens=tokens, seed=seed
+            file=None if inputs is None else Path(inputs),
+            shapes=shapes,
+            tokens=tokens or {},
+            seed=seed,
         ),
         layouts=layouts,
+        output_layouts=output_layouts,
         map_file=None if map_file is None else Path(map_file),
         folder=None if folder is None else Path(folder),
         export=None if export is None else Path(export),
+        trainers=trainers,
+        batches=None if batches is None else Path(batches),
         threads=threads,
         device=device,
     )

@@ -43,6 +43,7 @@ from dlb_worker.native import BuiltModel, StrategySession, UserModel
 from dlb_worker.plugins import load_plugins
 from dlb_worker.sampling import drawn
 from dlb_worker.user_code import factory as user_factory
+from dlb_worker.user_code import trainer as user_trainer
 
 if TYPE_CHECKING:
     from dlb_worker.training import Training
@@ -173,7 +174,7 @@ class Calls:
         """Load a model that a user wrote; the result numbers and describes it."""
         request = UserModelRequest(
             make=user_factory(factory, folder),
-            inputs=read_arrays(inputs)["inputs"] if inputs else None,
+            inputs=_inputs(read_arrays(inputs)) if inputs else None,
             dtype=dtype,
             device=self.device,
         )
@@ -188,6 +189,14 @@ class Calls:
             "parameters": [asdict(parameter) for parameter in model.describe_parameters()],
             "input_shape": None if shape is None else list(shape),
         }
+
+    def call_set_dropout(self, model: int, active: bool) -> Dict[str, Any]:
+        """Switch the dropout of a user's model off or on."""
+        held = self.models[model]
+        if isinstance(held, BuiltModel):
+            raise PluginError("a built model's dropout is given by masks")
+        held.set_dropout(active)
+        return {}
 
     def call_drop(self, model: int) -> Dict[str, Any]:
         """Forget a model, so that its memory can go."""
@@ -214,7 +223,7 @@ class Calls:
     ) -> Dict[str, Any]:
         """One pass: the outputs, and the values of some layers."""
         held = self.models[model]
-        given = read_arrays(inputs)["inputs"]
+        given = _inputs(read_arrays(inputs))
         if isinstance(held, BuiltModel):
             values = held.forward(given, training=training, layers=layers)
             found = _forward_pass(values, self.requests[model].workload.model.last)
@@ -232,8 +241,28 @@ class Calls:
         else:
             count = sum(name.startswith("cotangents/") for name in arrays)
             cotangents = [arrays[f"cotangents/{number}"] for number in range(count)]
-            found = held.vjp(arrays["inputs"], cotangents, training=training)
+            found = held.vjp(_inputs(arrays), cotangents, training=training)
         write_arrays(Path(to), _gradient_arrays(found).items())
+        return {}
+
+    def call_own_steps(
+        self, model: int, trainer: str, folder: str, data: str, observed: List[int], to: str
+    ) -> Dict[str, Any]:
+        """Train a user's model by its own program; writes the losses, and weights after some steps."""
+        held, arrays = self.models[model], read_arrays(data)
+        if isinstance(held, BuiltModel):
+            raise PluginError("a built model is trained by its workload")
+        count = min(len(array) for array in arrays.values())
+        batches = ({name: array[step] for name, array in arrays.items()} for step in range(count))
+        found: Dict[str, Any] = {}
+        losses = []
+        for step, loss in enumerate(held.own_steps(user_trainer(trainer, folder), batches), 1):
+            losses.append(loss)
+            self.progress(step=step, loss=loss)
+            if step in observed:
+                weights = held.weights().items()
+                found.update({f"weights/{step}/{name}": array for name, array in weights})
+        write_arrays(Path(to), {"losses": np.array(losses), **found}.items())
         return {}
 
     def call_train(
@@ -384,6 +413,14 @@ def _weights_and_state(model: Union[BuiltModel, UserModel]) -> Iterator[Tuple[st
             yield f"optimizer/{name}", array
 
 
+def _inputs(arrays: Mapping[str, Any]) -> Any:
+    """``inputs`` of a file, or several ``inputs/NAME`` by name."""
+    if "inputs" in arrays:
+        return arrays["inputs"]
+    start = "inputs/"
+    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
+
+
 def _forward_pass(values: Mapping[str, Any], last: str) -> ForwardPass:
     """A built model's values of layers as a pass; the last layer's is the output."""
     calls = tuple(LayerCall(name, None, value) for name, value in values.items())
@@ -404,10 +441,17 @@ def _write_once(found: ForwardPass) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         return numbers[id(array)]
 
     calls = [
-        {"layer": call.layer, "inputs": number(call.inputs), "output": number(call.output)}
+        {
+            "layer": call.layer,
+            "inputs": number(call.inputs),
+            "output": number(call.output),
+            "others": [number(array) for array in call.others],
+            "dropout": None if call.dropout is None else asdict(call.dropout),
+        }
         for call in found.calls
     ]
-    return {"outputs": [number(output) for output in found.outputs], "calls": calls}, arrays
+    outputs = [number(output) for output in found.outputs]
+    return {"outputs": outputs, "names": list(found.names), "calls": calls}, arrays
 
 
 def _part(arrays: Mapping[str, Any], prefix: str) -> Dict[str, Any]:
@@ -420,6 +464,7 @@ def _gradient_arrays(found: Gradients) -> Dict[str, Any]:
     arrays = {f"parameters/{name}": array for name, array in found.parameters.items()}
     arrays.update({f"states/{name}": array for name, array in found.states.items()})
     arrays["loss"] = np.asarray(found.loss)
+    arrays.update({f"inputs/{name}": array for name, array in found.several.items()})
     if found.inputs is not None:
         arrays["inputs"] = found.inputs
     return arrays

@@ -6,7 +6,7 @@ The hooks are in :mod:`dlb_worker.hookspecs`; the base class that answers them i
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple, Union
 
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Workload
@@ -26,9 +26,11 @@ __all__ = [
     "BuildRequest",
     "Clock",
     "DataRequest",
+    "Dropout",
     "ForwardPass",
     "FrameworkFacts",
     "Gradients",
+    "Inputs",
     "LaunchPlan",
     "LayerCall",
     "ParameterDescription",
@@ -211,6 +213,8 @@ class DataRequest:
         return inputs if self.crops is None else cut(inputs, self.crops[step]), labels
 
 
+#: What a user's model reads: one array, or several by name in the order of its arguments.
+Inputs = Union[Array, Mapping[str, Array]]
 #: Native (inputs, labels) for each step, as ``BuiltModel.train_step`` takes them.
 Batches = Iterable[Tuple[Any, Any]]
 
@@ -222,14 +226,16 @@ class Gradients:
     Attributes:
         loss: mean over the batch, 0-d; for a user's model the sum of outputs times cotangents.
         parameters: for every trained parameter, canonical layout, by name.
-        inputs: for the input batch, or None where the input is integers.
+        inputs: for the input batch, or None where the input is integers or there are several.
         states: for a user's model, states by name as one step of training leaves them.
+        several: for a user's model with several inputs, for each one that is real, by name.
     """
 
     loss: Array
     parameters: Mapping[str, Array]
     inputs: Optional[Array]
     states: Mapping[str, Array] = field(default_factory=dict)
+    several: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -240,13 +246,13 @@ class UserModelRequest:
         make: imports and calls the user's factory, and returns its model. The adapter calls it
             once, so that it can set the framework's default type before.
         inputs: a batch as this model reads it, for layers that learn their shapes from their first
-            input; None where there is none yet.
+            input; several by name; None where there is none yet.
         dtype: of parameters and computation.
         device: where.
     """
 
     make: Callable[[], Any]
-    inputs: Optional[Array]
+    inputs: Optional[Inputs]
     dtype: str
     device: str
 
@@ -262,6 +268,8 @@ class UserLayer:
         kind: the layer kind that its type is, where the adapter knows it (``conv``); "" otherwise.
         momentum: the share of its running statistics that a batch normalisation keeps at a step, as
             ONNX defines it; None for any other layer, and for one that keeps no fixed share.
+        penalties: what the layer adds to the loss or does to its parameters after a step, in the
+            framework's words, by the name of the parameter, or ``output``.
     """
 
     name: str
@@ -269,6 +277,7 @@ class UserLayer:
     attributes: Mapping[str, str]
     kind: str = ""
     momentum: Optional[float] = None
+    penalties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -277,7 +286,8 @@ class ParameterDescription:
 
     Attributes:
         name: the framework's own, unique in the model. Several are joined by `` + `` where the layer
-            adds them, and by `` | `` where they lie one after another.
+            adds them, by `` | `` where they lie one after another, and by `` * `` where the first is the
+            length and the second the direction of what the layer computes with.
         layer: name of the layer that owns it.
         role: the canonical parameter that it is by its layer's type (``weight``, ``mean``); it then
             crosses in canonical layout. "" where that is not known; then nothing is transposed.
@@ -296,6 +306,20 @@ class ParameterDescription:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """What a layer or a function drops in training mode.
+
+    Attributes:
+        rate: the share that is dropped, above 0.
+        of: what is dropped: ``elements``, ``channels``, ``attention weights``, ``outputs between layers``
+            of a recurrent layer, or the framework's words.
+    """
+
+    rate: float
+    of: str
+
+
+@dataclass(frozen=True)
 class LayerCall:
     """One call of a layer.
 
@@ -304,11 +328,15 @@ class LayerCall:
         inputs, output: its first input and its output, canonical where the layer says how they lie;
             None where there is no array. A layer that applies an activation to its result makes two
             calls: its own, and one of a layer named for the activation.
+        others: its further inputs, such as the second of a sum; None for one without an array.
+        dropout: what it drops, in training mode or, for a layer, in any mode; None if it drops nothing.
     """
 
     layer: str
     inputs: Optional[Array]
     output: Optional[Array]
+    others: Tuple[Optional[Array], ...] = ()
+    dropout: Optional[Dropout] = None
 
 
 @dataclass(frozen=True)
@@ -318,10 +346,13 @@ class ForwardPass:
     Attributes:
         outputs: of the model, in its order.
         calls: of layers, in the order in which they ended.
+        names: of the outputs: keys and places in what the model returned, joined by dots. Empty
+            where the adapter does not tell them.
     """
 
     outputs: Tuple[Array, ...]
     calls: Tuple[LayerCall, ...]
+    names: Tuple[str, ...] = ()
 
 
 class Clock:

@@ -5,11 +5,11 @@ in every framework: weights out and in, gradients and optimizer state in canonic
 """
 
 import abc
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from dlb_worker.contract import ForwardPass, Gradients, ParameterDescription, UserLayer
+from dlb_worker.contract import ForwardPass, Gradients, Inputs, ParameterDescription, UserLayer
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.parameters import NativeParameter
 
@@ -176,7 +176,7 @@ class UserModel(NativeModel):
         example: a batch as the model reads it, set by the worker; None where there is none.
     """
 
-    example: Optional[Array] = None
+    example: Optional[Inputs] = None
 
     def describe_parameters(self) -> List[ParameterDescription]:
         """Every parameter and state that holds real numbers.
@@ -216,28 +216,48 @@ class UserModel(NativeModel):
 
     @abc.abstractmethod
     def forward(
-        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
         """One pass, from a fresh state where the model has one.
 
         Args:
-            inputs: [batch, ...] as the model reads it.
+            inputs: [batch, ...] as the model reads it; several by name.
             training: as users train it; states are left as they were.
             layers: names of the layers whose values are returned; other layers' values are None.
         """
 
+    def set_dropout(self, active: bool) -> None:
+        """Let what the calls of a pass report as dropout drop nothing, or act again.
+
+        Other random numbers are left as they are. An adapter that reports no dropout need not do anything.
+        """
+
     @abc.abstractmethod
     def vjp(
-        self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
+        self, inputs: Inputs, cotangents: Sequence[Array], *, training: bool = False
     ) -> Gradients:
-        """Gradients of the sum of all outputs times their cotangents; nothing is updated.
+        """Gradients of the sum of all real outputs times their cotangents; nothing is updated.
 
         Args:
-            inputs: [batch, ...] as the model reads it.
-            cotangents: an array for each output, of its shape.
+            inputs: as in :meth:`forward`.
+            cotangents: an array for each output, of its shape. Those of integer outputs do not count.
             training: as in :meth:`forward`. ``states`` of the result are as one step of training
                 leaves them; those of the model stay as they were.
         """
+
+    def own_steps(
+        self,
+        make_step: Callable[[Any], Callable[[Any], Any]],
+        batches: Iterable[Mapping[str, Array]],
+    ) -> Iterator[float]:
+        """Train by the user's own steps, and give the loss after each. The weights move.
+
+        Args:
+            make_step: the user's function of the model, which makes its optimizer and returns a step: a
+                function of a batch, a dictionary of native tensors, which returns the loss.
+            batches: an array for each name, as the model reads it.
+        """
+        raise UnsupportedError("this adapter takes no steps of a user's own program")
 
 
 class StrategySession(abc.ABC):
@@ -263,20 +283,21 @@ class StrategySession(abc.ABC):
         """Leave in an orderly way. Called once, after the last step."""
 
 
-def tensors(value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[Any]:
-    """The tensors that a model or a layer returned: one, or lists, tuples and mappings of them.
+def tensors(
+    value: Any, is_tensor: Callable[[Any], bool], name: str = ""
+) -> Iterator[Tuple[str, Any]]:
+    """The tensors that a model returned, each with its keys and places, joined by dots.
+
+    A model returns one tensor, or lists, tuples and mappings of them.
 
     Raises:
         UnsupportedError: there is something else in it.
     """
     if is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors(each, is_tensor)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each, is_tensor)
+        yield name, value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from tensors(each, is_tensor, f"{name}.{key}".lstrip("."))
     elif value is not None:
         raise UnsupportedError(
             f"the model returns a {type(value).__name__} among its outputs; return tensors, or "

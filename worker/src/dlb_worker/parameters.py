@@ -14,6 +14,7 @@ else:  # A registry is read by the command, which imports no NumPy.
 
 __all__ = [
     "AS_IS",
+    "TRANSPOSED_CONV",
     "Kinds",
     "Mappings",
     "NativeParameter",
@@ -21,6 +22,7 @@ __all__ = [
     "attention_locations",
     "gru_mappings",
     "kind_among",
+    "length_times_direction",
     "location",
     "lstm_gates",
     "recurrent_mappings",
@@ -89,6 +91,58 @@ def location(
 
 #: A parameter without a known layout: it crosses as it is.
 AS_IS = location("")
+
+
+#: A transposed convolution that keeps its weight as ONNX does, [in, out / groups, ...].
+TRANSPOSED_CONV = {"weight": location("weight"), "bias": location("bias")}
+
+
+def length_times_direction(
+    parts: Tuple[str, str], read: Callable[[str], Array]
+) -> ParameterMapping:
+    """A weight that a layer trains as its length and its direction (weight normalisation).
+
+    The weight is ``g * v / norm(v)``, with a norm for each entry of g (Salimans and Kingma 2016, section 2).
+    Its gradient follows from those of g and v.
+
+    Args:
+        parts: the attributes that hold g and v. Along axes where g has size 1, it is the norm of v; if it
+            has another number of axes, along all.
+        read: the array of one of them, as it is now.
+    """
+    length, direction = parts
+
+    def norms(direction_array: Array, length_array: Array) -> Array:
+        import numpy as np
+
+        axes = tuple(
+            axis
+            for axis in range(direction_array.ndim)
+            if length_array.ndim != direction_array.ndim or length_array.shape[axis] == 1
+        )
+        norm: Array = np.sqrt((direction_array**2).sum(axis=axes, keepdims=True))
+        return norm
+
+    def canonical(arrays: Sequence[Array]) -> Array:
+        import numpy as np
+
+        g, v = arrays
+        norm = norms(v, g)
+        # As it was loaded, bit for bit, where g is the norm of v.
+        weight: Array = np.where(g.reshape(norm.shape) == norm, v, g.reshape(norm.shape) * v / norm)
+        return weight
+
+    def native(array: Array) -> Sequence[Array]:
+        return [norms(array, read(length)).reshape(read(length).shape), array]
+
+    def gradient(arrays: Sequence[Array]) -> Array:
+        g, v = read(length), read(direction)
+        norm = norms(v, g)
+        whole: Array = arrays[0].reshape(norm.shape) * v / norm
+        whole += norm / g.reshape(norm.shape) * arrays[1]
+        return whole
+
+    return ParameterMapping((length, direction), canonical, native, gradient, " * ")
 
 
 def summed(first: str, second: str, like: ParameterMapping) -> ParameterMapping:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from dlb_worker.errors import UnsupportedError
 
-__all__ = ["factory"]
+__all__ = ["factory", "trainer"]
 
 
 def factory(name: str, folder: str) -> Callable[[], Any]:
@@ -21,21 +21,53 @@ def factory(name: str, folder: str) -> Callable[[], Any]:
     """
 
     def make() -> Any:
-        # As for a script that runs there: its modules first, and its files by relative paths.
-        sys.path.insert(0, folder)
-        os.chdir(folder)
-        function = _find(name, folder)
-        with _UserCode(f"'{name}' raised", folder):
-            made = function()
-        if made is None:
-            raise UnsupportedError(f"'{name}' returned None; it must return the model")
-        return made
+        return _called(name, folder, "the model")
 
     return make
 
 
-def _find(name: str, folder: str) -> Callable[[], Any]:
-    """The factory, imported and seen to take no arguments."""
+def trainer(name: str, folder: str) -> Callable[[Any], Callable[[Any], Any]]:
+    """A function that imports and calls ``package.module:trainer`` with a model.
+
+    It returns the user's step: a function of a batch that trains the model and returns the loss. What
+    either raises is as for :func:`factory`.
+    """
+
+    def make(model: Any) -> Callable[[Any], Any]:
+        step = _called(name, folder, "a step, a function of a batch", model)
+        if not callable(step):
+            raise UnsupportedError(
+                f"'{name}' returned a {type(step).__name__}; it must return a step, a function of a batch"
+            )
+
+        def take(batch: Any) -> Any:
+            with _UserCode(f"the step of '{name}' raised", folder):
+                return step(batch)
+
+        return take
+
+    return make
+
+
+def _called(name: str, folder: str, result: str, *arguments: Any) -> Any:
+    """What a user's function returns, which must be something.
+
+    Args:
+        result: what it has to return, in words.
+    """
+    # As for a script that runs there: its modules first, and its files by relative paths.
+    sys.path.insert(0, folder)
+    os.chdir(folder)
+    function = _find(name, folder, *arguments)
+    with _UserCode(f"'{name}' raised", folder):
+        made = function(*arguments)
+    if made is None:
+        raise UnsupportedError(f"'{name}' returned None; it must return {result}")
+    return made
+
+
+def _find(name: str, folder: str, *arguments: Any) -> Callable[..., Any]:
+    """A user's function, imported and seen to take these arguments."""
     module, _, attribute = name.partition(":")
     try:
         with _UserCode(f"importing '{module}' raised", folder, ModuleNotFoundError):
@@ -59,11 +91,12 @@ def _find(name: str, folder: str) -> Callable[[], Any]:
             f"'{name}' is a {type(value).__name__}; it must be a function that returns the model"
         )
     try:
-        inspect.signature(value).bind()
+        inspect.signature(value).bind(*arguments)
     except TypeError:
+        takes = "a trainer takes the model" if arguments else "a factory takes none"
         raise UnsupportedError(
-            f"'{name}' needs arguments: {inspect.signature(value)}; a factory takes none, so write "
-            "one that calls it with them"
+            f"'{name}' needs arguments: {inspect.signature(value)}; {takes}, so write one that "
+            "calls it with them"
         ) from None
     except ValueError:  # it has no signature
         pass

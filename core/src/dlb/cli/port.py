@@ -33,20 +33,31 @@ __all__ = ["port_command"]
     help="The order of the axes that a model reads, such as tf=NHWC.",
 )
 @click.option(
+    "--output-layout",
+    "output_layouts",
+    multiple=True,
+    metavar="ADAPTER=ORDER",
+    help="The order of the axes that a model returns.",
+)
+@click.option(
     "--input",
     "inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="An .npz file to run on, instead of seeded noise.",
+    help="An .npz file to run on, instead of seeded noise: an array for each input.",
 )
 @click.option(
-    "--input-shape", metavar="SHAPE", help="Shape of one sample of noise, such as 3,32,32."
+    "--input-shape",
+    "input_shapes",
+    multiple=True,
+    metavar="[NAME=]SHAPE",
+    help="Shape of one sample of noise, such as 3,32,32. With several inputs: one for each, in order.",
 )
 @click.option(
     "--tokens",
-    type=click.IntRange(1, 2**62),
-    metavar="N",
-    help="Use random integers below N instead of noise.",
+    multiple=True,
+    metavar="[NAME=]N",
+    help="Use random integers below N instead of noise, for that input or for all.",
 )
 @click.option("--batch-size", type=int, metavar="N", help="Samples of the input. Default: 8.")
 @click.option(
@@ -54,6 +65,19 @@ __all__ = ["port_command"]
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="Also export each model to FOLDER as ONNX, and verify the files.",
+)
+@click.option(
+    "--trainer",
+    "trainers",
+    multiple=True,
+    metavar="ADAPTER=MODULE:FUNCTION",
+    help="Also compare your own training programs: a function of the model that returns its step.",
+)
+@click.option(
+    "--batches",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An .npz file with the batches of the training programs, [steps, batch, ...].",
 )
 @SEED
 @CERTIFICATE
@@ -67,9 +91,18 @@ def port_command(inputs: Path | None, **options: Any) -> int:
     gradients in float32. It names the first layer that differs.
     """
     model_options = {
-        name: options.pop(name) for name in ("models", "map_file", "layouts", "input_shape")
+        name: options.pop(name)
+        for name in (
+            "models",
+            "map_file",
+            "layouts",
+            "output_layouts",
+            "input_shapes",
+            "tokens",
+            "trainers",
+            "batches",
+        )
     }
-    model_options["tokens"] = options.pop("tokens")
     return _compare(inputs, model_options, options)
 
 
@@ -87,12 +120,13 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
     check_destination(options["certificate"])
     if options["source"] is not None and not options["provision"]:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    if inputs is not None and (model_options["input_shape"] or model_options["tokens"]):
+    if inputs is not None and (model_options["input_shapes"] or model_options["tokens"]):
         raise click.UsageError("--input excludes --input-shape and --tokens")
     threads = options["threads"]
     if threads is not None and threads < 1:
         raise RequestError(f"--threads is {threads}; it must be 1 or more")
     as_json = options["as_json"]
+    shapes = _shapes(model_options["input_shapes"])
 
     def on_matched(port: Port) -> None:
         if not as_json:
@@ -112,15 +146,18 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
         ),
         input_spec=InputSpec(
             file=inputs,
-            shape=_shape(model_options["input_shape"]),
-            tokens=model_options["tokens"],
+            shapes=shapes,
+            tokens=_tokens(model_options["tokens"], shapes),
             batch=BATCH if options["batch_size"] is None else options["batch_size"],
             seed=options["seed"],
         ),
-        layouts=_layouts(model_options["layouts"]),
+        layouts=_layouts("--layout", model_options["layouts"]),
+        output_layouts=_layouts("--output-layout", model_options["output_layouts"]),
         map_file=model_options["map_file"],
         proposal=None if model_options["map_file"] else MAP,
         export=options["export"],
+        trainers=_layouts("--trainer", model_options["trainers"], "torch=package.module:trainer"),
+        batches=model_options["batches"],
         threads=threads or available_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],
@@ -137,20 +174,40 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
     return 0 if port.proven else 1
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def _shapes(options: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes by the input's name; "" is the only input."""
     from dlb.errors import RequestError
 
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise RequestError(
-            f"--input-shape {text}: must be the shape of one sample, such as 3,32,32"
-        ) from None
+    shapes: dict[str, tuple[int, ...]] = {}
+    for option in options:
+        name, _, text = option.rpartition("=")
+        if name in shapes or (len(options) > 1 and not name):
+            raise RequestError(
+                f"--input-shape {option}: several inputs need a name each, such as image=3,32,32"
+            )
+        try:
+            shapes[name] = tuple(int(part) for part in text.split(",") if part.strip())
+        except ValueError:
+            raise RequestError(
+                f"--input-shape {option}: must be the shape of one sample, such as 3,32,32"
+            ) from None
+    return shapes
 
 
-def _layouts(options: tuple[str, ...]) -> dict[str, str]:
+def _tokens(options: tuple[str, ...], shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+    """Upper bounds of integers by the input's name; one without a name is for all inputs."""
+    from dlb.errors import RequestError
+
+    tokens: dict[str, int] = {}
+    for option in options:
+        name, _, text = option.rpartition("=")
+        if not text.isdecimal() or not 1 <= int(text) <= 2**62:
+            raise RequestError(f"--tokens {option}: must be a number of 1 or more, such as 1000")
+        tokens |= {each: int(text) for each in ((name,) if name else shapes or ("",))}
+    return tokens
+
+
+def _layouts(flag: str, options: tuple[str, ...], example: str = "tf=NHWC") -> dict[str, str]:
     from dlb.errors import RequestError
 
     layouts = {}
@@ -158,7 +215,7 @@ def _layouts(options: tuple[str, ...]) -> dict[str, str]:
         name, equals, order = option.partition("=")
         if not equals or name in layouts:
             raise RequestError(
-                f"--layout {option}: must be ADAPTER=ORDER, such as tf=NHWC, once each"
+                f"{flag} {option}: must be ADAPTER=..., such as {example}, once each"
             )
         layouts[name] = order
     return layouts

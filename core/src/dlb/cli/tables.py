@@ -14,6 +14,7 @@ from dlb.execution.run import Outcome
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
 from dlb.proof.findings.common import FeatureMissing
+from dlb.proof.findings.port import CutDifferently, DropoutSame, WeightsLeft
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
 from dlb.report.sentences import describe, inapplicable_groups
@@ -21,7 +22,8 @@ from dlb.report.sentences import describe, inapplicable_groups
 __all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
 Value = TypeVar("Value")
-
+#: Facts about passed checks that are shown.
+_SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, WeightsLeft)
 #: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
 MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
 
@@ -195,12 +197,10 @@ def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
 
 
 def _fact_lines(certificate: Certificate) -> Iterator[str]:
-    """Lines about passed checks: how a file was read, and trajectories compared after fewer steps."""
+    """Lines about passed checks: how a file was read, and what limits what was compared."""
     for result in certificate.checks:
-        shortened = any(isinstance(finding.cause, RoundingGrows) for finding in result.findings)
-        if result.findings and (
-            result.check == "file" or (result.verdict == "passed" and shortened)
-        ):
+        shown = any(isinstance(finding.cause, _SHOWN_FACTS) for finding in result.findings)
+        if result.findings and (result.check == "file" or (result.verdict == "passed" and shown)):
             yield f"{result.check}: {describe(result)}"
         elif result.check == "audit, steps" and result.verdict == "passed":
             yield f"audit of {certificate.title(result.adapter)}: {describe(result)}"

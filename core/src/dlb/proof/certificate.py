@@ -20,7 +20,9 @@ import msgspec
 from dlb import documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
-from dlb.proof.findings import Figure, Finding, Part
+from dlb.proof.findings import Cause, Figure, Finding, Part
+from dlb.proof.findings.files import Float16Model
+from dlb.proof.findings.port import Float32Constant
 
 __all__ = [
     "CHECK_GROUPS",
@@ -76,8 +78,19 @@ Inapplicable = Literal[
     "one_worker",
 ]
 #: The outcome of a proof, as every command shows it.
-ProofStatus = Literal["proven", "deviates", "unproven"]
+ProofStatus = Literal[
+    "proven",
+    "deviates",
+    "unproven",
+    "deviates within float32 constants",
+    "the same model in float16",
+]
 
+#: Words for failed checks that a rounding explains, by the finding that every one of them has.
+_ROUNDED_STATUS: Mapping[type[Cause], ProofStatus] = {
+    Float32Constant: "deviates within float32 constants",
+    Float16Model: "the same model in float16",
+}
 #: What a check compares with.
 BaselineKind = Literal[
     "canonical_graph",
@@ -240,10 +253,19 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def status(self, adapter: str) -> ProofStatus:
         """The outcome for one adapter.
 
-        ``deviates`` if a check failed. ``unproven`` if a check was not run, if there are no checks, if a
-        group was left out, or if the run failed. Otherwise ``proven``.
+        ``deviates`` if a check failed; apart from that, if one rounding to another type explains every
+        failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
+        float16``. ``unproven`` if a check was not run, if there are no checks, if a group was left out, or
+        if the run failed. Otherwise ``proven``.
         """
-        if any(result.verdict == "failed" for result in self.results_of(adapter)):
+        failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
+        if failed:
+            for kind, status in _ROUNDED_STATUS.items():
+                if all(
+                    any(isinstance(finding.cause, kind) for finding in result.findings)
+                    for result in failed
+                ):
+                    return status
             return "deviates"
         return "proven" if self.passed(adapter) and not self.left_out else "unproven"
 

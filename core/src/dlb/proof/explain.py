@@ -12,7 +12,12 @@ from dlb.proof.certificate import Certificate, CheckGroup, CheckResult
 from dlb.proof.findings import AnyCause, Cause, Figure, Finding, Part
 from dlb.proof.findings.common import StructuresDiffer
 from dlb.proof.findings.files import NodesPart
-from dlb.proof.findings.port import PortLayerDiffers, SpanDiffers
+from dlb.proof.findings.port import (
+    DropoutDiffers,
+    PenaltyDiffers,
+    PortLayerDiffers,
+    SpanDiffers,
+)
 
 __all__ = ["Explanation", "NotRun", "Reason", "explain"]
 
@@ -23,7 +28,14 @@ _SAME_SIZE = 0.05
 #: Checks in training mode; their groups also have a check in evaluation mode.
 _TRAINING_CHECKS = {"forward float64, training", "isolated layers, training"}
 #: Causes without a layer that say where the difference is.
-_LOCATING_CAUSES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
+_LOCATING_CAUSES = (
+    PortLayerDiffers,
+    SpanDiffers,
+    NodesPart,
+    StructuresDiffer,
+    DropoutDiffers,
+    PenaltyDiffers,
+)
 
 
 class InfiniteDistance(Cause, frozen=True, kw_only=True):
@@ -195,6 +207,8 @@ def _reasons(
     if size is not None and _FLOAT32_ROUNDING[0] < size < _FLOAT32_ROUNDING[1]:
         yield Float32Rounding()
     kind = finding.layer.kind if finding is not None and finding.layer is not None else ""
+    if result.check == "settings":
+        return
     if result.check == "dropout" and finding is not None:
         yield NativeDropout(fault=finding.cause)
         return

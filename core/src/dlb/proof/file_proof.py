@@ -11,6 +11,7 @@ import math
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from onnx import numpy_helper
 
@@ -24,11 +25,15 @@ from dlb.proof.checks.structure import check_file_structure
 from dlb.proof.checks.weights import check_file_weights
 from dlb.proof.distance import relative_l2
 from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.files.half import narrow_side, with_rounded_weights
 from dlb.proof.files.inputs import feed, pair_ports
 from dlb.proof.files.read import read_model_file
 from dlb.proof.files.runs import FilePair, Runs, run_both
 from dlb.proof.files.structure import compare_structures
+from dlb.proof.files.training_mode import training_facts
 from dlb.proof.files.weights import MatchedWeights, match_weights
+from dlb.proof.findings import Finding
+from dlb.proof.findings.files import Float16Model
 from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
 
 __all__ = ["CHECKS", "verify_files"]
@@ -78,11 +83,12 @@ def verify_files(
         second_file,
         file_inputs,
         [(first_output.name, second_output.name) for first_output, second_output in outputs],
-        (*file_inputs.facts, *by_order),
+        (*training_facts(first_file, second_file), *file_inputs.facts, *by_order),
     )
     # An overflow is found as an infinity, so NumPy's warnings are not needed.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
+        results = _in_float16(pair, results, seed)
     return Certificate(
         workload=f"{labels[0]} and {labels[1]}",
         workload_hash=first_file.sha256,
@@ -141,6 +147,36 @@ def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
         )
     )
     return results
+
+
+def _in_float16(
+    pair: FilePair, results: tuple[CheckResult, ...], seed: int
+) -> tuple[CheckResult, ...]:
+    """Results with a finding in those that failed, if one file is the other in float16."""
+    narrow = narrow_side(pair)
+    outputs = next((result for result in results if result.check == "forward float64"), None)
+    if narrow is None or outputs is None or outputs.worst is None:
+        return results
+    if outputs.verdict != "failed" or outputs.worst.relative_l2 is None:
+        return results
+    rounded = {
+        result.check: result
+        for result in _run(with_rounded_weights(pair, narrow), np.random.default_rng(seed))
+    }
+    exact = ("structure", "weights", "forward float64")
+    if any(name not in rounded or rounded[name].verdict != "passed" for name in exact):
+        return results
+    cause = Float16Model(
+        file=(pair.first, pair.second)[narrow].label,
+        weights=len(rounded["weights"].figures),
+        distance=outputs.worst.relative_l2,
+    )
+    return tuple(
+        msgspec.structs.replace(result, findings=(Finding(cause=cause), *result.findings))
+        if result.verdict == "failed"
+        else result
+        for result in results
+    )
 
 
 def _check(pair: FilePair, name: str) -> Check:

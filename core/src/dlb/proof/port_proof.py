@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,12 @@ from dlb.proof.checks.float32 import (
     check_port_gradients_float32,
     check_port_outputs_float32,
 )
+from dlb.proof.checks.float32_constants import with_constants_named
 from dlb.proof.checks.forward import check_outputs, check_training_outputs
 from dlb.proof.checks.gradients import check_user_gradients
 from dlb.proof.checks.layers import check_counterparts
+from dlb.proof.checks.own_steps import Program, check_own_steps, read_batches
+from dlb.proof.checks.settings import check_settings, have_settings
 from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
@@ -36,12 +39,12 @@ from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import NotLoaded
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
-from dlb.proof.port.inputs import InputSpec, check_layout
+from dlb.proof.port.inputs import Inputs, InputSpec, check_layout, in_dtype, scaled
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession
+from dlb.proof.port.varied import varied
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
-from dlb.proof.update_batches import as_dtype
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.scratch import scratch_folder
 from dlb.supervision.group import Launch
@@ -133,10 +136,13 @@ def verify_port(
     environments: Sequence[AdapterEnvironment] = (),
     input_spec: InputSpec | None = None,
     layouts: Mapping[str, str] | None = None,
+    output_layouts: Mapping[str, str] | None = None,
     map_file: Path | None = None,
     proposal: Path | None = None,
     folder: Path | None = None,
     export: Path | None = None,
+    trainers: Mapping[str, str] | None = None,
+    batches: Path | None = None,
     threads: int = 1,
     device: str = "cpu",
     call_seconds: float = 300.0,
@@ -149,11 +155,13 @@ def verify_port(
         models: see :func:`verify_models`.
         environments: environments of the adapters; if left out, those that are found.
         input_spec: the input; if left out, noise of the shape that a model declares.
-        layouts: layout of each model's input, by adapter; overrides the map's.
+        layouts, output_layouts: layout of each model's inputs and outputs, by adapter; override the map's.
         map_file: the map of parameters; if left out, parameters are matched automatically.
         proposal: where the matched parameters are written, unless the file exists.
         folder: folder in which factories are found and run; the current folder if left out.
         export: folder for an ONNX file of each model, ``ADAPTER.onnx``; created if needed.
+        trainers: ``package.module:function`` of each model's own training program, by adapter.
+        batches: an .npz file with the batches of these programs.
         threads, device, call_seconds: options of each worker; seconds without progress end it.
         report: called with a line for each step.
         on_matched: called after matching, before weights are carried, even if the matching is incomplete.
@@ -173,33 +181,72 @@ def verify_port(
             )
     weight_map = read_map(map_file, names) if map_file else WeightMap()
     axis_orders = {name: weight_map.models.get(name, ModelMap()).input for name in names}
-    for name, axis_order in (layouts or {}).items():
-        if name not in models:
-            raise RequestError(f"--layout {name}={axis_order}: there is no model of '{name}'")
-        axis_orders[name] = check_layout(name, axis_order)
+    output_orders: dict[str, str] = {}
+    for option, orders, given in (
+        ("--layout", axis_orders, layouts),
+        ("--output-layout", output_orders, output_layouts),
+    ):
+        for name, axis_order in (given or {}).items():
+            if name not in models:
+                raise RequestError(f"{option} {name}={axis_order}: there is no model of '{name}'")
+            orders[name] = check_layout(name, axis_order)
+    program = _program(models, trainers or {}, batches, folder or Path.cwd())
     if export is not None:
         _make_folder(export)
     environments = environments or find_adapters(names)
     with scratch_folder() as scratch, ExitStack() as stack:
         session = PortSession(
-            models, weight_map, axis_orders, folder or Path.cwd(), scratch, report
+            models,
+            weight_map,
+            axis_orders,
+            output_orders,
+            folder or Path.cwd(),
+            scratch,
+            report,
         )
         launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
         with _kept_output(scratch):
             session.start(stack, environments, launch, (input_spec or InputSpec()).seed)
-            inputs = session.input(input_spec or InputSpec())
+            inputs = session.inputs(input_spec or InputSpec())
             session.load(inputs)
             port = Port(session.reference)
             port.pairs, port.undecided = session.match(map_file is not None)
-            _propose(port, weight_map, axis_orders, proposal, on_matched)
+            _propose(port, weight_map, session, proposal, on_matched)
             port.certificate = _prove(
-                session, port.pairs, inputs, (input_spec or InputSpec()).seed, export
+                session, port.pairs, inputs, input_spec or InputSpec(), export, program
             )
             if any(map(names_log, port.certificate.checks)):
                 copies = keep_output(Path(scratch), None, "port")
                 checks = tuple(with_kept_logs(result, copies) for result in port.certificate.checks)
                 port.certificate = msgspec.structs.replace(port.certificate, checks=checks)
             return port
+
+
+def _program(
+    models: Mapping[str, str], trainers: Mapping[str, str], batches: Path | None, folder: Path
+) -> Program | None:
+    """Users' own training programs; None if there are none.
+
+    Raises:
+        RequestError: a model has none while others do, or there are no batches.
+    """
+    for name, trainer in trainers.items():
+        if name not in models:
+            raise RequestError(f"--trainer {name}={trainer}: there is no model of '{name}'")
+        if not SPELLING.fullmatch(trainer):
+            raise RequestError(f"--trainer {name}={trainer}: must be MODULE:FUNCTION")
+    if not trainers and batches is None:
+        return None
+    missing = [name for name in models if name not in trainers]
+    if missing:
+        raise RequestError(
+            f"'{missing[0]}' has no training program; give --trainer {missing[0]}=MODULE:FUNCTION"
+        )
+    if batches is None:
+        raise RequestError(
+            "training programs need --batches FILE, an .npz file of arrays [steps, batch, ...]"
+        )
+    return Program(trainers, read_batches(batches), folder)
 
 
 @contextmanager
@@ -216,41 +263,71 @@ def _kept_output(scratch: Path) -> Iterator[None]:
 def _prove(
     session: PortSession,
     pairs: Mapping[str, Sequence[Pair]],
-    inputs: Array,
-    seed: int,
+    inputs: Inputs,
+    input_spec: InputSpec,
     export: Path | None,
+    program: Program | None,
 ) -> Certificate:
     """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
+    own = varied(reference.remote.weights(), reference.remote.parameters, input_spec.seed)
     # Rounded to float32, so that the same weights can be loaded in float32.
-    weights = {
-        name: array.astype(np.float32).astype(array.dtype)
-        for name, array in reference.remote.weights().items()
-    }
+    weights = {name: array.astype(np.float32).astype(array.dtype) for name, array in own.items()}
     # The reference loads its own weights too, since it may return the sum of two biases as one.
     reference.remote.load_weights(weights)
     layers = [layer for matched in pairs.values() for layer in owner_pairs(matched)]
+    for model in session.models.values():
+        # What raises in training mode does so in the check of it, which says why.
+        with suppress(WorkerRaised):
+            model.record_dropout(inputs)
     session.report(f"{reference.name}: computing the reference")
-    truth = ReferenceModel(reference, inputs, seed, list(dict.fromkeys(layers)))
+    # A user's own arrays may have bounds that larger ones would leave, such as those of an image.
+    others = scaled(inputs) if input_spec.file is None else []
+    truth = ReferenceModel(reference, inputs, others, input_spec.seed, list(dict.fromkeys(layers)))
     results: list[CheckResult] = []
     ports = []
     for model in models:
         session.report(f"{model.name}: comparing with {reference.name}")
         port = PortComparison(truth, model, pairs[model.name], weights)
-        results += [_run(check, compare, port) for check, compare in _checks(port)]
+        results += _located([_run(check, compare, port) for check, compare in _checks(port)])
+        if program is not None:
+            by_model = Baseline(kind="model", names=(reference.name,))
+            steps = Check("own steps", "update", model.name, by_model)
+            results.append(_run(steps, partial(check_own_steps, program=program), port))
         ports.append(port)
     results += _prove_float32(session, truth, ports, export)
+    results = [each for port in ports for each in _named(results, port)] + [
+        result for result in results if result.adapter == reference.name
+    ]
     inapplicable = dict(INAPPLICABLE["port"])
-    if export is not None:
-        del inapplicable["export"]
+    for group in {result.group for result in results} & set(inapplicable):
+        del inapplicable[group]
     return Certificate(
         workload=" ".join(f"{name}={factory}" for name, factory in session.factories.items()),
-        workload_hash=_digest({**weights, " input": inputs}),
-        seed=seed,
+        workload_hash=_digest({**weights, **{f" {name}": array for name, array in inputs.items()}}),
+        seed=input_spec.seed,
         adapters=session.versions,
         checks=tuple(results),
         inapplicable=inapplicable,
     )
+
+
+def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckResult]:
+    """The results of one port; a difference that a constant in float32 explains is named as that."""
+    own = [result for result in results if result.adapter == port.model.name]
+    if not any(result.verdict == "failed" for result in own) or not port.perturbed:
+        return own
+    return with_constants_named(own, port, port.perturbed)
+
+
+def _located(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Results without that of layers, if it was not run and no outputs differ: it has none to locate."""
+    differ = any(result.group == "forward" and result.verdict != "passed" for result in results)
+    return [
+        result
+        for result in results
+        if differ or result.group != "layers" or result.verdict != "not run"
+    ]
 
 
 def _run(check: Check, compare: PortCheck, port: PortComparison) -> CheckResult:
@@ -264,6 +341,8 @@ def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
     by_model = Baseline(kind="model", names=names)
     weights = Baseline(kind="model_weights", names=names)
     yield Check("weights", "weights", name, weights), check_carried_weights
+    if have_settings(port):
+        yield Check("settings", "structure", name, by_model), check_settings
     yield Check("forward", "forward", name, by_model), check_outputs
     yield Check("layers", "layers", name, by_model), check_counterparts
     yield Check("forward, training", "forward", name, by_model), check_training_outputs
@@ -289,7 +368,8 @@ def _prove_float32(
     for port in ports:
         try:
             training = port.randomness is None
-            prepared.append((port, truth.perturbed_gradients(training, port.weights)))
+            port.perturbed = truth.perturbed_gradients(training, port.weights)
+            prepared.append((port, port.perturbed))
         except errors as error:
             prepared.append((port, error))
     loaded: dict[str, Model] = {}
@@ -320,11 +400,11 @@ def _prove_float32(
 
 
 def _prove_exports(
-    session: PortSession, loaded: Mapping[str, Model], inputs: Array, folder: Path
+    session: PortSession, loaded: Mapping[str, Model], inputs: Inputs, folder: Path
 ) -> Iterator[CheckResult]:
     """Export every model in float32, the reference included, and compare files with models."""
     session.report("exporting and verifying")
-    float32_inputs = as_dtype(inputs, "float32")
+    float32_inputs = in_dtype(inputs, "float32")
     for name in session.models:
         check = Check("export", "export", name, Baseline(kind="own_model"))
         if "export_user_models" not in session.features[name]:
@@ -358,7 +438,7 @@ def _make_folder(folder: Path) -> None:
 def _propose(
     port: Port,
     weight_map: WeightMap,
-    axis_orders: Mapping[str, str],
+    session: PortSession,
     proposal: Path | None,
     on_matched: Callable[[Port], None],
 ) -> None:
@@ -377,7 +457,13 @@ def _propose(
                     Entry(pair.source.name, pair.target.name, pair.reshape, pair.transpose)
                     for pair in port.pairs[name]
                 )
-            model = msgspec.structs.replace(model_map, input=axis_orders[name], weights=entries)
+            model = msgspec.structs.replace(
+                model_map,
+                input=session.axis_orders[name],
+                output=session.output_orders.get(name) or model_map.output,
+                leave=session.models[name].leave,
+                weights=entries,
+            )
             if model != ModelMap():
                 models[name] = model
         if proposal.exists():

@@ -13,6 +13,7 @@ __all__ = [
     "CHANGE_LEAST",
     "CHANGE_SEEN",
     "EXPORT_TOLERANCES",
+    "FLOAT32_CONSTANT",
     "FLOAT32_LEAST",
     "FLOAT32_MOST",
     "FLOAT32_MULTIPLE",
@@ -45,6 +46,8 @@ PERTURBED_MULTIPLE = 1.25
 PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
 #: Rounding of float32 itself: a smaller error of the best adapter counts as this.
 FLOAT32_LEAST = 1e-6
+#: A value that a constant or a result rounded to float32 once or twice has moved is off by up to this.
+FLOAT32_CONSTANT = 3e-7
 #: A larger error of a float32 forward pass is not rounding.
 FLOAT32_MOST = 1e-3
 #: An exported model and its origin compute the same sums in another order.

@@ -19,10 +19,26 @@ def _arrays(cause: files.FedArrays, finding: Finding, adapter: str) -> str:
     return f"inputs of {cause.path}"
 
 
+@renders(files.Float16Model)
+def _float16(cause: files.Float16Model, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.file}' is the same model in float16: each of {cause.weights} weights is within half a unit "
+        f"in the last place of float16, which moves the outputs by {cause.distance:.1e}"
+    )
+
+
 @renders(files.PairedByOrder)
 def _paired(cause: files.PairedByOrder, finding: Finding, adapter: str) -> str:
     pairs = ", ".join(f"'{first}' with '{second}'" for first, second in cause.pairs)
     return f"{cause.kind} paired by order: {pairs}"
+
+
+@renders(files.InTrainingMode)
+def _training_mode(cause: files.InTrainingMode, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.file}' was exported in training mode: training_mode=1 at {quoted(cause.nodes)}; export it in "
+        "evaluation mode"
+    )
 
 
 @renders(files.NodeHoldsGraph)

@@ -34,6 +34,11 @@ def _layout(cause: port.LayoutUnknown, finding: Finding, adapter: str) -> str:
     )
 
 
+@renders(port.CutDifferently)
+def _cut(cause: port.CutDifferently, finding: Finding, adapter: str) -> str:
+    return f"cut into other layers, so not compared by themselves: {quoted(cause.layers)}"
+
+
 @renders(port.NoCounterparts)
 def _none(cause: port.NoCounterparts, finding: Finding, adapter: str) -> str:
     return "no layer of one model is the counterpart of a layer of the other"
@@ -81,6 +86,18 @@ def _span(cause: port.SpanDiffers, finding: Finding, adapter: str) -> str:
     return f"first past the tolerance: {span_text(cause)}"
 
 
+@renders(port.Float32Constant)
+def _constant(cause: port.Float32Constant, finding: Finding, adapter: str) -> str:
+    bound = f"within {cause.allowed:.1e}, as much as a constant in float32 can move it"
+    if cause.reference is None or cause.other is None:
+        return bound
+    spans = [f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other)]
+    return (
+        f"{' and '.join(spans)} differ by {cause.distance:.1e} where they read the same, as if one kept a "
+        f"constant in float32; {bound}"
+    )
+
+
 @renders(port.FlattenOrder)
 def _flatten(cause: port.FlattenOrder, finding: Finding, adapter: str) -> str:
     return (
@@ -94,9 +111,39 @@ def _flatten(cause: port.FlattenOrder, finding: Finding, adapter: str) -> str:
 def _draws(cause: port.DrawsRandom, finding: Finding, adapter: str) -> str:
     where = "its code" if cause.layer is None else native_layer_text(cause.layer)
     return (
-        f"two passes of {cause.model} differ from {where} on: it draws random numbers; make the models "
-        "without dropout"
+        f"two passes of {cause.model} differ from {where} on: it draws random numbers that dlb cannot "
+        "switch off; make the models without them"
     )
+
+
+def _dropped(part: port.DroppedPart | None) -> str:
+    if part is None:
+        return "nothing in the other model"
+    return f"{part.rate:.6g} of {part.of} at '{part.layer}' of {part.model}"
+
+
+@renders(port.DropoutDiffers)
+def _dropout(cause: port.DropoutDiffers, finding: Finding, adapter: str) -> str:
+    parts = sorted((cause.reference, cause.other), key=lambda part: part is None)
+    return f"dropout differs: {' and '.join(map(_dropped, parts))}"
+
+
+@renders(port.DropoutSame)
+def _dropout_same(cause: port.DropoutSame, finding: Finding, adapter: str) -> str:
+    places = "one place" if cause.places == 1 else f"{cause.places} places"
+    return f"the same dropout in {places}, by kind and rate; the other checks are run without it"
+
+
+@renders(port.PenaltyDiffers)
+def _penalty(cause: port.PenaltyDiffers, finding: Finding, adapter: str) -> str:
+    sides = ((cause.model, cause.penalty), (cause.other_model, cause.other_penalty))
+    told = ", ".join(f"{penalty or 'nothing'} in {model}" for model, penalty in sides)
+    return f"'{cause.parameter}' is penalised or constrained by {told}"
+
+
+@renders(port.RoundingDecides)
+def _rounding(cause: port.RoundingDecides, finding: Finding, adapter: str) -> str:
+    return f"rounding alone decides how steps move {quoted(cause.tensors)}, so not compared"
 
 
 @renders(port.SameAsEvaluation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from dlb.errors import PluginError
 from dlb.supervision.group import Group
 from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
 from dlb_worker.contract import (
+    Dropout,
     ForwardPass,
     Gradients,
     LayerCall,
@@ -51,7 +52,7 @@ class RemoteUserModel:
         group: Group,
         factory: str,
         folder: Path,
-        inputs: Array | None,
+        inputs: Mapping[str, Array] | None,
         dtype: str = "float64",
     ) -> None:
         """Load the model.
@@ -60,7 +61,8 @@ class RemoteUserModel:
             group: a group of one worker.
             factory: ``package.module:function``.
             folder: where its module is searched first.
-            inputs: [batch, ...] as the model reads it; layers without a shape are built with it.
+            inputs: every input [batch, ...] by name, as the model reads it; layers without a shape are
+                built with them.
             dtype: dtype of parameters and computation, ``float32`` or ``float64``.
 
         Raises:
@@ -68,7 +70,7 @@ class RemoteUserModel:
         """
         self.group, self.dtype = group, dtype
         self.name = group.launch.adapter
-        path = "" if inputs is None else str(self._write({"inputs": inputs}))
+        path = "" if inputs is None else str(self._write(_written(inputs)))
         arguments = {"factory": factory, "folder": str(folder), "inputs": path, "dtype": dtype}
         (answer,) = group.call("load", arguments)
         try:
@@ -98,11 +100,19 @@ class RemoteUserModel:
         """Set parameters and states by name."""
         self._call("set_weights", weights=str(self._write(weights)))
 
+    def set_dropout(self, active: bool) -> None:
+        """Switch off or on what calls report as dropout."""
+        self._call("set_dropout", active=active)
+
     def forward(
-        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        training: bool = False,
+        layers: Sequence[str] = (),
     ) -> ForwardPass:
         """One forward pass; see :meth:`dlb_worker.native.UserModel.forward`."""
-        path, to = self._write({"inputs": inputs}), scratch_file(self.group)
+        path, to = self._write(_written(inputs)), scratch_file(self.group)
         result = self._call(
             "forward", inputs=str(path), to=str(to), training=training, layers=list(layers)
         )
@@ -114,15 +124,27 @@ class RemoteUserModel:
         return ForwardPass(
             outputs=tuple(arrays[f"values/{number}"] for number in result["outputs"]),
             calls=tuple(
-                LayerCall(call["layer"], value(call["inputs"]), value(call["output"]))
+                LayerCall(
+                    call["layer"],
+                    value(call["inputs"]),
+                    value(call["output"]),
+                    tuple(map(value, call.get("others", ()))),
+                    Dropout(**call["dropout"]) if call.get("dropout") else None,
+                )
                 for call in result["calls"]
             ),
+            names=tuple(result.get("names", ())),
         )
 
-    def vjp(self, inputs: Array, cotangents: Sequence[Array], *, training: bool) -> Gradients:
-        """One backward pass; see :meth:`dlb_worker.native.UserModel.vjp`."""
+    def vjp(
+        self, inputs: Mapping[str, Array], cotangents: Sequence[Array], *, training: bool
+    ) -> Gradients:
+        """One backward pass; see :meth:`dlb_worker.native.UserModel.vjp`.
+
+        Gradients of real inputs are in ``several``, even if there is one input.
+        """
         arrays = {f"cotangents/{number}": array for number, array in enumerate(cotangents)}
-        path = self._write({"inputs": inputs, **arrays})
+        path = self._write({**_written(inputs), **arrays})
         to = scratch_file(self.group)
         self._call("gradients", inputs=str(path), to=str(to), training=training)
         gradients = read_arrays(self.group, to)
@@ -134,12 +156,42 @@ class RemoteUserModel:
                 if name.startswith(prefix)
             }
 
-        return Gradients(
-            gradients["loss"],
-            by_prefix("parameters/"),
-            gradients.get("inputs"),
-            by_prefix("states/"),
+        several = by_prefix("inputs/")
+        if "inputs" in gradients:
+            several = dict.fromkeys(inputs, gradients["inputs"])
+        parameters, states = by_prefix("parameters/"), by_prefix("states/")
+        return Gradients(gradients["loss"], parameters, None, states, several)
+
+    def own_steps(
+        self, trainer: str, folder: Path, batches: Mapping[str, Array], observed: Sequence[int]
+    ) -> tuple[Array, dict[int, dict[str, Array]]]:
+        """Train by the user's own program; the weights move.
+
+        Args:
+            trainer: ``package.module:function``, a function of the model that returns its step.
+            folder: where its module is searched first.
+            batches: for each name an array [steps, batch, ...], as the model reads it.
+            observed: steps after which the weights are returned.
+
+        Returns:
+            the loss of every step, and the weights by step and name.
+        """
+        path, to = self._write(dict(batches)), scratch_file(self.group)
+        self._call(
+            "own_steps",
+            trainer=trainer,
+            folder=str(folder),
+            data=str(path),
+            observed=list(observed),
+            to=str(to),
         )
+        arrays = read_arrays(self.group, to)
+        weights: dict[int, dict[str, Array]] = {step: {} for step in observed}
+        for name, array in arrays.items():
+            if name.startswith("weights/"):
+                _, step, parameter = name.split("/", 2)
+                weights[int(step)][parameter] = array
+        return arrays["losses"], weights
 
     def export(self, to: Path) -> None:
         """Export the model as ONNX with the framework's exporter."""
@@ -152,3 +204,10 @@ class RemoteUserModel:
         path = scratch_file(self.group)
         write_arrays(path, {name: np.ascontiguousarray(array) for name, array in arrays.items()})
         return path
+
+
+def _written(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs as they are written: the only one as ``inputs``, several as ``inputs/NAME``."""
+    if len(inputs) == 1:
+        return {"inputs": next(iter(inputs.values()))}
+    return {f"inputs/{name}": array for name, array in inputs.items()}

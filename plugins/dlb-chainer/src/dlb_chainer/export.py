@@ -25,6 +25,7 @@ from dlb_chainer.registry import one_after_another
 from dlb_chainer.user_model import UserLink
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.onnx_file import write_model
+from dlb_worker.user_layers import one_example
 
 #: The newest that onnx_chainer writes, and the IR version that came with it.
 OPSET, IR_VERSION = 11, 6
@@ -43,7 +44,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         UnsupportedError: there is a function that the exporter does not know.
     """
     if isinstance(model, UserLink):
-        network, sample = model.model, model.device.send(model.example)
+        network, sample = model.model, model.device.send(one_example(model))
     else:
         described, network = model.workload.model.input, model.network
         dtype = model.type if described.kind == "real" else np.int64

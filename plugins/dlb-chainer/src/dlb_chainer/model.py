@@ -125,8 +125,8 @@ class ChainerParameters(NativeModel):
         """The gradients that a backward pass has left."""
         return Gradients(
             loss=host_copy(loss.array),
-            parameters=self.gather(_gradient),
-            inputs=_gradient(inputs) if isinstance(inputs, Variable) else None,
+            parameters=self.gather(gradient_of),
+            inputs=gradient_of(inputs) if isinstance(inputs, Variable) else None,
             states=states,
         )
 
@@ -221,7 +221,7 @@ def mean_loss(logits: Variable, labels: Any, loss: Loss) -> Variable:
     return -((1 - smoothing) * hit + smoothing * F.mean(logarithm))
 
 
-def _gradient(native: Any) -> np.ndarray:
+def gradient_of(native: Any) -> np.ndarray:
     """A parameter's gradient, or that of the inputs; zero where the loss does not depend on it."""
     if native.grad is None:
         return np.zeros_like(host_copy(native.array))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,21 +14,39 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 from chainer import Variable
+from chainer.functions.noise.dropout import Dropout as DropoutFunction
+from chainer.links.rnn.n_step_rnn import NStepRNNBase
 
 from dlb_chainer.framework import host_copy
-from dlb_chainer.model import ChainerParameters
+from dlb_chainer.model import ChainerParameters, gradient_of
 from dlb_chainer.registry import LAYERS
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
+from dlb_worker.contract import (
+    Dropout,
+    ForwardPass,
+    Gradients,
+    Inputs,
+    LayerCall,
+    UserModelRequest,
+)
 from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
     Kinds,
     Mappings,
     ParameterMapping,
     kind_among,
+    location,
     recurrent_mappings,
     stacked,
 )
-from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
+from dlb_worker.user_layers import (
+    LayeredUserModel,
+    bound,
+    first_tensor,
+    input_gradients,
+    make_model,
+    needed_inputs,
+    other_tensors,
+)
 
 
 def _n_step_lstm(link: chainer.Link) -> Mappings:
@@ -60,6 +79,12 @@ def _added(attributes: Sequence[str]) -> ParameterMapping:
 KINDS: Kinds = {
     L.Linear: ("linear", LAYERS["linear"].parameters),
     (L.Convolution2D, L.ConvolutionND): ("conv", LAYERS["conv"].parameters),
+    (L.Deconvolution2D, L.DeconvolutionND): (
+        "conv_transpose",
+        {"weight": location("W"), "bias": location("b")},
+    ),
+    L.PReLU: ("prelu", {"slope": location("W")}),
+    L.GroupNormalization: ("group_norm", {"scale": location("gamma"), "bias": location("beta")}),
     L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
     L.EmbedID: ("embedding", LAYERS["embedding"].parameters),
@@ -83,13 +108,13 @@ class UserLink(ChainerParameters, LayeredUserModel):
         self.names = {link: path.strip("/").replace("/", ".") for path, link in _named(self.model)}
         self.parameters = self.find_parameters()
 
-    def _shape(self, inputs: np.ndarray | None) -> None:
+    def _shape(self, inputs: Inputs | None) -> None:
         """Let links without a shape see an input."""
         empty = [path for path, param in self.model.namedparams() if param.array is None]
         if empty:
             batch = needed_inputs(inputs, f"'{empty[0]}' has no shape")
             with self._pass(training=False), chainer.no_backprop_mode():
-                self.model(self.native(batch))
+                self.outputs(self.natives(batch))
 
     def own_parameters(self, layer: chainer.Link) -> dict[str, Any]:
         mappings = self.kind_of(layer)[1].values()
@@ -115,32 +140,62 @@ class UserLink(ChainerParameters, LayeredUserModel):
     def momentum(self, layer: chainer.Link) -> float | None:
         return layer.decay if isinstance(layer, L.BatchNormalization) else None
 
+    def dropout(self, layer: chainer.Link) -> Dropout | None:
+        several = isinstance(layer, NStepRNNBase) and layer.n_layers > 1
+        rate = layer.dropout if several else 0.0
+        return Dropout(rate, "outputs between layers") if rate else None
+
+    def set_rate(self, layer: chainer.Link, rate: float) -> None:
+        layer.dropout = rate
+
+    def outputs(self, natives: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model returns for its inputs."""
+        arguments, named = bound(self.model.forward, natives)
+        return dict(tensors(self.model(*arguments, **named), _is_array))
+
+    @contextmanager
+    def training_mode(self) -> Iterator[None]:
+        with self._pass(training=True, moving=True):
+            yield
+
+    def host(self, loss: Any) -> Any:
+        return host_copy(loss.array) if isinstance(loss, Variable) else loss
+
     def forward(
-        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        watch = _Watch(self.names, layers)
+        watch = _Watch(self, layers)
         with self._pass(training), chainer.no_backprop_mode(), watch, _Functions(watch):
-            outputs = tensors(self.model(self.native(inputs)), _is_array)
-            return ForwardPass(tuple(map(self.read, outputs)), tuple(watch.calls))
+            outputs = self.outputs(self.natives(inputs))
+            arrays = tuple(map(self.read, outputs.values()))
+            return ForwardPass(arrays, tuple(watch.calls), tuple(outputs))
 
     def vjp(
-        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+        self, inputs: Inputs, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
         states = [
             (link, name, copy(getattr(link, name)))
             for link in self.model.links()
             for name in link._persistent  # arrays, and counts
         ]
-        native = self._source(inputs)
+        natives = {
+            name: Variable(each) if each.dtype.kind == "f" else each
+            for name, each in self.natives(inputs).items()
+        }
         self.model.cleargrads()
         with self._pass(training, moving=True):
-            outputs = tensors(self.model(native), _is_array)
+            outputs = self.outputs(natives)
             total = sum(
                 F.sum(output * self.device.send(cotangent))
-                for output, cotangent in zip(outputs, cotangents)
+                for output, cotangent in zip(outputs.values(), cotangents)
+                if output.dtype.kind == "f"
             )
         total.backward()
-        gradients = self._gradients(total, native, self.states())
+        found = self._gradients(total, None, self.states())
+        real = {
+            name: gradient_of(each) for name, each in natives.items() if isinstance(each, Variable)
+        }
+        gradients = replace(found, **input_gradients(real))
         self.model.cleargrads()
         for link, name, value in states:
             if _is_array(value):
@@ -156,7 +211,7 @@ class UserLink(ChainerParameters, LayeredUserModel):
             if hasattr(link, "reset_state"):
                 link.reset_state()
         recomputing = chainer.using_config("in_recomputing", not moving)
-        with chainer.using_config("train", training), recomputing:
+        with chainer.using_config("train", training), recomputing, _dropping(self.drops):
             yield
 
 
@@ -165,8 +220,8 @@ class _Watch(chainer.LinkHook):
 
     name = "dlb"
 
-    def __init__(self, names: Mapping[chainer.Link, str], requested: Sequence[str]) -> None:
-        self.names, self.requested = names, set(requested)
+    def __init__(self, model: UserLink, requested: Sequence[str]) -> None:
+        self.model, self.names, self.requested = model, model.names, set(requested)
         self.calls: list[LayerCall] = []
         self.active: list[chainer.Link] = []
         self._kept: dict[int, tuple[Any, np.ndarray]] = {}
@@ -179,10 +234,13 @@ class _Watch(chainer.LinkHook):
         name = self.names.get(args.link)
         if name is None:
             return
-        values = _values(args.link, [*args.args, *args.kwargs.values()], args.out)
-        self.calls.append(
-            LayerCall(name, *[self._array(v) if name in self.requested else None for v in values])
-        )
+        given = [*args.args, *args.kwargs.values()]
+        call = LayerCall(name, None, None, dropout=self.model.dropout(args.link))
+        if name in self.requested:
+            first, output = map(self._array, _values(args.link, given, args.out))
+            others = map(self._array, filter(_is_array, other_tensors(given)))
+            call = LayerCall(name, first, output, tuple(others), call.dropout)
+        self.calls.append(call)
 
     def _array(self, value: Any) -> np.ndarray | None:
         if isinstance(value, (list, tuple)):  # sequences of a batch, one by one
@@ -215,7 +273,25 @@ class _Functions(chainer.FunctionHook):
             and not kind_among(KINDS, inner)[0]
         ):
             called = f"{name}.{function.label}()".lstrip(".")
-            self.watch.calls.append(LayerCall(called, None, None))
+            rate = function.dropout_ratio if isinstance(function, DropoutFunction) else 0.0
+            dropped = Dropout(rate, "elements") if rate else None
+            self.watch.calls.append(LayerCall(called, None, None, dropout=dropped))
+
+
+@contextmanager
+def _dropping(active: bool) -> Iterator[None]:
+    """Let dropout functions in the code of links act, or drop nothing."""
+    make = DropoutFunction.__init__
+
+    def make_idle(function: Any, dropout_ratio: float, *more: Any, **named: Any) -> None:
+        make(function, 0.0, *more, **named)
+
+    if not active:
+        DropoutFunction.__init__ = make_idle
+    try:
+        yield
+    finally:
+        DropoutFunction.__init__ = make
 
 
 def _values(link: chainer.Link, inputs: Sequence[Any], output: Any) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from dlb_mxnet.user_model import UserBlock
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model
+from dlb_worker.user_layers import one_example
 
 #: The opset that the operators are of which MXNet 1.9, and the converters here, write.
 OPSET = 17
@@ -47,17 +48,17 @@ def export(model: MXNetModel | UserBlock, path: Path) -> str:
         UnsupportedError: a user's model is no hybrid block.
     """
     if isinstance(model, UserBlock):
-        assert model.example is not None
+        example = one_example(model)
         if not isinstance(model.model, HybridBlock):
             raise UnsupportedError(
                 "MXNet exports hybrid blocks only, and this one is a plain Block"
             )
-        network, shape = model.model, model.example.shape
-        real = model.example.dtype.kind == "f"
+        network, shape = model.model, example.shape
+        real = example.dtype.kind == "f"
     else:
         described, network = model.workload.model.input, model.network
         shape, real = (model.batch_size, *described.shape), described.kind == "real"
-    outputs = list(tensors(network(mx.sym.var("input")), _is_symbol))
+    outputs = [each for _, each in tensors(network(mx.sym.var("input")), _is_symbol)]
     symbol = outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
     names, parameters = symbol.list_inputs(), network.collect_params()
     weights = {name: partial(_array, parameters[name]) for name in names if name in parameters}

@@ -9,15 +9,23 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 from mxnet import autograd
-from mxnet.gluon import Block, Parameter, nn, rnn
+from mxnet.gluon import Block, HybridBlock, Parameter, nn, rnn
 
 from dlb_mxnet.framework import context
 from dlb_mxnet.model import MXNetParameters
 from dlb_mxnet.modules import exact_statistics
 from dlb_mxnet.registry import LAYERS
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserModelRequest
+from dlb_worker.contract import (
+    Dropout,
+    ForwardPass,
+    Gradients,
+    Inputs,
+    LayerCall,
+    UserModelRequest,
+)
 from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
+    TRANSPOSED_CONV,
     Kinds,
     Mappings,
     gru_mappings,
@@ -26,7 +34,15 @@ from dlb_worker.parameters import (
     recurrent_mappings,
     summed,
 )
-from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
+from dlb_worker.user_layers import (
+    LayeredUserModel,
+    bound,
+    first_tensor,
+    input_gradients,
+    make_model,
+    needed_inputs,
+    other_tensors,
+)
 
 
 def _conv(block: Block) -> Mappings:
@@ -86,6 +102,12 @@ def _every_layer(block: Block, mappings: Callable[[str], Mappings]) -> Mappings:
 KINDS: Kinds = {
     nn.Dense: ("linear", LAYERS["linear"].parameters),
     (nn.Conv1D, nn.Conv2D, nn.Conv3D): ("conv", _conv),
+    (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose): (
+        "conv_transpose",
+        TRANSPOSED_CONV,
+    ),
+    nn.PReLU: ("prelu", {"slope": location("alpha")}),
+    nn.GroupNorm: ("group_norm", {"scale": location("gamma"), "bias": location("beta")}),
     nn.BatchNorm: ("batch_norm", _batch_norm),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
@@ -112,7 +134,7 @@ class UserBlock(MXNetParameters, LayeredUserModel):
         self._shape(request.inputs)
         self.parameters = self.find_parameters()
 
-    def _shape(self, inputs: np.ndarray | None) -> None:
+    def _shape(self, inputs: Inputs | None) -> None:
         """Initialize what is not, and let what has no shape see an input."""
         parameters = self.model.collect_params()
         for parameter in parameters.values():
@@ -121,7 +143,7 @@ class UserBlock(MXNetParameters, LayeredUserModel):
         parameters.reset_ctx(self.context)
         deferred = [name for name, parameter in parameters.items() if parameter._data is None]
         if deferred:
-            self.model(self.native(needed_inputs(inputs, f"'{deferred[0]}' has no shape")))
+            self.outputs(self.natives(needed_inputs(inputs, f"'{deferred[0]}' has no shape")))
             mx.nd.waitall()
 
     def own_parameters(self, layer: Block) -> dict[str, Parameter]:
@@ -146,32 +168,60 @@ class UserBlock(MXNetParameters, LayeredUserModel):
     def momentum(self, layer: Block) -> float | None:
         return layer._kwargs["momentum"] if isinstance(layer, nn.BatchNorm) else None
 
+    def dropout(self, layer: Block) -> Dropout | None:
+        if isinstance(layer, nn.Dropout) and layer._rate:
+            axes = tuple(layer._axes or ())
+            # Axes along which all is dropped together: of a channel, those after it.
+            channels = axes and min(axes) == 2
+            other = f"elements, axes {axes}" if axes else "elements"
+            return Dropout(layer._rate, "channels" if channels else other)
+        several = isinstance(layer, rnn.rnn_layer._RNNLayer) and layer._num_layers > 1
+        rate = layer._dropout if several else 0.0
+        return Dropout(rate, "outputs between layers") if rate else None
+
+    def set_rate(self, layer: Block, rate: float) -> None:
+        setattr(layer, "_rate" if isinstance(layer, nn.Dropout) else "_dropout", rate)
+
+    def outputs(self, natives: Mapping[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:
+        """What the model returns for its inputs."""
+        # Gluon reads named inputs only in a block that does not trace itself.
+        hybrid = isinstance(self.model, HybridBlock)
+        arguments, named = bound(self.model.forward, natives)
+        arguments = (*arguments, *named.values()) if hybrid else arguments
+        found = self.model(*arguments) if hybrid or not named else self.model.forward(**named)
+        return dict(tensors(found, _is_array))
+
+    def host(self, loss: Any) -> Any:
+        return loss.mean().asnumpy() if _is_array(loss) else loss
+
     def forward(
-        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
         mode = autograd.train_mode() if training else autograd.predict_mode()
-        with self.unmoved_states(), _Watch(self.names, layers) as watch, mode:
-            outputs = tensors(self.model(self.native(inputs)), _is_array)
-            return ForwardPass(tuple(output.asnumpy() for output in outputs), tuple(watch.calls))
+        with self.unmoved_states(), _Watch(self, layers) as watch, mode:
+            outputs = self.outputs(self.natives(inputs))
+            arrays = tuple(output.asnumpy() for output in outputs.values())
+            return ForwardPass(arrays, tuple(watch.calls), tuple(outputs))
 
     def vjp(
-        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+        self, inputs: Inputs, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
-        native = self.native(inputs)
-        real = inputs.dtype.kind == "f"
-        if real:
+        natives = self.natives(inputs)
+        real = {name: each for name, each in natives.items() if _is_real(each)}
+        for native in real.values():
             native.attach_grad()
         for parameter in self.trained_natives():
             parameter.zero_grad()
         norms = [block for block in self.names if isinstance(block, nn.BatchNorm)]
         with self.unmoved_states():
             momentums = {block: block._kwargs["momentum"] for block in norms}
-            with _Watch(self.names, ()) as watch, exact_statistics(momentums):
+            with _Watch(self, ()) as watch, exact_statistics(momentums):
                 with autograd.record(train_mode=training):
-                    outputs = tensors(self.model(native), _is_array)
+                    outputs = self.outputs(natives)
                     total = mx.nd.zeros(1, ctx=self.context, dtype=self.dtype)
-                    for output, cotangent in zip(outputs, cotangents):
-                        total = total + (output * self.native(cotangent)).sum()
+                    for output, cotangent in zip(outputs.values(), cotangents):
+                        if _is_real(output):
+                            total = total + (output * self.native(cotangent)).sum()
                 # Its own default is training, whatever was recorded: the batch's statistics instead.
                 total.backward(train_mode=training)
             # Of several calls of a batch normalisation, the statistics of one are left.
@@ -181,7 +231,7 @@ class UserBlock(MXNetParameters, LayeredUserModel):
             return Gradients(
                 loss=total.asnumpy().reshape(()),
                 parameters=self.gather(lambda parameter: parameter.grad().asnumpy()),
-                inputs=native.grad.asnumpy() if real else None,
+                **input_gradients({name: native.grad.asnumpy() for name, native in real.items()}),
                 states={name: moved[name] for name in moved if counts[layers[name]] < 2},
             )
 
@@ -189,8 +239,8 @@ class UserBlock(MXNetParameters, LayeredUserModel):
 class _Watch:
     """While it lasts, notes every call of the blocks, in the order in which they end."""
 
-    def __init__(self, names: Mapping[Block, str], requested: Sequence[str]) -> None:
-        self.names = names
+    def __init__(self, model: UserBlock, requested: Sequence[str]) -> None:
+        self.model, self.names = model, model.names
         self.requested = {*requested, *(f"{name}.act".lstrip(".") for name in requested)}
         self.calls: list[LayerCall] = []
         self._arrays: dict[int, tuple[Any, np.ndarray]] = {}
@@ -204,16 +254,17 @@ class _Watch:
             hook.detach()
 
     def _note(self, block: Block, inputs: Sequence[Any], output: Any) -> None:
-        call = LayerCall(self.names[block], None, None)
+        call = LayerCall(self.names[block], None, None, dropout=self.model.dropout(block))
         # A block that applies an activation has just called it, with what the block itself computes.
         applied = [self.calls.pop()] if getattr(block, "act", None) is not None else []
         if call.layer in self.requested:
             output = applied[0].inputs if applied else self._copy(output)
-            call = LayerCall(call.layer, self._copy(inputs), output)
-        self.calls += [
-            LayerCall(call.layer, _canonical(block, call.inputs), _canonical(block, call.output))
-            for call in [call, *applied]
-        ]
+            others = tuple(map(self._copy, filter(_is_array, other_tensors(inputs))))
+            call = LayerCall(call.layer, self._copy(inputs), output, others, call.dropout)
+        for each in [call, *applied]:
+            arrays = (each.inputs, each.output, *each.others)
+            first, output, *more = (_canonical(block, array) for array in arrays)
+            self.calls.append(LayerCall(each.layer, first, output, tuple(more), each.dropout))
 
     def _copy(self, value: Any) -> np.ndarray | None:
         array = first_tensor(value)
@@ -226,6 +277,10 @@ class _Watch:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, mx.nd.NDArray)
+
+
+def _is_real(native: mx.nd.NDArray) -> bool:
+    return np.dtype(native.dtype).kind == "f"
 
 
 def _names(model: Block) -> dict[Block, str]:

@@ -18,6 +18,7 @@ from dlb_tf.modules import EXPORTING
 from dlb_tf.user_model import UserKerasModel
 from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model
+from dlb_worker.user_layers import one_example
 
 #: The opset of the canonical graph; tf2onnx writes it as asked.
 OPSET = 17
@@ -32,8 +33,8 @@ def export(model: TFModel | UserKerasModel, path: Path) -> str:
     inputs of that function.
     """
     if isinstance(model, UserKerasModel):
-        assert model.example is not None
-        return _export(model.model, model.example.shape, model.native(model.example).dtype, path)
+        example = one_example(model)
+        return _export(model.model, example.shape, model.native(example).dtype, path)
     described, network = model.workload.model.input, model.network.model
     dtype = tf.as_dtype(model.dtype if described.kind == "real" else "int64")
 
@@ -71,7 +72,7 @@ def _export(
         with keras.StatelessScope(shaped):
             if outputs is not None:
                 return outputs(inputs)
-            return list(tensors(network(inputs, training=False), tf.is_tensor))
+            return [each for _, each in tensors(network(inputs, training=False), tf.is_tensor)]
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     exporting = EXPORTING.set(True)

@@ -30,11 +30,12 @@ def mappings_of(node: Node, layouts: Layouts) -> Mappings:
     return LAYERS[node.kind].parameters
 
 
-def kernel(groups: int = 0) -> ParameterMapping:
+def kernel(groups: int = 0, attribute: str = "kernel") -> ParameterMapping:
     """A convolution's kernel: canonical [out, in, ...], in Keras [..., in, out].
 
     Args:
         groups: of a depthwise convolution, whose kernel is [..., groups, out / groups].
+        attribute: what holds it.
     """
 
     def to_native(weight: np.ndarray) -> np.ndarray:
@@ -45,7 +46,7 @@ def kernel(groups: int = 0) -> ParameterMapping:
         whole = native.reshape(*native.shape[:-2], 1, -1) if groups else native
         return whole.transpose(-1, -2, *range(whole.ndim - 2))
 
-    return location("kernel", to_native, to_canonical)
+    return location(attribute, to_native, to_canonical)
 
 
 def projection(

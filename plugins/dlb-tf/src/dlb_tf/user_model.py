@@ -14,11 +14,27 @@ from keras import layers as K
 
 from dlb_tf.model import KerasParameters
 from dlb_tf.registry import LAYERS, kernel, projection
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.contract import (
+    Dropout,
+    ForwardPass,
+    Gradients,
+    Inputs,
+    LayerCall,
+    UserLayer,
+    UserModelRequest,
+)
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import Kinds, Mappings, kind_among, location, stacked
-from dlb_worker.user_layers import LayeredUserModel, first_tensor, make_model, needed_inputs
+from dlb_worker.user_layers import (
+    LayeredUserModel,
+    bound,
+    first_tensor,
+    input_gradients,
+    make_model,
+    needed_inputs,
+    other_tensors,
+)
 
 _BIAS = location("bias")
 _CONV = {"weight": kernel(), "bias": _BIAS}
@@ -30,14 +46,49 @@ def _depthwise(layer: K.Layer) -> Mappings:
     return {"weight": kernel(layer.kernel.shape[-2]), "bias": _BIAS}
 
 
+def _separable(layer: K.Layer) -> Mappings:
+    """Two convolutions, one of as many groups as channels and one of size 1."""
+    groups = layer.depthwise_kernel.shape[-2]
+    return {
+        "depthwise weight": kernel(groups, "depthwise_kernel"),
+        "pointwise weight": kernel(attribute="pointwise_kernel"),
+        "pointwise bias": _BIAS,
+    }
+
+
+def _transposed(layer: K.Layer) -> Mappings:
+    """Kernels are [..., out, in], and in ONNX [in, out, ...]."""
+    weight = location(
+        "kernel",
+        lambda array: array.transpose(*range(2, array.ndim), 1, 0),
+        lambda array: array.transpose(-1, -2, *range(array.ndim - 2)),
+    )
+    return {"weight": weight, "bias": _BIAS}
+
+
+def _prelu(layer: K.Layer) -> Mappings:
+    """A slope for each channel where the other axes are shared; else one for each value, channels last."""
+    shape = tuple(layer.alpha.shape)
+    if all(size == 1 for size in shape[:-1]):
+        return {"slope": location("alpha", lambda array: array.reshape(shape), np.ravel)}
+    return {
+        "slope": location(
+            "alpha",
+            lambda array: np.moveaxis(array, 0, -1),
+            lambda array: np.moveaxis(array, -1, 0),
+        )
+    }
+
+
 def _gru(layer: K.Layer) -> Mappings:
-    """Keras's gates are ONNX's; its two biases are one variable, [2, 3 * units]."""
-    if not layer.reset_after:  # the reset gate acts elsewhere
-        return {}
+    """Keras's gates are ONNX's; its two biases are one variable, [2, 3 * units].
+
+    A layer whose reset gate acts before the product has one bias. It is another function.
+    """
     return {
         "input_weight": location("cell.kernel", np.transpose, np.transpose),
         "recurrent_weight": location("cell.recurrent_kernel", np.transpose, np.transpose),
-        "bias": location("cell.bias"),
+        "bias" if layer.reset_after else "reset_before_bias": location("cell.bias"),
     }
 
 
@@ -62,6 +113,16 @@ KINDS: Kinds = {
     K.Dense: ("linear", _LINEAR),
     K.DepthwiseConv1D: ("conv", _depthwise),
     K.DepthwiseConv2D: ("conv", _depthwise),
+    K.SeparableConv1D: ("conv", _separable),
+    K.SeparableConv2D: ("conv", _separable),
+    K.Conv1DTranspose: ("conv_transpose", _transposed),
+    K.Conv2DTranspose: ("conv_transpose", _transposed),
+    K.Conv3DTranspose: ("conv_transpose", _transposed),
+    K.PReLU: ("prelu", _prelu),
+    K.GroupNormalization: (
+        "group_norm",
+        {"scale": location("gamma"), "bias": location("beta")},
+    ),
     K.Conv1D: ("conv", _CONV),
     K.Conv2D: ("conv", _CONV),
     K.Conv3D: ("conv", _CONV),
@@ -83,6 +144,17 @@ def _computes_as(layer: K.Layer, known: Any) -> bool:
     return own is known or (issubclass(own, known) and own.call is known.call)
 
 
+#: What is dropped, by type of layer.
+DROPOUTS: Mapping[Any, str] = {
+    K.Dropout: "elements",
+    K.SpatialDropout1D: "channels",
+    K.SpatialDropout2D: "channels",
+    K.SpatialDropout3D: "channels",
+    K.AlphaDropout: "elements, by AlphaDropout",
+    K.GaussianDropout: "elements, by GaussianDropout",
+}
+
+
 class UserKerasModel(KerasParameters, LayeredUserModel):
     """A Keras model, in float64."""
 
@@ -96,6 +168,7 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
         keras.utils.clear_session()
         self.model = make_model(request, K.Layer, "a Keras model")
         self.names: dict[K.Layer, str] = {}
+        self._kept_rates: dict[K.Layer, dict[str, float]] = {}
         self._shape(request.inputs)
         self.names = dict(_named(self.model))
         for layer, name in self.names.items():
@@ -106,11 +179,11 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
                 )
         self.parameters = self.find_parameters()
 
-    def _shape(self, inputs: np.ndarray | None) -> None:
+    def _shape(self, inputs: Inputs | None) -> None:
         """Let layers that are not built see an input."""
         if not all(layer.built for layer in self.model._flatten_layers()):
             batch = needed_inputs(inputs, "the layers have no shapes")
-            self.model(self.native(batch), training=False)
+            self.outputs(self.natives(batch), training=False)
 
     def own_parameters(self, layer: K.Layer) -> dict[str, keras.Variable]:
         inner = {id(variable) for child in _children(layer) for variable in child.weights}
@@ -141,12 +214,35 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
             config = dict(layer.get_config())
         except NotImplementedError:  # a class that a user wrote need not have one
             return {}
-        for name in ("name", "trainable", "layers", "seed"):
+        for name in ("name", "layers", "seed"):
             config.pop(name, None)
-        return text_attributes(config)
+        if config.pop("trainable", True):
+            return text_attributes(config)
+        return {**text_attributes(config), "trainable": "False"}
 
     def momentum(self, layer: K.Layer) -> float | None:
         return layer.momentum if self.kind_of(layer)[0] == "batch_norm" else None
+
+    def penalties(self, layer: K.Layer) -> dict[str, str]:
+        """Regularizers and constraints."""
+        return {
+            _penalised(name): f"{type(value).__name__}({_arguments(value)})"
+            for name, value in {**vars(layer), **vars(getattr(layer, "cell", layer))}.items()
+            if isinstance(value, (keras.regularizers.Regularizer, keras.constraints.Constraint))
+        }
+
+    def dropout(self, layer: K.Layer) -> Dropout | None:
+        rates, of = _rates(layer)
+        given = {name: rate for name, rate in rates.items() if rate}
+        if not given:
+            return None
+        return Dropout(max(given.values()), of or " and ".join(given))
+
+    def set_rate(self, layer: K.Layer, rate: float) -> None:
+        kept = self._kept_rates.setdefault(layer, _rates(layer)[0])
+        owner = _rate_owner(layer)
+        for name in kept:
+            setattr(owner, name, kept[name] if rate else 0.0)
 
     def kind_of(self, layer: K.Layer) -> tuple[str, Mappings]:
         return kind_among(KINDS, layer, _computes_as)
@@ -167,42 +263,58 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
             return None
         return tuple(-1 if size is None else size for size in inputs[0].shape[1:])
 
-    def native(self, inputs: np.ndarray) -> tf.Tensor:
+    def outputs(self, natives: Mapping[str, tf.Tensor], training: bool) -> dict[str, tf.Tensor]:
+        """What the model returns for its inputs, from a fresh state."""
         for layer in self.names:
             if getattr(layer, "stateful", False):
                 layer.reset_state()
-        return super().native(inputs)
+        declared = [each.name for each in getattr(self.model, "inputs", None) or ()]
+        if len(natives) > 1 and declared:
+            # A model of layers reads several inputs together, in its own order.
+            named = set(declared) == set(natives)
+            ordered = [natives[name] for name in declared] if named else list(natives.values())
+            found = self.model(
+                tf.nest.pack_sequence_as(self.model._inputs_struct, ordered), training=training
+            )
+        else:
+            arguments, by_name = bound(self.model.call, natives)
+            found = self.model(*arguments, **by_name, training=training)
+        return dict(tensors(found, tf.is_tensor))
 
     def forward(
-        self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        with self.unmoved_states(self.model), _Watch(self.names, layers) as watch:
-            outputs = self.model(self.native(inputs), training=training)
-        arrays = tuple(output.numpy() for output in tensors(outputs, tf.is_tensor))
-        return ForwardPass(arrays, tuple(watch.calls))
+        with self.unmoved_states(self.model), _Watch(self, layers) as watch:
+            outputs = self.outputs(self.natives(inputs), training)
+        arrays = tuple(output.numpy() for output in outputs.values())
+        return ForwardPass(arrays, tuple(watch.calls), tuple(outputs))
 
     def vjp(
-        self, inputs: np.ndarray, cotangents: Sequence[np.ndarray], *, training: bool = False
+        self, inputs: Inputs, cotangents: Sequence[np.ndarray], *, training: bool = False
     ) -> Gradients:
-        trained = self.trained_natives()
+        trained, natives = self.trained_natives(), self.natives(inputs)
+        real = {name: each for name, each in natives.items() if each.dtype.is_floating}
         with self.unmoved_states(self.model):
-            native = self.native(inputs)
             with tf.GradientTape() as tape:
-                tape.watch(native)
-                outputs = tensors(self.model(native, training=training), tf.is_tensor)
-                pairs = zip(outputs, cotangents, strict=True)
-                total = tf.add_n([tf.reduce_sum(output * cotangent) for output, cotangent in pairs])
+                tape.watch(list(real.values()))
+                pairs = zip(self.outputs(natives, training).values(), cotangents, strict=True)
+                total = tf.add_n(
+                    [
+                        tf.reduce_sum(output * cotangent)
+                        for output, cotangent in pairs
+                        if output.dtype.is_floating
+                    ]
+                )
             variables = [variable.value for variable in trained]
-            sources = [native] if native.dtype.is_floating else []
             gradients, of_inputs = tape.gradient(
-                total, (variables, sources), unconnected_gradients=tf.UnconnectedGradients.ZERO
+                total, (variables, real), unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
             moved = self.states()
         dense = dict(zip(map(id, trained), map(tf.convert_to_tensor, gradients)))
         return Gradients(
             loss=total.numpy(),
             parameters=self.gather(lambda variable: dense[id(variable)].numpy()),
-            inputs=of_inputs[0].numpy() if sources else None,
+            **input_gradients({name: of_inputs[name].numpy() for name in real}),
             states=moved,
         )
 
@@ -210,8 +322,9 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
 class _Watch:
     """While it lasts, notes every call of the layers: Keras calls ``layer.call`` for each."""
 
-    def __init__(self, names: Mapping[K.Layer, str], requested: Sequence[str]) -> None:
-        self.names, self.requested = names, set(requested)
+    def __init__(self, model: UserKerasModel, requested: Sequence[str]) -> None:
+        self.names, self.requested = model.names, set(requested)
+        self.dropouts = {model.names[layer]: model.dropout(layer) for layer in model.names}
         self.calls: list[LayerCall] = []
         self._arrays: dict[int, tuple[Any, np.ndarray]] = {}
         self._channels_last: dict[int, bool] = {}
@@ -236,7 +349,7 @@ class _Watch:
             self._before_activation.append(None)
             output = call(*arguments, **named)
             before = self._before_activation.pop()
-            self._note(layer, first_tensor(arguments), first_tensor(output), before)
+            self._note(layer, arguments, first_tensor(output), before)
             return output
 
         return watched
@@ -251,20 +364,25 @@ class _Watch:
 
         return watched
 
-    def _note(self, layer: K.Layer, inputs: Any, output: Any, before: Any) -> None:
+    def _note(self, layer: K.Layer, arguments: Any, output: Any, before: Any) -> None:
+        inputs, others = first_tensor(arguments), filter(tf.is_tensor, other_tensors(arguments))
         name, last = self.names[layer], _channels_last(layer, output)
         if isinstance(layer, ELEMENTWISE):
             last = self._channels_last.get(id(inputs), False)
         for value in (output, before):
             if value is not None:
                 self._channels_last[id(value)] = last
-        self._append(name, inputs, output if before is None else before, last)
+        self._append(name, last, inputs, output if before is None else before, *others)
         if before is not None:
-            self._append(f"{name}.activation", before, output, last)
+            self._append(f"{name}.activation", last, before, output)
 
-    def _append(self, name: str, inputs: Any, output: Any, channels_last: bool) -> None:
-        arrays = [self._array(value, channels_last) for value in (inputs, output)]
-        self.calls.append(LayerCall(name, *(arrays if name in self.requested else (None, None))))
+    def _append(self, name: str, channels_last: bool, *values: Any) -> None:
+        """Note a call, with its first input, its output and its further inputs if it is requested."""
+        call = LayerCall(name, None, None, dropout=self.dropouts.get(name))
+        if name in self.requested:
+            first, output, *others = (self._array(value, channels_last) for value in values)
+            call = LayerCall(name, first, output, tuple(others), call.dropout)
+        self.calls.append(call)
 
     def _array(self, tensor: Any, channels_last: bool) -> np.ndarray | None:
         """A tensor's array, with channels on the first axis after the batch."""
@@ -282,6 +400,37 @@ def _channels_last(layer: K.Layer, output: Any) -> bool:
     if isinstance(layer, K.BatchNormalization) and isinstance(axis, int):
         return axis in (-1, len(getattr(output, "shape", ())) - 1)
     return getattr(layer, "data_format", "") == "channels_last"
+
+
+def _rates(layer: K.Layer) -> tuple[dict[str, float], str]:
+    """The attributes of a layer that hold dropout rates, and what is dropped; "" if their names say it."""
+    for known, of in DROPOUTS.items():
+        if type(layer) is known:
+            shape = getattr(layer, "noise_shape", None)
+            rates = {"rate": layer.rate}
+            return rates, of if shape is None else f"elements, noise_shape {shape}"
+    if isinstance(layer, K.MultiHeadAttention) and getattr(layer, "_dropout_layer", None):
+        return {"rate": layer._dropout_layer.rate}, "attention weights"
+    if isinstance(layer, K.RNN) and hasattr(layer.cell, "recurrent_dropout"):
+        return {name: getattr(layer.cell, name) for name in ("dropout", "recurrent_dropout")}, ""
+    return {}, ""
+
+
+def _rate_owner(layer: K.Layer) -> Any:
+    """The object whose attributes :func:`_rates` names."""
+    if isinstance(layer, K.MultiHeadAttention):
+        return layer._dropout_layer
+    return layer.cell if isinstance(layer, K.RNN) else layer
+
+
+def _penalised(attribute: str) -> str:
+    """``kernel`` of ``kernel_regularizer``; the output of a layer for its activity."""
+    name = attribute.lstrip("_").rpartition("_")[0]
+    return "output" if name == "activity" else name
+
+
+def _arguments(value: Any) -> str:
+    return ", ".join(f"{name}={each:.6g}" for name, each in value.get_config().items() if each)
 
 
 def _activation(layer: K.Layer) -> Any:

@@ -1,6 +1,6 @@
 """A user's graph: an object with ``inputs``, ``outputs`` and ``params``, as the README describes it."""
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import theano
@@ -9,7 +9,14 @@ from theano.compile.sharedvalue import SharedVariable
 from theano.gof.graph import ancestors, io_toposort
 from theano.tensor.nnet.abstract_conv import AbstractConv2d
 
-from dlb_worker.contract import ForwardPass, Gradients, LayerCall, UserLayer, UserModelRequest
+from dlb_worker.contract import (
+    ForwardPass,
+    Gradients,
+    Inputs,
+    LayerCall,
+    UserLayer,
+    UserModelRequest,
+)
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel
 from dlb_worker.parameters import AS_IS, NativeParameter, location
@@ -66,7 +73,7 @@ class UserGraph(UserModel):
         return [UserLayer(name, types[name], {}, kind) for name, kind in self.kinds.items()]
 
     def forward(
-        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
         outputs = self.outputs[training]
         nodes = io_toposort([self.input], outputs)
@@ -80,7 +87,7 @@ class UserGraph(UserModel):
         return ForwardPass(tuple(arrays[: len(outputs)]), calls)
 
     def vjp(
-        self, inputs: Array, cotangents: Sequence[Array], *, training: bool = False
+        self, inputs: Inputs, cotangents: Sequence[Array], *, training: bool = False
     ) -> Gradients:
         outputs = self.outputs[training]
         weights = [each.type() for each in outputs]
@@ -107,10 +114,12 @@ class UserGraph(UserModel):
         self,
         key: Tuple[Any, ...],
         outputs: List[Any],
-        inputs: Array,
+        inputs: Inputs,
         variables: Sequence[Any] = (),
         arrays: Sequence[Array] = (),
     ) -> List[Array]:
+        if isinstance(inputs, Mapping):
+            raise UnsupportedError("this adapter loads user models of one input only")
         if key not in self.functions:
             self.functions[key] = theano.function(
                 [self.input, *variables], outputs, on_unused_input="ignore"

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dlb_torch.model import TorchModel
 from dlb_torch.user_model import UserModule
 from dlb_worker.onnx_file import write_model
+from dlb_worker.user_layers import bound
 
 #: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
 SMALL = 1024
@@ -23,7 +24,10 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
     """
     if isinstance(model, UserModule):
         assert model.example is not None
-        return _export(model.model, model.native(model.example), path)
+        natives = model.natives(model.example)
+        arguments, named = bound(model.model.forward, natives)
+        names = [name or "input" for name in natives]
+        return _export(model.model, arguments, path, kwargs=named, input_names=names)
     described = model.workload.model.input
     dtype = model.type if described.kind == "real" else torch.int64
     # A batch of 1 would be taken for a constant.
@@ -32,19 +36,18 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
     )
     return _export(
         model.network,
-        sample,
+        (sample,),
         path,
+        input_names=["input"],
         output_names=["logits"],
         dynamic_shapes=({0: torch.export.Dim("batch")},),
     )
 
 
-def _export(network: nn.Module, sample: Tensor, path: Path, **options: Any) -> str:
+def _export(network: nn.Module, samples: tuple[Any, ...], path: Path, **options: Any) -> str:
     network.eval()
     try:
-        program = torch.onnx.export(
-            network, (sample,), dynamo=True, input_names=["input"], verbose=False, **options
-        )
+        program = torch.onnx.export(network, samples, dynamo=True, verbose=False, **options)
     finally:
         network.train()
     assert program is not None

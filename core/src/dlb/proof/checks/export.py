@@ -11,14 +11,14 @@ import numpy.typing as npt
 from dlb.errors import DlbError, UnsupportedError, WorkerRaised
 from dlb.failure import failure_of
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.export_rounding import input_name, judge_rounding, run_in_numpy
+from dlb.proof.checks.export_rounding import input_names, judge_rounding, run_in_numpy
 from dlb.proof.checks.structure import STRUCTURE, check_structure
 from dlb.proof.distance import figures, infinite_cause
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
-from dlb.proof.port.inputs import to_model_layout
+from dlb.proof.port.inputs import Inputs, in_model_layout
 from dlb.proof.port.model import Model as UserModel
 from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
@@ -74,7 +74,9 @@ def prove_export(
     keep(run(export, evaluate))
 
 
-def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Array) -> CheckResult:
+def check_user_export(
+    check: Check, model: UserModel, exported: Path, inputs: Inputs
+) -> CheckResult:
     """Export a user's model, and compare the outputs of the file with those of the model.
 
     Args:
@@ -83,9 +85,9 @@ def check_user_export(check: Check, model: UserModel, exported: Path, inputs: Ar
     """
     model.remote.export(exported)
     check_is_onnx(exported)
-    model_input = to_model_layout(inputs, model.input_layout, model.name)
-    own_outputs = model.remote.forward(model_input).outputs
-    exported_outputs = run_exported(exported, model_input)
+    model_inputs = in_model_layout(inputs, model.input_layout, model.name)
+    own_outputs = model.remote.forward(model_inputs).outputs
+    exported_outputs = run_exported(exported, *model_inputs.values())
     names = [f"output {number}" for number in range(max(len(own_outputs), len(exported_outputs)))]
     return check_export(
         check, model.remote.dtype, dict(zip(names, exported_outputs)), dict(zip(names, own_outputs))
@@ -133,8 +135,8 @@ def check_is_onnx(exported: Path) -> None:
         raise UnsupportedError(f"what was exported is no ONNX model: {error}") from None
 
 
-def run_exported(exported: Path, inputs: Array) -> list[Array]:
-    """Outputs of an exported model, computed by ONNX Runtime.
+def run_exported(exported: Path, *inputs: Array) -> list[Array]:
+    """Outputs of an exported model, computed by ONNX Runtime, of inputs in the file's order.
 
     dlb's own evaluator computes those of float64 models, since ONNX Runtime lacks float64 kernels.
     """
@@ -143,6 +145,6 @@ def run_exported(exported: Path, inputs: Array) -> list[Array]:
     from dlb.graph.runtime import run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
-    if inputs.dtype != np.float64:
-        return run_model(exported, {input_name(loaded): inputs})
-    return run_in_numpy(loaded, inputs)
+    if not any(array.dtype == np.float64 for array in inputs):
+        return run_model(exported, dict(zip(input_names(loaded), inputs)))
+    return run_in_numpy(loaded, *inputs)

@@ -30,7 +30,7 @@ from dlb.proof.tolerances import (
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["input_name", "judge_rounding", "run_in_numpy"]
+__all__ = ["input_names", "judge_rounding", "run_in_numpy"]
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +67,7 @@ def judge_rounding(
         exact = run_in_numpy(in_precision(loaded, double), inputs.astype(np.float64))[0]
         rounded = run_in_numpy(loaded, inputs)[0]
         described = Evaluator(in_precision(canonical, double)).run(
-            {input_name(canonical): inputs, **weights}
+            {input_names(canonical)[0]: inputs, **weights}
         )[canonical.graph.output[0].name]
     except DlbError:
         return failed  # float32 shows a difference, and nothing explains it
@@ -81,19 +81,19 @@ def judge_rounding(
     return check.result(compared, tolerance, (Finding(cause=cause, figure=failed.figures[0]),))
 
 
-def run_in_numpy(model: onnx.ModelProto, inputs: Array) -> list[Array]:
-    """Outputs of an exported model, computed by dlb in the model's types."""
+def run_in_numpy(model: onnx.ModelProto, *inputs: Array) -> list[Array]:
+    """Outputs of an exported model, computed by dlb in the model's types, of inputs in the file's order."""
     from dlb.graph.evaluate import evaluate
     from dlb.graph.runtime import run_in_parts
 
-    name = input_name(model)
-    source = next(value for value in model.graph.input if value.name == name)
-    fixed = [axis.dim_value for axis in source.type.tensor_type.shape.dim[:1]]
-    return run_in_parts(lambda batch: list(evaluate(model, batch).values()), {name: inputs}, fixed)
+    names = input_names(model)
+    first = next(value for value in model.graph.input if value.name == names[0])
+    fixed = [axis.dim_value for axis in first.type.tensor_type.shape.dim[:1]]
+    feeds = dict(zip(names, inputs))
+    return run_in_parts(lambda batch: list(evaluate(model, batch).values()), feeds, fixed)
 
 
-def input_name(model: onnx.ModelProto) -> str:
-    """The name of a model's input that is no initialiser."""
+def input_names(model: onnx.ModelProto) -> list[str]:
+    """The names of a model's inputs that are no initialisers, in order."""
     initialisers = {tensor.name for tensor in model.graph.initializer}
-    names = [str(value.name) for value in model.graph.input if value.name not in initialisers]
-    return names[0]
+    return [str(value.name) for value in model.graph.input if value.name not in initialisers]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError, UnsupportedError
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.forward import CANONICAL
+from dlb.proof.checks.forward import CANONICAL, name_outputs
 from dlb.proof.checks.gradients import check_gradient_shapes
 from dlb.proof.checks.layers import infinite_causes, layers_result
 from dlb.proof.checks.weights import GIVEN, check_weights
@@ -27,6 +27,7 @@ from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.files import RunInFloat32, RuntimeDiffers
 from dlb.proof.findings.workload import ConstantLogits, ErrorMultiple, Float32Baseline
 from dlb.proof.port.comparison import PortComparison
+from dlb.proof.port.inputs import in_dtype
 from dlb.proof.port.model import Model as UserModel
 from dlb.proof.reference import Reference
 from dlb.proof.tolerances import (
@@ -259,18 +260,24 @@ def judge_multiples(
 def check_port_outputs_float32(
     check: Check, *, port: PortComparison, single: Float32Port
 ) -> CheckResult:
-    """Compare the float32 error of a user's model with that of the reference, for every output."""
-    truth = [np.asarray(output) for output in port.truth.evaluation_pass.outputs]
-    inputs = as_dtype(port.truth.inputs, "float32")
-    errors = []
-    for model in (single.reference, single.model):
-        outputs = model.forward(inputs).outputs
-        names = ["output"] if len(truth) == 1 else [f"output {n}" for n in range(len(truth))]
-        errors.append(figures(dict(zip(names, outputs)), dict(zip(names, truth))))
-    baseline, compared = errors
-    sizes = [error.relative_l2 for error in baseline]
-    least = max((size for size in sizes if size is not None), default=0.0)
+    """Compare the float32 errors of both models with the smaller one, for every output.
+
+    Whichever is the reference, the model with the larger error fails.
+    """
+    truth = name_outputs(port.truth.evaluation_pass)
+    inputs = in_dtype(port.truth.inputs, "float32")
+    own, other = (
+        figures(name_outputs(model.forward(inputs)), truth)
+        for model in (single.reference, single.model)
+    )
+    largest = [error[0].relative_l2 for error in (own, other)]
+    least = min((size for size in largest if size is not None), default=0.0)
     least = least if least < FLOAT32_MOST else 0.0
+    of_reference = [
+        msgspec.structs.replace(error, tensor=f"{error.tensor} of {single.reference.name}")
+        for error in own
+    ]
+    compared = worst_first([*other, *of_reference])
     return check.result(compared, FLOAT32_MULTIPLE * max(least, FLOAT32_LEAST))
 
 
@@ -279,7 +286,7 @@ def check_port_gradients_float32(
 ) -> CheckResult:
     """Compare gradients of a user's model in float32; see :func:`check_float32_gradients`."""
     training = port.randomness is None
-    inputs = as_dtype(port.truth.inputs, "float32")
+    inputs = in_dtype(port.truth.inputs, "float32")
     cotangents = [array.astype(np.float32) for array in port.truth.cotangents]
     truth = port.by_reference_names(port.truth.gradients(training), port.truth.model)
     errors = {
@@ -295,8 +302,11 @@ def check_port_gradients_float32(
         for gradients in single.perturbed
     ]
     results = check_float32_gradients(errors, perturbed)
-    result = next(result for result in results if result.adapter == check.subject)
-    return msgspec.structs.replace(result, baseline=check.baseline)
+    # The model with the larger error fails, whichever is the reference.
+    results = sorted(
+        results, key=lambda each: (each.verdict == "passed", each.adapter != check.subject)
+    )
+    return msgspec.structs.replace(results[0], adapter=check.subject, baseline=check.baseline)
 
 
 def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) -> CheckResult:

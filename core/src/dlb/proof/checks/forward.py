@@ -45,6 +45,7 @@ __all__ = [
     "check_forward",
     "check_outputs",
     "check_training_outputs",
+    "name_outputs",
     "prove_layers",
 ]
 
@@ -103,8 +104,11 @@ def check_forward(
 
 
 def check_outputs(check: Check, port: PortComparison) -> CheckResult:
-    """Compare the outputs of a user's model in evaluation mode with the reference's."""
-    return _compare_outputs(check, port.truth.evaluation_pass, port.evaluation_pass)
+    """Compare the outputs of a user's model in evaluation mode with the reference's, at several scales."""
+    passes_by_scale = [("", port.truth.evaluation_pass, port.evaluation_pass)]
+    for (name, _, own), (_, _, other) in zip(port.truth.scaled_passes, port.scaled_passes):
+        passes_by_scale.append((name, own, other))
+    return _compare_outputs(check, passes_by_scale)
 
 
 def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
@@ -114,7 +118,7 @@ def check_training_outputs(check: Check, port: PortComparison) -> CheckResult:
     """
     if port.randomness is not None:
         return check.not_run(port.randomness)
-    result = _compare_outputs(check, port.truth.training_pass, port.training_pass)
+    result = _compare_outputs(check, [("", port.truth.training_pass, port.training_pass)])
     if result.verdict == "failed":
         findings = check_counterparts(check, port, training=True).findings
         in_evaluation = check_counterparts(check, port).findings
@@ -129,8 +133,15 @@ def _causes(findings: Sequence[Finding]) -> list[Any]:
     return [finding.cause for finding in findings]
 
 
-def _compare_outputs(check: Check, ours: ForwardPass, theirs: ForwardPass) -> CheckResult:
-    actual, expected = _name_outputs(theirs.outputs), _name_outputs(ours.outputs)
+def _compare_outputs(
+    check: Check, passes_by_scale: Sequence[tuple[str, ForwardPass, ForwardPass]]
+) -> CheckResult:
+    """Compare passes of the reference and of a model, each pair with the name of its inputs."""
+    actual: dict[str, Array] = {}
+    expected: dict[str, Array] = {}
+    for inputs, ours, theirs in passes_by_scale:
+        actual |= name_outputs(theirs, inputs)
+        expected |= name_outputs(ours, inputs)
     compared = figures(actual, expected)
     findings: list[Finding] = []
     if len(actual) != len(expected):
@@ -143,10 +154,16 @@ def _compare_outputs(check: Check, ours: ForwardPass, theirs: ForwardPass) -> Ch
     return check.result(compared, FLOAT64_TOLERANCE, findings, passed=passed)
 
 
-def _name_outputs(outputs: Sequence[Array]) -> dict[str, Array]:
-    if len(outputs) == 1:
-        return {"output": outputs[0]}
-    return {f"output {number}": output for number, output in enumerate(outputs)}
+def name_outputs(trace: ForwardPass, inputs: str = "") -> dict[str, Array]:
+    """Outputs by tensor name: ``output``, or ``output NAME`` if there are several.
+
+    Args:
+        inputs: what the inputs are called, if they are not the first ones.
+    """
+    end = f", {inputs}" if inputs else ""
+    if len(trace.outputs) == 1:
+        return {f"output{end}": trace.outputs[0]}
+    return {f"output {number}{end}": output for number, output in enumerate(trace.outputs)}
 
 
 def check_file_outputs(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:

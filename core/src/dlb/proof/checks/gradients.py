@@ -15,7 +15,7 @@ from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.port import EvaluationMode, TrainedInOne
 from dlb.proof.findings.workload import DifferenceSteps
-from dlb.proof.port.comparison import PortComparison
+from dlb.proof.port.comparison import PortComparison, input_names
 from dlb.proof.tolerances import FLOAT64_TOLERANCE, NOISE, SLOPE_TOLERANCE, SMALL, norm_floor
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
@@ -74,20 +74,18 @@ def check_user_gradients(check: Check, port: PortComparison) -> CheckResult:
     findings: list[Finding] = []
     for pair in port.pairs:
         source, target = pair.source.name, pair.target.name
-        if source in ours.parameters:
-            expected[source] = ours.parameters[source]
-        if source in ours.parameters and target in theirs.parameters:
-            actual[source] = pair.bring_back(theirs.parameters[target])
-        elif source in ours.parameters or target in theirs.parameters:
-            in_reference = source in ours.parameters
-            model = port.truth.model if in_reference else port.model
-            parameter = source if in_reference else target
+        own, other = pair.of_source(ours.parameters), pair.of_target(theirs.parameters)
+        if own is not None:
+            expected[source] = own
+        if own is not None and other is not None:
+            actual[source] = other
+        elif own is not None or other is not None:
+            model = port.model if own is None else port.truth.model
+            parameter = target if own is None else source
             findings.append(Finding(cause=TrainedInOne(parameter=parameter, model=model.name)))
     trained_in_both = not findings
-    if ours.inputs is not None:
-        expected["input"] = ours.inputs
-    if theirs.inputs is not None:
-        actual["input"] = theirs.inputs
+    expected |= input_names(ours.several)
+    actual |= input_names(theirs.several)
     # Rounding of a gradient that is zero is about 1e-16 of the whole gradient.
     compared = figures(actual, expected, SMALL / NOISE * norm_floor(expected))
     findings += [] if training else [Finding(cause=EvaluationMode())]

@@ -133,13 +133,15 @@ def missing_layers(values: Tensors, truth: Tensors) -> Finding | None:
 
 
 def check_counterparts(check: Check, port: PortComparison, training: bool = False) -> CheckResult:
-    """Compare outputs of layers that own matched parameters; the findings name the first that differs."""
+    """Compare outputs of layers that own matched parameters; the findings name the first that differs.
+
+    Layers locate a difference of the outputs. If the outputs agree, no layer differs.
+    """
     compared = port.layers(training)
-    if not compared.figures:
+    if not compared.figures and not compared.culprit:
         return check.not_run(*(compared.apart or (Finding(cause=NoCounterparts()),)))
-    passed = passes(compared.figures, FLOAT64_TOLERANCE) and not compared.culprit
     findings = (*compared.culprit, *compared.apart)
-    return check.result(compared.figures, FLOAT64_TOLERANCE, findings, passed=passed)
+    return check.result(compared.figures, FLOAT64_TOLERANCE, findings, passed=not compared.culprit)
 
 
 def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -139,31 +139,37 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
     gradients at its own weights. Each step uses other cotangents.
     """
     truth, training = port.truth, port.randomness is None
-    gradients = truth.gradients(training).parameters
-    pairs = [
-        pair
-        for pair in port.pairs
-        if pair.source.name in gradients and pair.target.name in port.gradients.parameters
-    ]
-    start = {pair.source.name: port.weights[pair.source.name] for pair in pairs}
-    size, slope = norm(start.values()), norm(gradients[name] for name in start)
+    pairs, start, gradients = [], {}, {}
+    for pair in port.pairs:
+        own = pair.of_source(truth.gradients(training).parameters)
+        weight = pair.of_source(port.weights)
+        if (
+            own is not None
+            and weight is not None
+            and pair.of_target(port.gradients.parameters) is not None
+        ):
+            pairs.append(pair)
+            start[pair.source.name], gradients[pair.source.name] = weight, own
+    size, slope = norm(start.values()), norm(gradients.values())
     if not size or not slope or not math.isfinite(size * slope):
         return check.not_run(Finding(cause=NoWeightMoves(steps=PORT_STEPS)))
     optimizer = SGD(learning_rate=PORT_STEP_SHARE * size / slope, momentum=PORT_MOMENTUM)
 
     def reference(step: int, weights: Tensors) -> Tensors:
-        truth.model.remote.load_weights(dict(weights))
+        truth.model.remote.load_weights(
+            _merged(pair.to_source(weights[pair.source.name]) for pair in pairs)
+        )
         cotangents = truth.step_cotangents(step)
-        return truth.model.gradients(truth.inputs, cotangents, training).parameters
+        found = truth.model.gradients(truth.inputs, cotangents, training)
+        return port.by_reference_names(found, truth.model)
 
     def model(step: int, weights: Tensors) -> Tensors:
-        carried = {pair.target.name: pair.carry(weights[pair.source.name]) for pair in pairs}
-        port.model.remote.load_weights(carried)
+        port.model.remote.load_weights(
+            _merged(pair.to_target(weights[pair.source.name]) for pair in pairs)
+        )
         cotangents = truth.step_cotangents(step)
-        model_gradients = port.model.gradients(truth.inputs, cotangents, training).parameters
-        return {
-            pair.source.name: pair.bring_back(model_gradients[pair.target.name]) for pair in pairs
-        }
+        found = port.model.gradients(truth.inputs, cotangents, training)
+        return port.by_reference_names(found, port.model)
 
     scaled_optimizer = msgspec.structs.replace(
         optimizer, learning_rate=optimizer.learning_rate * (1 + STEP_SCALE)
@@ -174,7 +180,7 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
         actual = _step_changes(model, start, optimizer)
     finally:
         # Other models are compared with the same reference.
-        truth.model.remote.load_weights(start)
+        truth.model.remote.load_weights(dict(port.weights))
         port.model.remote.load_weights(port.carried_weights)
     growth = {step: error_growth(expected[step], perturbed[step]) for step in expected}
     steps, finding = comparable_steps(expected, growth)
@@ -183,6 +189,10 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
         figure(name, actual[steps][name], expected[steps][name], least) for name in start
     )
     return check.result(compared, FLOAT64_TOLERANCE, (finding,))
+
+
+def _merged(parts: Iterable[Tensors]) -> dict[str, Array]:
+    return {name: array for part in parts for name, array in part.items()}
 
 
 def _step_changes(

@@ -9,9 +9,11 @@ __all__ = [
     "ConstantsDiffer",
     "FedArrays",
     "FedNoise",
+    "Float16Model",
     "Folded",
     "FoldedTolerance",
     "FoldedWeights",
+    "InTrainingMode",
     "NodeHoldsGraph",
     "NodesPart",
     "NotFiniteOutputs",
@@ -39,11 +41,32 @@ class FedArrays(Cause, frozen=True, kw_only=True):
     path: str
 
 
+class Float16Model(Cause, frozen=True, kw_only=True):
+    """A file is the same model in float16: every weight is the nearest number of float16.
+
+    Attributes:
+        file: the file in float16.
+        weights: how many weights were compared.
+        distance: what rounding the weights does to the output that it moves most.
+    """
+
+    file: str
+    weights: int
+    distance: float
+
+
 class PairedByOrder(Cause, frozen=True, kw_only=True):
     """Inputs or outputs have other names in both files and were paired by order."""
 
     kind: str
     pairs: tuple[tuple[str, str], ...]
+
+
+class InTrainingMode(Cause, frozen=True, kw_only=True):
+    """Batch normalisations or dropout of a file compute as in training: with the batch's statistics."""
+
+    file: str
+    nodes: tuple[str, ...]
 
 
 class NodeHoldsGraph(Cause, frozen=True, kw_only=True):

@@ -8,9 +8,14 @@ from dlb.proof.findings.base import Cause, LayerFacts, Part, Shape
 
 __all__ = [
     "CodeSpan",
+    "CutDifferently",
     "DrawsRandom",
+    "DropoutDiffers",
+    "DropoutSame",
+    "DroppedPart",
     "EvaluationMode",
     "FlattenOrder",
+    "Float32Constant",
     "KeptPart",
     "LayoutUnknown",
     "NoCounterparts",
@@ -18,7 +23,9 @@ __all__ = [
     "OnlyKeptPart",
     "OtherCalls",
     "OutputCount",
+    "PenaltyDiffers",
     "PortLayerDiffers",
+    "RoundingDecides",
     "SameAsEvaluation",
     "SpanDiffers",
     "TrainedInOne",
@@ -61,6 +68,15 @@ class LayoutUnknown(Cause, frozen=True, kw_only=True):
     other: str
     other_model: str
     other_shape: Shape | None
+
+
+class CutDifferently(Cause, frozen=True, kw_only=True):
+    """Layers that own matched parameters, whose values the other model has elsewhere: a fact.
+
+    The models cut the same computation into other layers, so these are not compared.
+    """
+
+    layers: tuple[str, ...]
 
 
 class NoCounterparts(Cause, frozen=True, kw_only=True):
@@ -106,12 +122,29 @@ class SpanDiffers(Cause, frozen=True, kw_only=True):
         after: the last layer whose values agree; empty for the input.
         before: the first value that differs; empty for the model's output.
         reference, other: what each model has there.
+        distance: of the values of both, if one call of each is to blame; null if that is not known.
     """
 
     after: str
     before: str
     reference: CodeSpan
     other: CodeSpan
+    distance: float | None = None
+
+
+class Float32Constant(Cause, frozen=True, kw_only=True):
+    """What differs is as large as a constant that a framework keeps in float32, at one place.
+
+    Attributes:
+        distance: of the values there, though both models read the same.
+        allowed: the largest distance of this check's tensors that such a constant can cause.
+        reference, other: the layers or functions there; null but in the first check that failed.
+    """
+
+    distance: float
+    allowed: float
+    reference: CodeSpan | None = None
+    other: CodeSpan | None = None
 
 
 class FlattenOrder(Cause, frozen=True, kw_only=True):
@@ -136,6 +169,51 @@ class DrawsRandom(Cause, frozen=True, kw_only=True):
 
     model: str
     layer: LayerFacts | None = None
+
+
+class DroppedPart(Part, frozen=True, kw_only=True):
+    """What a layer or a function of a model drops in training mode.
+
+    Attributes:
+        model: its adapter.
+        layer: its name.
+        rate: the share that is dropped.
+        of: what is dropped: ``elements``, ``channels``, or the framework's words.
+    """
+
+    model: str
+    layer: str
+    rate: float
+    of: str
+
+
+class DropoutDiffers(Cause, frozen=True, kw_only=True):
+    """The models drop other things at one place; null stands for no dropout there."""
+
+    reference: DroppedPart | None
+    other: DroppedPart | None
+
+
+class DropoutSame(Cause, frozen=True, kw_only=True):
+    """Both models drop the same at the same rates: a fact. Other checks are run without dropout."""
+
+    places: int
+
+
+class PenaltyDiffers(Cause, frozen=True, kw_only=True):
+    """The models penalise or constrain a parameter or an output differently; "" is not at all."""
+
+    parameter: str
+    model: str
+    penalty: str
+    other_model: str
+    other_penalty: str
+
+
+class RoundingDecides(Cause, frozen=True, kw_only=True):
+    """Rounding alone decides how steps move these tensors, from the first step on; they are not compared."""
+
+    tensors: tuple[str, ...]
 
 
 class SameAsEvaluation(Cause, frozen=True, kw_only=True):

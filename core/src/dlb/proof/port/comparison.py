@@ -9,7 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 from dlb.proof.findings import Finding
-from dlb.proof.port.culprit import ComparedLayers, compare_layers, owner_pairs
+from dlb.proof.port.culprit import ComparedLayers, compare_layers, outputs_agree, owner_pairs
+from dlb.proof.port.inputs import INPUT, Inputs
 from dlb.proof.port.layer_events import Side
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
@@ -17,7 +18,7 @@ from dlb.proof.port.weight_map import Pair
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb_worker.contract import ForwardPass, Gradients, UserLayer
 
-__all__ = ["PortComparison"]
+__all__ = ["PortComparison", "input_names"]
 
 Array = npt.NDArray[Any]
 
@@ -44,12 +45,23 @@ class PortComparison:
         self.truth, self.model, self.pairs, self.weights = truth, model, pairs, weights
         self.owners = owner_pairs(pairs)
         self.normalisations = _normalisations(truth.model, model, self.owners)
+        #: The reference's gradients at perturbed weights, once the checks in float32 need them.
+        self.perturbed: list[Gradients] = []
         self._layers: dict[bool, ComparedLayers] = {}
 
     @property
     def carried_weights(self) -> dict[str, Array]:
         """The reference's weights, by the model's names and in its layout."""
-        return {pair.target.name: pair.carry(self.weights[pair.source.name]) for pair in self.pairs}
+        return self.carry(self.weights)
+
+    def carry(self, weights: Mapping[str, Array]) -> dict[str, Array]:
+        """Weights of the reference by the model's names and in its layout."""
+        carried: dict[str, Array] = {}
+        for pair in self.pairs:
+            array = pair.of_source(weights)
+            if array is not None:
+                carried |= pair.to_target(array)
+        return carried
 
     @cached_property
     def evaluation_pass(self) -> ForwardPass:
@@ -79,34 +91,45 @@ class PortComparison:
 
     def by_reference_names(self, gradients: Gradients, model: Model) -> dict[str, Array]:
         """Gradients of the reference or of the model, by the reference's names and in its layout."""
-        parameters = gradients.parameters
-        if model.name == self.model.name:
-            parameters = {
-                pair.source.name: pair.bring_back(parameters[pair.target.name])
-                for pair in self.pairs
-                if pair.target.name in parameters
-            }
-        else:
-            names = {pair.source.name for pair in self.pairs}
-            parameters = {name: array for name, array in parameters.items() if name in names}
-        return (
-            dict(parameters)
-            if gradients.inputs is None
-            else {**parameters, "input": gradients.inputs}
-        )
+        parameters: dict[str, Array] = {}
+        for pair in self.pairs:
+            of_side = pair.of_target if model.name == self.model.name else pair.of_source
+            array = of_side(gradients.parameters)
+            if array is not None:
+                parameters[pair.source.name] = array
+        return {**parameters, **input_names(gradients.several)}
+
+    @cached_property
+    def scaled_passes(self) -> list[tuple[str, Inputs, ForwardPass]]:
+        """The model's forward passes on inputs of other scales, as the reference's."""
+        return [
+            (name, inputs, self.model.forward(inputs))
+            for name, inputs, _ in self.truth.scaled_passes
+        ]
 
     def layers(self, training: bool) -> ComparedLayers:
-        """Compare the layers that own matched parameters; if they differ, all layers between them."""
+        """Compare the layers that own matched parameters; if they differ, all layers between them.
+
+        In evaluation mode these are the values of the first inputs, of whatever scale, whose outputs differ.
+        """
         if training not in self._layers:
             self._layers[training] = self._compare_layers(training)
         return self._layers[training]
 
     def _compare_layers(self, training: bool) -> ComparedLayers:
+        inputs = self.truth.inputs
         reference_pass, model_pass = (
             (self.truth.training_pass, self.training_pass)
             if training
             else (self.truth.evaluation_pass, self.evaluation_pass)
         )
+        if not training and outputs_agree(reference_pass, model_pass, FLOAT64_TOLERANCE):
+            for (_, larger, own), (_, _, other) in zip(
+                self.truth.scaled_passes, self.scaled_passes
+            ):
+                if not outputs_agree(own, other, FLOAT64_TOLERANCE):
+                    inputs, reference_pass, model_pass = larger, own, other
+                    break
         compared = compare_layers(
             *self._sides(reference_pass, model_pass), self.pairs, FLOAT64_TOLERANCE
         )
@@ -114,7 +137,7 @@ class PortComparison:
             return compared
         # Run again with every layer's values, to search between layers that own parameters.
         passes = [
-            model.forward(self.truth.inputs, training=training, layers=list(model.remote.layers))
+            model.forward(inputs, training=training, layers=list(model.remote.layers))
             for model in (self.truth.model, self.model)
         ]
         return compare_layers(*self._sides(*passes), self.pairs, FLOAT64_TOLERANCE)
@@ -125,6 +148,11 @@ class PortComparison:
             Side(reference.name, reference.remote.layers, reference_pass),
             Side(self.model.name, self.model.remote.layers, model_pass),
         )
+
+
+def input_names(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Gradients of inputs by tensor name: ``input``, or ``input NAME`` if there are several."""
+    return {name if name == INPUT else f"{INPUT} {name}": array for name, array in arrays.items()}
 
 
 def _normalisations(

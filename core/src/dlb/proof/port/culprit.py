@@ -1,8 +1,10 @@
 """Comparison of the layers of two models, and the name of the first layer that differs.
 
-Layers that own a pair of matched parameters are counterparts. Their outputs are compared in the order in
-which the reference calls them. If the first layer past the tolerance read equal inputs, it is the culprit.
-Otherwise the culprit lies between it and the layer before. Values that agree narrow that span down.
+Layers locate a difference, and are none by themselves. Layers that own a pair of matched parameters are
+counterparts. Their outputs are compared in the order in which the reference calls them. A layer whose value
+the other model has elsewhere is cut differently, and not compared. If the first layer past the tolerance
+read equal inputs, it is the culprit. Otherwise the culprit lies between it and the layer before: the first
+calls there that read the same values and return others, on whichever branch.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from dlb.proof.distance import relative_l2, worst_first
 from dlb.proof.findings import Figure, Finding, shape_of
 from dlb.proof.findings.port import (
     CodeSpan,
+    CutDifferently,
     FlattenOrder,
     PortLayerDiffers,
     SpanDiffers,
 )
 from dlb.proof.port.layer_events import Event, Side, layer_events
+from dlb.proof.port.values import KnownValues, find_parting
 from dlb.proof.port.weight_map import Pair
-from dlb_worker.contract import LayerCall
+from dlb_worker.contract import ForwardPass, LayerCall
 
-__all__ = ["ComparedLayers", "Side", "compare_layers", "owner_pairs"]
+__all__ = ["ComparedLayers", "Side", "compare_layers", "outputs_agree", "owner_pairs"]
 
 Array = npt.NDArray[Any]
 #: Most layers of a span that a finding lists.
@@ -41,8 +45,8 @@ class ComparedLayers:
 
     Attributes:
         figures: distance of every output that could be compared, worst first.
-        culprit: the first layer past the tolerance, or the span before it; empty if there is none.
-        apart: layers whose values could not be compared, with the reason.
+        culprit: the first layer past the tolerance, or the span before it; empty if the outputs agree.
+        apart: layers that are cut differently, or whose values could not be compared, with the reason.
     """
 
     figures: tuple[Figure, ...]
@@ -53,12 +57,17 @@ class ComparedLayers:
 def owner_pairs(pairs: Sequence[Pair]) -> dict[str, str]:
     """Layers of the reference that own matched parameters, with their counterparts.
 
-    A layer whose parameters belong to several layers of the other model is left out.
+    Layers whose parameters belong to several layers of the other model are left out.
     """
-    counterparts = defaultdict(set)
+    targets, sources = defaultdict(set), defaultdict(set)
     for pair in pairs:
-        counterparts[pair.source.layer].add(pair.target.layer)
-    return {layer: targets.pop() for layer, targets in counterparts.items() if len(targets) == 1}
+        targets[pair.source.layer].add(pair.target.layer)
+        sources[pair.target.layer].add(pair.source.layer)
+    return {
+        layer: min(found)
+        for layer, found in targets.items()
+        if len(found) == 1 and len(sources[min(found)]) == 1
+    }
 
 
 def compare_layers(
@@ -73,27 +82,56 @@ def compare_layers(
         pairs: matched parameters, whose layers are compared.
     """
     events, apart = layer_events(ours, theirs, owner_pairs(pairs))
+    if outputs_agree(ours.trace, theirs.trace, tolerance):
+        agreed = [event for event in events if event.output and _passes(event.output, tolerance)]
+        cut = [event for event in events if event not in agreed]
+        notes = (Finding(cause=_cut(cut)),) if cut else ()
+        return ComparedLayers(worst_first(event.output for event in agreed), (), notes)
+    known = (
+        KnownValues(ours.trace.calls, ours.trace.outputs, tolerance),
+        KnownValues(theirs.trace.calls, theirs.trace.outputs, tolerance),
+    )
+    cut = [event for event in events if _is_cut(ours, theirs, event, known, tolerance)]
+    events = [event for event in events if event not in cut]
+    apart += [Finding(cause=_cut(cut))] if cut else []
     first_failing = next(
         (event for event in events if event.output and not _passes(event.output, tolerance)), None
     )
     figures = worst_first(event.output for event in events if event.output)
     if first_failing is not None:
         culprit = Finding(
-            cause=_culprit(ours, theirs, events, first_failing, tolerance),
+            cause=_culprit(ours, theirs, events, first_failing, known, tolerance),
             figure=first_failing.output,
             tolerance=tolerance,
         )
         order = _flatten_order(ours, theirs, first_failing, pairs, tolerance)
         return ComparedLayers(figures, (culprit, *order), tuple(apart))
-    outputs = list(zip(ours.trace.outputs, theirs.trace.outputs))
-    if len(ours.trace.outputs) == len(theirs.trace.outputs) and all(
-        relative_l2(other, own) <= tolerance for own, other in outputs
-    ):
-        return ComparedLayers(figures, (), tuple(apart))
     before = events[-1] if events else None
     after = len(ours.trace.calls), len(theirs.trace.calls)
-    span = _span_between(ours, theirs, before, after, "", tolerance)
+    span = _span_between(ours, theirs, before, after, "", known, tolerance)
     return ComparedLayers(figures, (Finding(cause=span, tolerance=tolerance),), tuple(apart))
+
+
+def outputs_agree(ours: ForwardPass, theirs: ForwardPass, tolerance: float) -> bool:
+    """Whether two passes return the same."""
+    own_outputs, other_outputs = ours.outputs, theirs.outputs
+    return len(own_outputs) == len(other_outputs) and all(
+        relative_l2(other, own) <= tolerance for own, other in zip(own_outputs, other_outputs)
+    )
+
+
+def _cut(events: Sequence[Event]) -> CutDifferently:
+    return CutDifferently(layers=tuple(dict.fromkeys(event.layer for event in events)))
+
+
+def _is_cut(
+    ours: Side, theirs: Side, event: Event, known: tuple[KnownValues, KnownValues], tolerance: float
+) -> bool:
+    """Whether the values of two counterparts differ, but one model has the other's value elsewhere."""
+    if event.output and _passes(event.output, tolerance):
+        return False
+    own, other = (side.trace.calls[place] for side, place in zip((ours, theirs), event.places))
+    return own.output in known[1] or other.output in known[0]
 
 
 def _passes(item: Figure, tolerance: float) -> bool:
@@ -101,7 +139,12 @@ def _passes(item: Figure, tolerance: float) -> bool:
 
 
 def _culprit(
-    ours: Side, theirs: Side, events: Sequence[Event], failing: Event, tolerance: float
+    ours: Side,
+    theirs: Side,
+    events: Sequence[Event],
+    failing: Event,
+    known: tuple[KnownValues, KnownValues],
+    tolerance: float,
 ) -> PortLayerDiffers | SpanDiffers:
     """The cause, given the first event past the tolerance."""
     assert failing.output is not None
@@ -120,7 +163,8 @@ def _culprit(
         key=lambda event: event.places,
         default=None,
     )
-    return _span_between(ours, theirs, before, failing.places, failing.output.tensor, tolerance)
+    name = failing.output.tensor
+    return _span_between(ours, theirs, before, failing.places, name, known, tolerance)
 
 
 def _shapes(
@@ -141,6 +185,7 @@ def _span_between(
     before: Event | None,
     ends: tuple[int, int],
     name: str,
+    known: tuple[KnownValues, KnownValues],
     tolerance: float,
 ) -> SpanDiffers:
     """The span between the last layer that agrees and the first value that differs.
@@ -148,10 +193,23 @@ def _span_between(
     Args:
         name: name of the first value that differs; empty for the output.
     """
+    every = _calls_between(ours, -1, ends[0]), _calls_between(theirs, -1, ends[1])
+    parting = find_parting(*every, *known)
+    if parting is not None:
+        own_call, other_call = parting
+        assert own_call.output is not None and other_call.output is not None
+        distance = relative_l2(other_call.output, own_call.output)
+        return SpanDiffers(
+            after=_source(every[0], own_call, known[0]),
+            before=name,
+            reference=_span(ours, [own_call], ends[0]),
+            other=_span(theirs, [other_call], ends[1]),
+            distance=distance if math.isfinite(distance) else None,
+        )
     starts = before.places if before else (-1, -1)
     own_calls = _calls_between(ours, starts[0], ends[0])
     other_calls = _calls_between(theirs, starts[1], ends[1])
-    own_calls, other_calls, last = _drop_agreeing(own_calls, other_calls, tolerance)
+    own_calls, other_calls, last = _drop_agreeing(own_calls, other_calls, known[0])
     after = last or (before.output.tensor if before and before.output else "")
     if len(own_calls) == len(other_calls):
         own_calls, other_calls = own_calls[:1], other_calls[:1]
@@ -160,6 +218,20 @@ def _span_between(
         before=name,
         reference=_span(ours, own_calls, ends[0]),
         other=_span(theirs, other_calls, ends[1]),
+    )
+
+
+def _source(calls: Sequence[LayerCall], call: LayerCall, known: KnownValues) -> str:
+    """The last layer that returned what a call reads first; empty for the input."""
+    before = calls[: [each is call for each in calls].index(True)]
+    assert call.inputs is not None
+    return next(
+        (
+            each.layer
+            for each in reversed(before)
+            if each.output is not None and known.same(each.output, call.inputs)
+        ),
+        "",
     )
 
 
@@ -173,25 +245,28 @@ def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
 
 
 def _drop_agreeing(
-    own_calls: list[LayerCall], other_calls: list[LayerCall], tolerance: float
+    own_calls: list[LayerCall], other_calls: list[LayerCall], known: KnownValues
 ) -> tuple[list[LayerCall], list[LayerCall], str]:
-    """The calls after the last value that agrees, for both models, and the name of its layer."""
+    """The calls after the last value that agrees, for both models, and the name of its layer.
+
+    Channels may be first or last, but what is flattened has one order.
+    """
     name = ""
     start = 0
     for call in list(own_calls):
         for place in range(start, len(other_calls)):
-            if _agree(call.output, other_calls[place].output, tolerance):
+            if _agree(call.output, other_calls[place].output, known):
                 start, name = place + 1, call.layer
                 own_calls = own_calls[own_calls.index(call) + 1 :]
                 break
     return own_calls, other_calls[start:], name
 
 
-def _agree(own: Array | None, other: Array | None, tolerance: float) -> bool:
+def _agree(own: Array | None, other: Array | None, known: KnownValues) -> bool:
     if own is None or other is None:
         return False
-    own, other = np.squeeze(own), np.squeeze(other)
-    return own.shape == other.shape and relative_l2(other, own) <= tolerance
+    alike = relative_l2(np.squeeze(other), np.squeeze(own)) <= known.tolerance
+    return alike or (own.ndim == other.ndim > 2 and known.same(own, other))
 
 
 def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:

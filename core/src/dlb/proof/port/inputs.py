@@ -1,8 +1,9 @@
-"""The input of all models: the user's array or seeded noise, converted to each model's layout."""
+"""The inputs of all models: the user's arrays or seeded noise, converted to each model's layout."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,27 @@ import numpy.typing as npt
 
 from dlb.errors import RequestError
 from dlb.proof.input_arrays import read_arrays
+from dlb.proof.update_batches import as_dtype
 
 __all__ = [
+    "INPUT",
     "LAYOUTS",
     "InputSpec",
+    "Inputs",
     "check_layout",
-    "make_input",
+    "in_dtype",
+    "in_model_layout",
+    "make_inputs",
+    "scaled",
     "to_canonical_layout",
     "to_model_layout",
 ]
 
 Array = npt.NDArray[Any]
+#: Every input by name, in the order of the models' arguments.
+Inputs = Mapping[str, Array]
+#: The name of the only input.
+INPUT = "input"
 #: Layouts other than the canonical [N, C, ...] or [N, T, ...]: the order of the canonical axes.
 LAYOUTS = {
     "NHWC": (0, 2, 3, 1),
@@ -32,72 +43,114 @@ LAYOUTS = {
 }
 #: Default number of samples of noise.
 BATCH = 8
+#: Further inputs of a model that reads noise are the first one times these, so that values reach bounds
+#: far from zero, such as that of ReLU6.
+SCALES = (8.0, 64.0)
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The input that the user asked for.
+    """The inputs that the user asked for.
 
     Attributes:
-        file: an .npz file with one array [batch, ...] in canonical layout.
-        shape: shape of one sample of noise, in canonical layout.
-        tokens: upper bound of random integers, which replace noise.
+        file: an .npz file with the arrays [batch, ...] in canonical layout, in the models' order.
+        shapes: shape of one sample of noise, in canonical layout, by name; "" is the only input.
+        tokens: upper bound of random integers, which replace noise, by name.
         batch: samples of noise.
         seed: seed of the noise and of the cotangents.
     """
 
     file: Path | None = None
-    shape: tuple[int, ...] | None = None
-    tokens: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
     batch: int = BATCH
     seed: int = 0
 
 
-def make_input(input_spec: InputSpec) -> Array:
-    """The input, float64 or int64 [batch, ...], in canonical layout.
+def make_inputs(input_spec: InputSpec) -> dict[str, Array]:
+    """The inputs, float64, int64 or bool [batch, ...], in canonical layout.
 
     Raises:
         DataError: the file is no .npz file of plain numbers.
-        RequestError: the file does not hold one array [batch, ...], or the shape is not valid.
+        RequestError: the file does not hold arrays [batch, ...], or a shape is not valid.
     """
     if input_spec.file is not None:
-        return _read(input_spec.file)
-    assert input_spec.shape is not None
-    if input_spec.batch < 1 or any(size < 1 for size in input_spec.shape):
+        arrays = read_arrays(input_spec.file)
+        if not arrays:
+            raise RequestError("holds no arrays; [batch, ...] is needed", path=input_spec.file)
+        for name, array in arrays.items():
+            _check_array(name, array, input_spec.file)
+        if len(arrays) == 1:
+            return {INPUT: _widened(next(iter(arrays.values())))}
+        return {name: _widened(array) for name, array in arrays.items()}
+    unknown = set(input_spec.tokens) - set(input_spec.shapes)
+    if unknown:
+        name = sorted(unknown)[0]
         raise RequestError(
-            f"an input of {input_spec.batch} samples of shape {list(input_spec.shape)} cannot be made; every "
-            "number must be 1 or more"
+            f"--tokens {name}: there is no input '{name}'; give its --input-shape {name}=..., or N alone"
         )
     generator = np.random.default_rng(input_spec.seed)
-    shape = (input_spec.batch, *input_spec.shape)
+    return {
+        name or INPUT: _noise(input_spec, generator, shape, input_spec.tokens.get(name))
+        for name, shape in input_spec.shapes.items()
+    }
+
+
+def _noise(
+    input_spec: InputSpec,
+    generator: np.random.Generator,
+    sample_shape: tuple[int, ...],
+    tokens: int | None,
+) -> Array:
+    if input_spec.batch < 1 or any(size < 1 for size in sample_shape):
+        raise RequestError(
+            f"an input of {input_spec.batch} samples of shape {list(sample_shape)} cannot be made; every "
+            "number must be 1 or more"
+        )
+    shape = (input_spec.batch, *sample_shape)
     try:
-        if input_spec.tokens is None:
+        if tokens is None:
             return generator.standard_normal(shape)
-        return generator.integers(0, input_spec.tokens, shape, dtype=np.int64)
+        return generator.integers(0, tokens, shape, dtype=np.int64)
     except (MemoryError, ValueError) as error:
         raise RequestError(f"an input of shape {list(shape)} cannot be made: {error}") from None
 
 
-def _read(path: Path) -> Array:
-    arrays = read_arrays(path)
-    if len(arrays) != 1:
+def _check_array(name: str, array: Array, path: Path) -> None:
+    if array.dtype.kind not in "fiub":
         raise RequestError(
-            f"holds {len(arrays)} arrays ({', '.join([*arrays][:5])}); an input is one "
-            "array, [batch, ...]",
-            path=path,
-        )
-    (array,) = arrays.values()
-    if array.dtype.kind not in "fiu":
-        raise RequestError(
-            f"its array is of {array.dtype}; reals or integers are needed", path=path
+            f"'{name}' is of {array.dtype}; reals, integers or booleans are needed", path=path
         )
     if array.ndim < 1 or array.size == 0:
         raise RequestError(
-            f"its array has shape {list(array.shape)}; [batch, ...] is needed", path=path
+            f"'{name}' has shape {list(array.shape)}; [batch, ...] is needed", path=path
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise RequestError("its array holds a NaN or an infinity", path=path)
+        raise RequestError(f"'{name}' holds a NaN or an infinity", path=path)
+
+
+def _widened(array: Array) -> Array:
+    if array.dtype.kind == "b":
+        return array
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+def in_dtype(inputs: Inputs, dtype: str) -> dict[str, Array]:
+    """Real inputs converted to a dtype; others unchanged."""
+    return {name: as_dtype(array, dtype) for name, array in inputs.items()}
+
+
+def scaled(inputs: Inputs) -> list[tuple[str, dict[str, Array]]]:
+    """The inputs with real ones times each of :data:`SCALES`, and what to call them; none without any."""
+    found = []
+    if any(array.dtype.kind == "f" for array in inputs.values()):
+        for scale in SCALES:
+            larger = {
+                name: array * scale if array.dtype.kind == "f" else array
+                for name, array in inputs.items()
+            }
+            found.append((f"inputs times {scale:g}", larger))
+    return found
 
 
 def check_layout(model: str, layout: str) -> str:
@@ -112,6 +165,27 @@ def check_layout(model: str, layout: str) -> str:
             "leave it out for the canonical layout"
         )
     return layout
+
+
+def in_model_layout(inputs: Inputs, layout: str, model: str) -> dict[str, Array]:
+    """Inputs in a model's layout. Of several, those with as many axes as the layout are converted.
+
+    Raises:
+        RequestError: no input has as many axes as the layout.
+    """
+    if not layout or len(inputs) == 1:
+        return {name: to_model_layout(array, layout, model) for name, array in inputs.items()}
+    axes = len(LAYOUTS[layout])
+    if not any(array.ndim == axes for array in inputs.values()):
+        shapes = ", ".join(str(list(array.shape)) for array in inputs.values())
+        raise RequestError(
+            f"'{model}' is said to have layout {layout}, which has {axes} axes; the arrays have "
+            f"shapes {shapes}"
+        )
+    return {
+        name: to_model_layout(array, layout, model) if array.ndim == axes else array
+        for name, array in inputs.items()
+    }
 
 
 def to_model_layout(array: Array, layout: str, model: str) -> Array:

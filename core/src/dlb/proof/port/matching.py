@@ -1,9 +1,10 @@
 """Matching of parameters of two models, only where it is unambiguous.
 
-First, layers of known types are paired: by order if both models call the same layers in the same order. Else
-they are paired if a layer of that type and those shapes occurs once, or if its name is unique. Other
-parameters are paired by name or by shape if there is no choice. Nothing is transposed: a square matrix in
-an unknown layout is left to the user.
+First, units of known types are paired. A unit is a layer, or a part of one that another framework has as
+a layer of its own: one direction of a stacked recurrence, or one convolution of a separable one. Units are
+paired by order if both models call the same ones in the same order. Else they are paired if a unit of that
+type and those shapes occurs once, or if its name is unique. Other parameters are paired by name or by shape
+if there is no choice. Nothing is transposed: a square matrix in an unknown layout is left to the user.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from typing import Any
 from dlb.proof.port.weight_map import Pair
 from dlb_worker.contract import ParameterDescription, UserLayer
 
-__all__ = ["MatchableModel", "Proposal", "propose"]
+__all__ = ["MatchableModel", "Proposal", "leaf", "propose"]
+
+#: Attributes that say why a layer has other parameters than its counterpart.
+_TELLING = ("reset_after", "shared_axes", "track_running_stats", "go_backwards", "normalize")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A layer, or the part of it whose roles begin with the same words, such as ``layer 1 backward``."""
+
+    layer: str
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,22 +39,24 @@ class MatchableModel:
         layers: layers by name.
         parameters: parameters that need a counterpart.
         calls: names of layers in the order of their calls.
+        joined: the parameters that one of ``parameters`` joins, by its name.
     """
 
     layers: Mapping[str, UserLayer]
     parameters: Sequence[ParameterDescription]
     calls: Sequence[str]
+    joined: Mapping[str, tuple[ParameterDescription, ...]] = field(default_factory=dict)
 
-    def parameters_by_layer(self) -> dict[str, list[ParameterDescription]]:
-        """Parameters by layer; layers are in the order of their first call."""
+    def parameters_by_unit(self) -> dict[Unit, list[ParameterDescription]]:
+        """Parameters by unit; units are in the order of their layers' first call."""
         first_call: dict[str, int] = {}
         for number, name in enumerate(self.calls):
             first_call.setdefault(name, number)
-        by_layer = defaultdict(list)
+        by_unit = defaultdict(list)
         for parameter in self.parameters:
-            by_layer[parameter.layer].append(parameter)
+            by_unit[Unit(parameter.layer, parameter.role.rpartition(" ")[0])].append(parameter)
         return dict(
-            sorted(by_layer.items(), key=lambda item: first_call.get(item[0], len(self.calls)))
+            sorted(by_unit.items(), key=lambda item: first_call.get(item[0].layer, len(self.calls)))
         )
 
 
@@ -52,10 +66,12 @@ class Proposal:
 
     Attributes:
         pairs: matched parameters, in the order of the reference's parameters.
+        left: states of each model that have no counterpart in the layer that their layer is matched with.
         undecided: one line for users for each parameter that could not be matched.
     """
 
     pairs: list[Pair] = field(default_factory=list)
+    left: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     undecided: list[str] = field(default_factory=list)
 
 
@@ -66,33 +82,32 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
         names: names of the models, for messages.
     """
     proposal = Proposal()
-    source_parameters, target_parameters = (
-        source.parameters_by_layer(),
-        target.parameters_by_layer(),
-    )
-    for source_layer, target_layer, why in _pair_layers(
+    source_parameters, target_parameters = source.parameters_by_unit(), target.parameters_by_unit()
+
+    def pair(parameter: ParameterDescription, counterpart: ParameterDescription, why: str) -> None:
+        parts = source.joined.get(parameter.name, ()), target.joined.get(counterpart.name, ())
+        proposal.pairs.append(Pair(parameter, counterpart, why, None, None, *parts))
+
+    for source_unit, target_unit, why in _pair_units(
         source, target, source_parameters, target_parameters
     ):
-        by_role = {parameter.role: parameter for parameter in target_parameters[target_layer]}
-        for parameter in list(source_parameters[source_layer]):
-            counterpart = by_role.get(parameter.role)
+        ours, theirs = source_parameters[source_unit], target_parameters[target_unit]
+        by_role = {_role(parameter): parameter for parameter in theirs}
+        for parameter in list(ours):
+            counterpart = by_role.get(_role(parameter))
             if parameter.role and counterpart is not None and counterpart.shape == parameter.shape:
-                proposal.pairs.append(Pair(parameter, counterpart, why))
-                source_parameters[source_layer].remove(parameter)
-                target_parameters[target_layer].remove(counterpart)
-    source_left = [
-        parameter
-        for layer_parameters in source_parameters.values()
-        for parameter in layer_parameters
-    ]
-    target_left = [
-        parameter
-        for layer_parameters in target_parameters.values()
-        for parameter in layer_parameters
-    ]
+                pair(parameter, counterpart, why)
+                ours.remove(parameter)
+                theirs.remove(counterpart)
+        for left, parameters in zip(proposal.left, (ours, theirs)):
+            states = [parameter for parameter in parameters if not parameter.trained]
+            left += [parameter.name for parameter in states]
+            parameters[:] = [parameter for parameter in parameters if parameter.trained]
+    source_left = [each for unit in source_parameters.values() for each in unit]
+    target_left = [each for unit in target_parameters.values() for each in unit]
     for rule, why in ((_pair_by_full_name, "by name"), (_pair_by_shape, "by shape")):
         for parameter, counterpart in rule(source_left, target_left):
-            proposal.pairs.append(Pair(parameter, counterpart, why))
+            pair(parameter, counterpart, why)
             source_left.remove(parameter)
             target_left.remove(counterpart)
     positions = {parameter.name: number for number, parameter in enumerate(source.parameters)}
@@ -115,11 +130,21 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
     return proposal
 
 
+def _role(parameter: ParameterDescription) -> str:
+    """The role in the parameter's unit."""
+    return parameter.role.rpartition(" ")[2]
+
+
 def _describe_undecided(
     name: str, model: MatchableModel, parameter: ParameterDescription, candidates: Sequence[str]
 ) -> str:
     layer = model.layers.get(parameter.layer)
-    kind = f" of {layer.type}" if layer else ""
+    telling = [
+        f"{attribute}={layer.attributes[attribute]}"
+        for attribute in _TELLING
+        if layer and attribute in layer.attributes
+    ]
+    kind = f" of {layer.type}" + (f"({', '.join(telling)})" if telling else "") if layer else ""
     note = "" if parameter.role else ", lying in a way that is not known,"
     more = f" or {len(candidates) - 4} more" if len(candidates) > 4 else ""
     outcome = (
@@ -128,99 +153,95 @@ def _describe_undecided(
     return f"{name}: {parameter.name}{kind}, {list(parameter.shape)}{note} {outcome}"
 
 
-Owners = Mapping[str, Sequence[ParameterDescription]]
+Owners = Mapping[Unit, Sequence[ParameterDescription]]
+Signatures = dict[Unit, tuple[Any, ...]]
 
 
-def _pair_layers(
+def _pair_units(
     source: MatchableModel, target: MatchableModel, ours: Owners, theirs: Owners
-) -> Iterable[tuple[str, str, str]]:
-    """Pairs of layers of known types, and how each pair was found."""
-    own_signatures = {
-        name: _signature(source, name, parameters) for name, parameters in ours.items()
-    }
-    other_signatures = {
-        name: _signature(target, name, parameters) for name, parameters in theirs.items()
-    }
-    own_signatures = {
-        name: own_signature for name, own_signature in own_signatures.items() if own_signature
-    }
-    other_signatures = {
-        name: own_signature for name, own_signature in other_signatures.items() if own_signature
-    }
+) -> Iterable[tuple[Unit, Unit, str]]:
+    """Pairs of units of known types, and how each pair was found."""
+    own_signatures, other_signatures = _signatures(source, ours), _signatures(target, theirs)
+    if Counter(own_signatures.values()) != Counter(other_signatures.values()):
+        # A hand-written bidirectional layer has two recurrences that both run forwards.
+        undirected = [
+            {unit: (signature[0], "", signature[2]) for unit, signature in signatures.items()}
+            for signatures in (own_signatures, other_signatures)
+        ]
+        if _same_order(*undirected):
+            own_signatures, other_signatures = undirected
     counts = Counter(own_signatures.values())
-    same_order = list(own_signatures.values()) == list(
-        other_signatures.values()
-    ) and not _names_reordered(own_signatures, other_signatures)
-    if same_order:
-        for (own_name, signature), other_name in zip(own_signatures.items(), other_signatures):
-            yield own_name, other_name, "by shape" if counts[signature] == 1 else "by order"
+    if _same_order(own_signatures, other_signatures):
+        for (own_unit, signature), other_unit in zip(own_signatures.items(), other_signatures):
+            yield own_unit, other_unit, "by shape" if counts[signature] == 1 else "by order"
         return
     for signature in dict.fromkeys(own_signatures.values()):
-        own_names = [
-            name for name, own_signature in own_signatures.items() if own_signature == signature
-        ]
-        other_names = [
-            name for name, own_signature in other_signatures.items() if own_signature == signature
-        ]
-        if len(own_names) == len(other_names) == 1:
-            yield own_names[0], other_names[0], "by shape"
+        own_units = [unit for unit, each in own_signatures.items() if each == signature]
+        other_units = [unit for unit, each in other_signatures.items() if each == signature]
+        if len(own_units) == len(other_units) == 1:
+            yield own_units[0], other_units[0], "by shape"
         else:
-            yield from ((*pair, "by name") for pair in _pair_by_name(own_names, other_names))
+            yield from ((*pair, "by name") for pair in _pair_by_name(own_units, other_units))
     # A layer with a bias in only one model is still matched by its weight.
     unmatched = {
-        name: own_signature
-        for name, own_signature in own_signatures.items()
-        if own_signature not in other_signatures.values()
+        unit: signature
+        for unit, signature in own_signatures.items()
+        if signature not in other_signatures.values()
     }
-    for name, own_signature in unmatched.items():
+    for unit, signature in unmatched.items():
         candidates = [
-            other_name
-            for other_name, other_signature in other_signatures.items()
-            if _same_kind(own_signature, other_signature)
+            other for other, each in other_signatures.items() if _same_kind(signature, each)
         ]
-        rivals = [
-            own_name
-            for own_name, other_signature in own_signatures.items()
-            if _same_kind(other_signature, own_signature)
-        ]
+        rivals = [own for own, each in own_signatures.items() if _same_kind(each, signature)]
         if (
             len(candidates) == len(rivals) == 1
             and other_signatures[candidates[0]] not in own_signatures.values()
         ):
-            yield name, candidates[0], "by shape"
+            yield unit, candidates[0], "by shape"
+
+
+def _signatures(model: MatchableModel, owners: Owners) -> Signatures:
+    signatures = {unit: _signature(model, unit, owners[unit]) for unit in owners}
+    return {unit: signature for unit, signature in signatures.items() if signature}
+
+
+def _same_order(own_signatures: Signatures, other_signatures: Signatures) -> bool:
+    """Whether both models have the same units in the same order, as far as their names say."""
+    return list(own_signatures.values()) == list(
+        other_signatures.values()
+    ) and not _names_reordered(own_signatures, other_signatures)
 
 
 def _signature(
-    model: MatchableModel, layer: str, parameters: Sequence[ParameterDescription]
+    model: MatchableModel, unit: Unit, parameters: Sequence[ParameterDescription]
 ) -> tuple[Any, ...]:
-    """The kind of a layer, and role and shape of each parameter; empty if a role is unknown."""
-    if layer not in model.layers or not all(parameter.role for parameter in parameters):
+    """Kind, direction, and role and shape of each parameter; empty if a role is unknown."""
+    if unit.layer not in model.layers or not all(parameter.role for parameter in parameters):
         return ()
-    return (
-        model.layers[layer].kind,
-        tuple(sorted((parameter.role, parameter.shape) for parameter in parameters)),
-    )
+    layer = model.layers[unit.layer]
+    kind = "attention" if any(each.name in model.joined for each in parameters) else layer.kind
+    backwards = "backward" in unit.part or layer.attributes.get("go_backwards") == "True"
+    shapes = tuple(sorted((_role(parameter), parameter.shape) for parameter in parameters))
+    return kind, "backward" if backwards else "", shapes
 
 
 def _same_kind(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    """Whether two layers have the same kind, and equal shapes of the parameters that both have."""
-    first_shapes, second_shapes = dict(first[1]), dict(second[1])
+    """Whether two units have the same kind, and equal shapes of the parameters that both have."""
+    first_shapes, second_shapes = dict(first[2]), dict(second[2])
     shared = set(first_shapes) & set(second_shapes)
     return (
-        first[0] == second[0]
+        first[:2] == second[:2]
         and bool(shared)
         and all(first_shapes[r] == second_shapes[r] for r in shared)
     )
 
 
-def _names_reordered(
-    own_signatures: Mapping[str, Any], other_signatures: Mapping[str, Any]
-) -> bool:
-    """Whether layers with equal signatures have the same names in both models, in another order."""
+def _names_reordered(own_signatures: Signatures, other_signatures: Signatures) -> bool:
+    """Whether units with equal signatures have the same names in both models, in another order."""
     groups = defaultdict(lambda: ([], []))  # type: ignore[var-annotated]
-    for side, layers in enumerate((own_signatures, other_signatures)):
-        for name, signature in layers.items():
-            groups[signature][side].append(leaf(name))
+    for side, units in enumerate((own_signatures, other_signatures)):
+        for unit, signature in units.items():
+            groups[signature][side].append(leaf(unit.layer))
     return any(
         len(set(own_leaves)) == len(own_leaves) > 1
         and sorted(own_leaves) == sorted(other_leaves)
@@ -230,16 +251,15 @@ def _names_reordered(
 
 
 def _pair_by_name(
-    own_names: Sequence[str], other_names: Sequence[str]
-) -> Iterable[tuple[str, str]]:
-    """Pairs of layers with equal signatures whose name occurs once in each model."""
-    own_counts, other_counts = Counter(map(leaf, own_names)), Counter(map(leaf, other_names))
-    for name in own_names:
-        if own_counts[leaf(name)] == other_counts[leaf(name)] == 1:
-            yield (
-                name,
-                next(candidate for candidate in other_names if leaf(candidate) == leaf(name)),
-            )
+    own_units: Sequence[Unit], other_units: Sequence[Unit]
+) -> Iterable[tuple[Unit, Unit]]:
+    """Pairs of units with equal signatures whose name occurs once in each model."""
+    own_counts = Counter(leaf(unit.layer) for unit in own_units)
+    other_counts = Counter(leaf(unit.layer) for unit in other_units)
+    for unit in own_units:
+        name = leaf(unit.layer)
+        if own_counts[name] == other_counts[name] == 1:
+            yield unit, next(other for other in other_units if leaf(other.layer) == name)
 
 
 def leaf(layer: str) -> str:

@@ -1,21 +1,30 @@
-"""A user's model, with inputs and outputs in canonical layout."""
+"""A user's model, with inputs, outputs and parameters as the reference has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.distance import figures, passes
 from dlb.proof.findings import Finding
 from dlb.proof.findings.port import DrawsRandom
-from dlb.proof.port.inputs import LAYOUTS, to_canonical_layout, to_model_layout
+from dlb.proof.port.inputs import (
+    LAYOUTS,
+    Inputs,
+    in_model_layout,
+    to_canonical_layout,
+    to_model_layout,
+)
 from dlb.proof.port.layer_events import Side
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.supervision.user_model import RemoteUserModel
-from dlb_worker.contract import ForwardPass, Gradients
+from dlb_worker.contract import Dropout, ForwardPass, Gradients
 
 __all__ = ["Model"]
 
@@ -23,62 +32,140 @@ Array = npt.NDArray[Any]
 
 
 class Model:
-    """A user's model in its worker, with the layouts of its input and output.
+    """A user's model in its worker, with the layouts of its inputs and outputs.
 
     Attributes:
         remote: the model in its worker.
-        input_layout, output_layout: names of :data:`LAYOUTS`; "" is canonical.
+        input_layout: a name of :data:`LAYOUTS`; "" is canonical.
+        output_layouts: one for all outputs with that number of axes, or one for each output.
         leave: parameters that are not carried.
         calls: names of layers in the order of their calls.
+        dropouts: what is dropped in training mode, with the layer, in the order of the calls.
     """
 
     def __init__(
         self,
         remote: RemoteUserModel,
         input_layout: str = "",
-        output_layout: str = "",
+        output_layouts: str | Sequence[str] = "",
         leave: Sequence[str] = (),
     ) -> None:
         self.remote = remote
         self.name = remote.name
-        self.input_layout, self.output_layout = input_layout, output_layout
+        self.input_layout, self.output_layouts = input_layout, output_layouts
         self.leave = tuple(leave)
         self.calls: list[str] = []
+        self.dropouts: list[tuple[str, Dropout]] = []
+        #: Places of the reference's outputs among the model's own, and the shapes of both.
+        self._order: list[int] = []
+        self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    def with_remote(self, remote: RemoteUserModel) -> Model:
+        """The same model, made again in another dtype."""
+        again = copy.copy(self)
+        again.remote = remote
+        if self.dropouts:
+            remote.set_dropout(False)
+        return again
+
+    def align_outputs(self, own: ForwardPass, reference: ForwardPass) -> None:
+        """From now on, give outputs in the reference's order and shapes.
+
+        Outputs are paired by their names if both models name them alike, and else by their order. Axes of
+        size 1 do not tell outputs apart: a state may be [1, N, H] in one framework and [N, H] in another.
+        """
+        if len(own.outputs) != len(reference.outputs):
+            return
+        self._order = list(range(len(own.outputs)))
+        if len(own.names) == len(own.outputs) and sorted(own.names) == sorted(reference.names):
+            self._order = [own.names.index(name) for name in reference.names]
+        ordered = [own.outputs[place] for place in self._order]
+        self._shapes = [
+            (output.shape, expected.shape)
+            if np.squeeze(output).shape == np.squeeze(expected).shape
+            else (output.shape, output.shape)
+            for output, expected in zip(ordered, reference.outputs)
+        ]
 
     def forward(
-        self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
+        self, inputs: Inputs, *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:
-        """One forward pass; input and outputs are in canonical layout.
+        """One forward pass; inputs and outputs are in canonical layout.
 
         Args:
             layers: layers whose values are returned too.
         """
-        model_input = to_model_layout(inputs, self.input_layout, self.name)
-        trace = self.remote.forward(model_input, training=training, layers=layers)
-        return ForwardPass(
-            tuple(to_canonical_layout(output, self.output_layout) for output in trace.outputs),
-            trace.calls,
-        )
+        model_inputs = in_model_layout(inputs, self.input_layout, self.name)
+        trace = self.remote.forward(model_inputs, training=training, layers=layers)
+        outputs = [
+            to_canonical_layout(output, self._output_layout(place))
+            for place, output in enumerate(trace.outputs)
+        ]
+        names = trace.names
+        if len(self._order) == len(outputs):
+            outputs = [
+                _reshaped(outputs[place], shapes[1])
+                for place, shapes in zip(self._order, self._shapes)
+            ]
+            names = tuple(names[place] for place in self._order) if names else ()
+        return ForwardPass(tuple(outputs), trace.calls, names)
 
-    def gradients(self, inputs: Array, cotangents: Sequence[Array], training: bool) -> Gradients:
-        """Gradients of parameters and of the input in canonical layout, and states after the pass.
+    def gradients(self, inputs: Inputs, cotangents: Sequence[Array], training: bool) -> Gradients:
+        """Gradients of parameters and of real inputs in canonical layout, and states after the pass.
 
         Args:
-            cotangents: one for each output, in canonical layout.
+            cotangents: one for each output, as :meth:`forward` returns it.
         """
-        model_cotangents = [
-            to_model_layout(cotangent, self.output_layout, self.name)
-            if cotangent.ndim == _axis_count(self.output_layout)
+        own = list(cotangents)
+        for cotangent, place, shapes in zip(cotangents, self._order, self._shapes):
+            own[place] = _reshaped(cotangent, shapes[0])
+        own = [
+            to_model_layout(cotangent, layout, self.name)
+            if cotangent.ndim == len(LAYOUTS.get(layout, ()))
             else cotangent
-            for cotangent in cotangents
+            for cotangent, layout in zip(own, map(self._output_layout, range(len(own))))
         ]
-        model_input = to_model_layout(inputs, self.input_layout, self.name)
-        gradients = self.remote.vjp(model_input, model_cotangents, training=training)
-        if gradients.inputs is None:
-            return gradients
-        return replace(gradients, inputs=to_canonical_layout(gradients.inputs, self.input_layout))
+        model_inputs = in_model_layout(inputs, self.input_layout, self.name)
+        gradients = self.remote.vjp(model_inputs, own, training=training)
+        several = {
+            name: to_canonical_layout(array, self.input_layout)
+            for name, array in gradients.several.items()
+        }
+        return replace(gradients, several=several)
 
-    def find_randomness(self, inputs: Array) -> Finding | None:
+    def own_steps(
+        self,
+        trainer: str,
+        folder: Path,
+        batches: Mapping[str, Array],
+        observed: Sequence[int],
+    ) -> tuple[Array, dict[int, dict[str, Array]]]:
+        """Train by the user's own program; see :meth:`RemoteUserModel.own_steps`.
+
+        Args:
+            batches: [steps, batch, ...] in canonical layout. Real arrays with the input layout's number of
+                axes in a batch are converted.
+        """
+        own = dict(batches)
+        axes = LAYOUTS.get(self.input_layout, ())
+        for name, array in batches.items():
+            if array.dtype.kind == "f" and array.ndim - 1 == len(axes):
+                own[name] = array.transpose(0, *(axis + 1 for axis in axes))
+        return self.remote.own_steps(trainer, folder, own, observed)
+
+    def _output_layout(self, place: int) -> str:
+        if isinstance(self.output_layouts, str):
+            return self.output_layouts
+        return self.output_layouts[place] if place < len(self.output_layouts) else ""
+
+    def record_dropout(self, inputs: Inputs) -> None:
+        """Note what the model drops in training mode, and switch it off."""
+        trace = self.forward(inputs, training=True)
+        self.dropouts = [(call.layer, call.dropout) for call in trace.calls if call.dropout]
+        if self.dropouts:
+            self.remote.set_dropout(False)
+
+    def find_randomness(self, inputs: Inputs) -> Finding | None:
         """The first layer that differs between two passes in training mode; None if none does."""
         leaves = [name for name in self.remote.layers if name]
         first, second = (self.forward(inputs, training=True, layers=leaves) for _ in range(2))
@@ -95,8 +182,8 @@ class Model:
         return Finding(cause=DrawsRandom(model=self.name, layer=layer))
 
 
-def _axis_count(layout: str) -> int:
-    return len(LAYOUTS.get(layout, ()))
+def _reshaped(array: Array, shape: tuple[int, ...]) -> Array:
+    return array.reshape(shape) if array.size == np.prod(shape, dtype=int) else array
 
 
 def _differ(first: Sequence[Array], second: Sequence[Array]) -> bool:

@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlb.proof.distance import relative_l2
 from dlb.proof.divergence import perturbed
 from dlb.proof.findings import Finding
+from dlb.proof.port.inputs import Inputs
 from dlb.proof.port.model import Model
-from dlb.proof.tolerances import NORMALISED_UNITS, PERTURBED_RUNS, PERTURBED_UNITS
+from dlb.proof.tolerances import (
+    FLOAT32_MULTIPLE,
+    FLOAT64_TOLERANCE,
+    NORMALISED_UNITS,
+    PERTURBED_RUNS,
+    PERTURBED_UNITS,
+)
 from dlb_worker.contract import ForwardPass, Gradients
 
 __all__ = ["ReferenceModel"]
@@ -24,7 +32,8 @@ class ReferenceModel:
     """The values of the reference, each computed once.
 
     Args:
-        inputs: [batch, ...] in canonical layout.
+        inputs: every input [batch, ...] by name, in canonical layout.
+        scaled_inputs: further inputs of other scales, each with what to call it.
         seed: seed of cotangents and of perturbations.
         owners: layers that own matched parameters; their values are returned with each pass.
     """
@@ -32,15 +41,37 @@ class ReferenceModel:
     def __init__(
         self,
         model: Model,
-        inputs: Array,
+        inputs: Inputs,
+        scaled_inputs: Sequence[tuple[str, Inputs]],
         seed: int,
         owners: Sequence[str],
     ) -> None:
         self.model, self.inputs, self.seed, self.owners = model, inputs, seed, owners
+        self.scaled_inputs = scaled_inputs
+        #: Forward passes in evaluation mode at the weights of :meth:`perturbed_gradients`.
+        self.perturbed_passes: list[ForwardPass] = []
 
     @cached_property
     def evaluation_pass(self) -> ForwardPass:
         return self.model.forward(self.inputs, layers=self.owners)
+
+    @cached_property
+    def scaled_passes(self) -> list[tuple[str, Inputs, ForwardPass]]:
+        """Forward passes in evaluation mode on inputs of other scales, with their names.
+
+        A scale is left out if outputs overflow there, or if rounding alone moves them too far.
+        """
+        found = []
+        for name, inputs in self.scaled_inputs:
+            trace = self.model.forward(inputs)
+            real = {key: array for key, array in inputs.items() if array.dtype.kind == "f"}
+            moved = {**inputs, **perturbed(real, self.seed, PERTURBED_UNITS)}
+            if all(
+                FLOAT32_MULTIPLE * relative_l2(other, own) <= FLOAT64_TOLERANCE
+                for own, other in zip(trace.outputs, self.model.forward(moved).outputs)
+            ):
+                found.append((name, inputs, trace))
+        return found
 
     @cached_property
     def training_pass(self) -> ForwardPass:
@@ -69,10 +100,11 @@ class ReferenceModel:
         normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
         units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
         float32_weights = {name: array.astype(np.float32) for name, array in weights.items()}
-        gradients = []
+        gradients, self.perturbed_passes = [], []
         for number in range(PERTURBED_RUNS):
             perturbed_weights = perturbed(float32_weights, self.seed + number, units)
             self.model.remote.load_weights(perturbed_weights)
+            self.perturbed_passes.append(self.model.forward(self.inputs))
             gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
         self.model.remote.load_weights(dict(weights))
         return gradients

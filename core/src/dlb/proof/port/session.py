@@ -14,14 +14,17 @@ import numpy.typing as npt
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
+from dlb.proof.port.attention import with_attention_joined
 from dlb.proof.port.inputs import (
     LAYOUTS,
+    Inputs,
     InputSpec,
-    make_input,
+    in_dtype,
+    in_model_layout,
+    make_inputs,
     to_canonical_layout,
-    to_model_layout,
 )
-from dlb.proof.port.matching import MatchableModel, propose
+from dlb.proof.port.matching import MatchableModel, Proposal, propose
 from dlb.proof.port.model import Model
 from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, mapped_pairs
 from dlb.supervision.group import Launch, worker_group
@@ -41,12 +44,14 @@ class PortSession:
         models: Mapping[str, str],
         weight_map: WeightMap,
         axis_orders: Mapping[str, str],
+        output_orders: Mapping[str, str],
         folder: Path,
         scratch: Path,
         report: Callable[[str], None],
     ) -> None:
         self.factories = models
-        self.weight_map, self.axis_orders = weight_map, axis_orders
+        self.weight_map = weight_map
+        self.axis_orders, self.output_orders = axis_orders, output_orders
         self.folder, self.scratch, self.report = folder, scratch, report
         self.groups: dict[str, Any] = {}
         self.versions: dict[str, str] = {}
@@ -78,12 +83,12 @@ class PortSession:
             self.features[environment.adapter] = capabilities.features
 
     def make_model(
-        self, name: str, inputs: Array | None, dtype: str = "float64"
+        self, name: str, inputs: Inputs | None, dtype: str = "float64"
     ) -> RemoteUserModel:
         """Make a model with its factory.
 
         Args:
-            inputs: example input in the model's layout; None if it is not known yet.
+            inputs: example inputs in the model's layout; None if they are not known yet.
 
         Raises:
             RequestError: the model cannot be made.
@@ -99,14 +104,14 @@ class PortSession:
                 error.message, adapter=error.adapter, path=error.path or None, log=shown
             ) from None
 
-    def input(self, input_spec: InputSpec) -> Array:
-        """The input, with the shape that the user gave or that a model declares.
+    def inputs(self, input_spec: InputSpec) -> dict[str, Array]:
+        """The inputs, with the shapes that the user gave or the one that a model declares.
 
         Raises:
             RequestError: no shape is known, or the input cannot be made.
         """
-        if input_spec.file is not None or input_spec.shape is not None:
-            return make_input(input_spec)
+        if input_spec.file is not None or input_spec.shapes:
+            return make_inputs(input_spec)
         problems = []
         for name in self.factories:
             try:
@@ -119,7 +124,7 @@ class PortSession:
             if shape is not None and min(shape, default=1) > 0:
                 self.shape_source = name
                 canonical = to_canonical_layout(np.empty((1, *shape), bool), self.axis_orders[name])
-                return make_input(replace(input_spec, shape=canonical.shape[1:]))
+                return make_inputs(replace(input_spec, shapes={"": canonical.shape[1:]}))
         if problems:
             raise problems[0]
         raise RequestError(
@@ -127,31 +132,37 @@ class PortSession:
             "--input-shape 3,32,32 (with --tokens N for integers below N), or an array with --input"
         )
 
-    def load(self, inputs: Array) -> None:
-        """Load every model, and check that it can read the input.
+    def load(self, inputs: Inputs) -> None:
+        """Make every model in float64, and run it once.
 
         Raises:
-            RequestError: a model cannot be made, or cannot run on the input.
+            RequestError: a model cannot be made, or cannot read the inputs.
         """
+        passes = {}
         for name in self.factories:
             self.report(f"{name}: loading {self.factories[name]}")
             model_map = self.weight_map.models.get(name, ModelMap())
-            model_input = to_model_layout(inputs, self.axis_orders[name], name)
-            remote = self.make_model(name, model_input)
-            self._check_shape(remote, inputs, model_input)
-            model = Model(remote, self.axis_orders[name], model_map.output, model_map.leave)
+            model_inputs = in_model_layout(inputs, self.axis_orders[name], name)
+            remote = self.make_model(name, model_inputs)
+            self._check_shape(remote, inputs, model_inputs)
+            outputs = self.output_orders.get(name) or model_map.output
+            model = Model(remote, self.axis_orders[name], outputs, model_map.leave)
             try:
-                model.calls = [call.layer for call in model.forward(inputs).calls]
+                passes[name] = model.forward(inputs)
             except WorkerRaised as error:
+                shapes = ", ".join(str(list(array.shape)) for array in model_inputs.values())
                 raise RequestError(
-                    f"{error.message}: its model cannot be run on an input of shape "
-                    f"{list(model_input.shape)}{self._layout_advice(name, model_input)}",
+                    f"{error.message}: its model cannot be run on an input of shape {shapes}"
+                    f"{self._layout_advice(remote, inputs)}",
                     adapter=error.adapter,
                     log=error.log or None,
                 ) from None
+            model.calls = [call.layer for call in passes[name].calls]
             self.models[name] = model
+        for name, model in self.models.items():
+            model.align_outputs(passes[name], passes[self.reference])
 
-    def load_float32(self, name: str, inputs: Array, weights: Mapping[str, Array]) -> Model:
+    def load_float32(self, name: str, inputs: Inputs, weights: Mapping[str, Array]) -> Model:
         """Make a model again in float32. After this call the worker computes in float32 only.
 
         Some frameworks have one default dtype for all models.
@@ -163,44 +174,50 @@ class PortSession:
             RequestError: the model cannot be made in float32.
         """
         model = self.models[name]
-        float32_inputs = to_model_layout(
-            inputs.astype(np.float32) if inputs.dtype.kind == "f" else inputs,
-            model.input_layout,
-            name,
-        )
+        float32_inputs = in_model_layout(in_dtype(inputs, "float32"), model.input_layout, name)
         remote = self.make_model(name, float32_inputs, "float32")
         remote.load_weights(
             {parameter: array.astype(np.float32) for parameter, array in weights.items()}
         )
-        return Model(remote, model.input_layout, model.output_layout, model.leave)
+        return model.with_remote(remote)
 
-    def _check_shape(self, remote: RemoteUserModel, inputs: Array, model_input: Array) -> None:
-        expected = remote.input_shape
-        if expected is None:
-            return
-        if len(expected) != model_input.ndim - 1 or any(
-            size not in (-1, actual_size)
-            for size, actual_size in zip(expected, model_input.shape[1:])
-        ):
+    def _check_shape(self, remote: RemoteUserModel, inputs: Inputs, model_inputs: Inputs) -> None:
+        if not _fits(remote, model_inputs):
+            (model_input,) = model_inputs.values()
+            assert remote.input_shape is not None
             raise RequestError(
-                f"its model reads samples of shape {list(expected)} (-1 is any); it is "
-                f"given {list(model_input.shape[1:])}{self._layout_advice(remote.name, model_input)}",
+                f"its model reads samples of shape {list(remote.input_shape)} (-1 is any); it is given "
+                f"{list(model_input.shape[1:])}{self._layout_advice(remote, inputs)}",
                 adapter=remote.name,
             )
 
-    def _layout_advice(self, name: str, model_input: Array) -> str:
-        """Advice on how to give another order of a model's axes; empty if no layout fits."""
-        words = [word for word, axes in LAYOUTS.items() if len(axes) == model_input.ndim]
-        if not words:
-            return ""
-        advice = f'--layout {{}}={words[0]}, or input = "{words[0]}" under [models.{{}}] of the map'
-        if self.shape_source and not self.axis_orders[self.shape_source]:
-            source = self.shape_source
-            return (
-                f". The shape is what '{source}' tells; if the order of its axes is not the canonical "
-                f"one, say so: {advice.format(source, source)}"
+    def _layout_advice(self, remote: RemoteUserModel, inputs: Inputs) -> str:
+        """How to give another order of a model's axes, if the model can read its inputs then; else "".
+
+        If the shape comes from another model, it is that model's order that was not given.
+        """
+        name, source = remote.name, self.shape_source
+        if source and not self.axis_orders[source] and source != name:
+            of, told = (
+                source,
+                f". The shape is what '{source}' tells; if the order of its axes is not",
             )
-        return f". If the order of its axes is not the canonical one, say so: {advice.format(name, name)}"
+            told += " the canonical one, say so"
+        else:
+            of, told = name, ". If the order of its axes is not the canonical one, say so"
+        if self.axis_orders[of]:
+            return ""
+        for word, axes in LAYOUTS.items():
+            if not any(len(axes) == array.ndim for array in inputs.values()):
+                continue
+            if of == name:
+                trial = in_model_layout(inputs, word, name)
+            else:
+                trial = {each: to_canonical_layout(array, word) for each, array in inputs.items()}
+                trial = in_model_layout(trial, self.axis_orders[name], name)
+            if _reads(remote, trial):
+                return f'{told}: --layout {of}={word}, or input = "{word}" under [models.{of}] of the map'
+        return ""
 
     @property
     def reference(self) -> str:
@@ -238,12 +255,52 @@ class PortSession:
                     raise RequestError(
                         f"the map leaves '{unknown[0]}', which is no parameter of {side.name}"
                     )
-            proposal = propose(_matchable(reference), _matchable(model), pair_names)
+            proposal = _propose(reference, model)
             pairs[model.name] = proposal.pairs
             undecided += proposal.undecided
+            for side, states in zip((reference, model), proposal.left):
+                side.leave = tuple(dict.fromkeys((*side.leave, *states)))
         if not any(pairs.values()) and not undecided:
             raise RequestError("the models have no parameters, so there is nothing to carry")
         return pairs, undecided
+
+
+def _fits(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+    """Whether inputs have the shape that a model declares; true if it declares none."""
+    expected = remote.input_shape
+    if expected is None or len(model_inputs) != 1:
+        return True
+    (model_input,) = model_inputs.values()
+    return len(expected) == model_input.ndim - 1 and all(
+        size in (-1, actual_size) for size, actual_size in zip(expected, model_input.shape[1:])
+    )
+
+
+def _reads(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+    """Whether a model can be run on inputs."""
+    if not _fits(remote, model_inputs):
+        return False
+    try:
+        remote.forward(model_inputs)
+    except WorkerRaised:
+        return False
+    return True
+
+
+def _propose(reference: Model, model: Model) -> Proposal:
+    """Match two models; if that is incomplete, with the matrices of attention joined in either."""
+    names = reference.name, model.name
+    source, target = _matchable(reference), _matchable(model)
+    plain = propose(source, target, names)
+    joined = with_attention_joined(source), with_attention_joined(target)
+    if not plain.undecided or joined == (None, None):
+        return plain
+    for own in filter(None, (joined[0], source)):
+        for other in filter(None, (joined[1], target)):
+            proposal = propose(own, other, names)
+            if not proposal.undecided:
+                return proposal
+    return plain
 
 
 def _matchable(model: Model) -> MatchableModel:

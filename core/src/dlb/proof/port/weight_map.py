@@ -17,9 +17,20 @@ from dlb.proof.port.inputs import check_layout
 from dlb.toml_files import read_toml
 from dlb_worker.contract import ParameterDescription
 
-__all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "mapped_pairs", "read_map", "write_map"]
+__all__ = [
+    "Entry",
+    "ModelMap",
+    "Pair",
+    "WeightMap",
+    "join",
+    "mapped_pairs",
+    "read_map",
+    "write_map",
+]
 
 Array = npt.NDArray[Any]
+#: What stands between the names of parameters that are joined.
+SEPARATOR = " | "
 #: Largest size of a map.
 _LARGEST_BYTES = 16 * 1024 * 1024
 
@@ -28,8 +39,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """One line of a map.
 
     Attributes:
-        source: ``from``, a parameter of the reference.
-        to: a parameter of this model.
+        source: ``from``, a parameter of the reference, or several joined by `` | `` that lie one after
+            another on the first axis.
+        to: a parameter of this model, or several.
         reshape: the shape that the reference's array is reshaped to first.
         transpose: the order of axes for a transpose after that, as in numpy.transpose.
     """
@@ -44,13 +56,14 @@ class ModelMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """The part of a map about one model.
 
     Attributes:
-        input, output: layouts of input and output; empty for canonical layout.
+        input: layout of the inputs with that number of axes; empty for canonical layout.
+        output: likewise of the outputs, or one for each output.
         leave: parameters that have no counterpart and are not changed.
         weights: one entry for each parameter; None for the reference.
     """
 
     input: str = ""
-    output: str = ""
+    output: str | tuple[str, ...] = ""
     leave: tuple[str, ...] = ()
     weights: tuple[Entry, ...] | None = None
 
@@ -69,6 +82,8 @@ class Pair:
         source, target: parameters of the reference and of the other model.
         reshape, transpose: as in :class:`Entry`.
         why: how the pair was found.
+        source_parts, target_parts: the parameters that ``source`` and ``target`` join, one after another on
+            the first axis; empty if they join none.
     """
 
     source: ParameterDescription
@@ -76,6 +91,25 @@ class Pair:
     why: str
     reshape: tuple[int, ...] | None = None
     transpose: tuple[int, ...] | None = None
+    source_parts: tuple[ParameterDescription, ...] = ()
+    target_parts: tuple[ParameterDescription, ...] = ()
+
+    def of_source(self, arrays: Mapping[str, Array]) -> Array | None:
+        """The reference's array among its arrays by name; None if it is not there."""
+        return _joined_array(self.source, self.source_parts, arrays)
+
+    def of_target(self, arrays: Mapping[str, Array]) -> Array | None:
+        """The other model's array among its arrays by name, in the reference's layout."""
+        array = _joined_array(self.target, self.target_parts, arrays)
+        return None if array is None else self.bring_back(array)
+
+    def to_source(self, array: Array) -> dict[str, Array]:
+        """The reference's array by the names of the reference's parameters."""
+        return _split(self.source, self.source_parts, array)
+
+    def to_target(self, array: Array) -> dict[str, Array]:
+        """The reference's array, carried, by the names of the other model's parameters."""
+        return _split(self.target, self.target_parts, self.carry(array))
 
     def carry(self, array: Array) -> Array:
         """Convert the reference's array to the shape of the other model."""
@@ -92,6 +126,47 @@ class Pair:
             array = array.reshape([shape[axis] for axis in self.transpose])
             array = array.transpose(np.argsort(self.transpose))
         return np.ascontiguousarray(array.reshape(self.source.shape))
+
+
+def join(parts: Sequence[ParameterDescription], role: str = "") -> ParameterDescription:
+    """Parameters that lie one after another on the first axis, as one.
+
+    It belongs to the layer that holds all of theirs.
+    """
+    owner = parts[0].layer
+    while not all(f"{part.layer}.".startswith(f"{owner}." if owner else "") for part in parts):
+        owner = owner.rpartition(".")[0]
+    first, rows = parts[0], sum(part.shape[0] for part in parts)
+    return ParameterDescription(
+        name=SEPARATOR.join(part.name for part in parts),
+        layer=owner,
+        role=role,
+        shape=(rows, *first.shape[1:]),
+        native_shape=(rows, *first.shape[1:]),
+        dtype=first.dtype,
+        trained=all(part.trained for part in parts),
+    )
+
+
+def _joined_array(
+    parameter: ParameterDescription,
+    parts: Sequence[ParameterDescription],
+    arrays: Mapping[str, Array],
+) -> Array | None:
+    if not parts:
+        return arrays.get(parameter.name)
+    if any(part.name not in arrays for part in parts):
+        return None
+    return np.concatenate([arrays[part.name] for part in parts])
+
+
+def _split(
+    parameter: ParameterDescription, parts: Sequence[ParameterDescription], array: Array
+) -> dict[str, Array]:
+    if not parts:
+        return {parameter.name: array}
+    ends = np.cumsum([part.shape[0] for part in parts])[:-1]
+    return {part.name: piece for part, piece in zip(parts, np.split(array, ends))}
 
 
 def read_map(path: Path, models: Sequence[str]) -> WeightMap:
@@ -122,7 +197,8 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
                 "carried from it, so entries belong to the others",
                 path=path,
             )
-        for layout in (model_map.input, model_map.output):
+        outputs = model_map.output
+        for layout in (model_map.input, *([outputs] if isinstance(outputs, str) else outputs)):
             check_layout(name, layout)
     return weight_map
 
@@ -147,9 +223,21 @@ def mapped_pairs(
     assert model_map.weights is not None
     problems: list[str] = []
     pairs: list[Pair] = []
+    source_parts = {entry.source: _parts(entry.source, source) for entry in model_map.weights}
+    target_parts = {entry.to: _parts(entry.to, target) for entry in model_map.weights}
     sides = (
-        (names[0], source, [name.source for name in model_map.weights], left),
-        (names[1], target, [name.to for name in model_map.weights], model_map.leave),
+        (
+            names[0],
+            source,
+            [part for entry in model_map.weights for part in source_parts[entry.source]],
+            left,
+        ),
+        (
+            names[1],
+            target,
+            [part for entry in model_map.weights for part in target_parts[entry.to]],
+            model_map.leave,
+        ),
     )
     for model, parameters, mentioned, leave in sides:
         unknown = sorted({*mentioned, *leave} - set(parameters))
@@ -163,9 +251,11 @@ def mapped_pairs(
         missing = [name for name in parameters if name not in mentioned and name not in leave]
         problems += [f"'{name}' of {model} is missing" for name in missing]
     for entry in model_map.weights:
-        if entry.source in source and entry.to in target:
-            pair = Pair(
-                source[entry.source], target[entry.to], "told", entry.reshape, entry.transpose
+        froms = [source.get(name) for name in source_parts[entry.source]]
+        tos = [target.get(name) for name in target_parts[entry.to]]
+        if all(froms) and all(tos):
+            pair = _joining_pair(
+                [each for each in froms if each], [each for each in tos if each], entry
             )
             problem = _shape_problem(pair)
             problems += [f"'{entry.source}' -> '{entry.to}': {problem}"] if problem else []
@@ -179,6 +269,25 @@ def mapped_pairs(
             "models needs one entry, or a place in a 'leave'"
         )
     return pairs
+
+
+def _parts(name: str, parameters: Mapping[str, ParameterDescription]) -> list[str]:
+    """The parameters that an entry names: one, or several joined."""
+    return [name] if name in parameters else name.split(SEPARATOR)
+
+
+def _joining_pair(
+    froms: Sequence[ParameterDescription], tos: Sequence[ParameterDescription], entry: Entry
+) -> Pair:
+    return Pair(
+        froms[0] if len(froms) == 1 else join(froms),
+        tos[0] if len(tos) == 1 else join(tos),
+        "told",
+        entry.reshape,
+        entry.transpose,
+        tuple(froms) if len(froms) > 1 else (),
+        tuple(tos) if len(tos) > 1 else (),
+    )
 
 
 def _suggest(name: str, parameters: Mapping[str, ParameterDescription]) -> str:

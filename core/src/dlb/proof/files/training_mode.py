@@ -1,0 +1,38 @@
+"""Nodes of a file that compute as in training: another function than the same model in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import numpy_helper
+
+from dlb.graph.trace import attributes_of
+from dlb.proof.files.parting import node_name
+from dlb.proof.files.read import ModelFile
+from dlb.proof.findings import Finding
+from dlb.proof.findings.files import InTrainingMode
+
+__all__ = ["training_facts"]
+
+
+def training_facts(*files: ModelFile) -> Iterator[Finding]:
+    """A finding for each file with batch normalisations or dropout in training mode."""
+    for file in files:
+        nodes = tuple(_training_nodes(file))
+        if nodes:
+            yield Finding(cause=InTrainingMode(file=file.label, nodes=nodes))
+
+
+def _training_nodes(file: ModelFile) -> Iterator[str]:
+    graph = file.model.graph
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and "value" in attributes_of(node):
+            constants[node.output[0]] = np.asarray(attributes_of(node)["value"])
+        # BatchNormalization-14 has an attribute; Dropout-12 has an input.
+        flag = attributes_of(node).get("training_mode", 0)
+        if node.op_type == "Dropout" and len(node.input) > 2:
+            flag = constants.get(node.input[2], np.zeros(1)).any()
+        if node.op_type in ("BatchNormalization", "Dropout") and flag:
+            yield node_name(node)

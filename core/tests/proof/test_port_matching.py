@@ -1,0 +1,172 @@
+"""Which parameters of a port are matched by themselves, and which weights show a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dlb.proof.port.attention import with_attention_joined
+from dlb.proof.port.matching import MatchableModel, propose
+from dlb.proof.port.varied import varied
+from dlb.proof.port.weight_map import Pair, join
+from dlb_worker.contract import ParameterDescription, UserLayer
+
+NAMES = ("one", "other")
+
+
+def parameter(
+    layer: str, role: str, *shape: int, trained: bool = True, name: str = ""
+) -> ParameterDescription:
+    name = f"{layer}.{name or role.replace(' ', '_')}"
+    return ParameterDescription(name, layer, role, shape, shape, "float64", trained)
+
+
+def model(
+    layers: dict[str, str], parameters: Sequence[ParameterDescription], **attributes: str
+) -> MatchableModel:
+    """Layers by name with their kinds, called in order."""
+    described = {name: UserLayer(name, kind, attributes, kind) for name, kind in layers.items()}
+    return MatchableModel(described, parameters, list(layers))
+
+
+def pairs(one: MatchableModel, other: MatchableModel) -> dict[str, str]:
+    proposal = propose(one, other, NAMES)
+    assert not proposal.undecided, proposal.undecided
+    return {pair.source.name: pair.target.name for pair in proposal.pairs}
+
+
+def recurrence(layer: str, start: str = "", inputs: int = 5) -> list[ParameterDescription]:
+    return [
+        parameter(layer, f"{start}input_weight", 16, inputs),
+        parameter(layer, f"{start}recurrent_weight", 16, 4),
+        parameter(layer, f"{start}bias", 16),
+    ]
+
+
+def test_a_stacked_recurrence_is_matched_with_several() -> None:
+    one = model({"rnn": "gru"}, recurrence("rnn") + recurrence("rnn", "layer 1 ", 4))
+    other = model({"a": "gru", "b": "gru"}, recurrence("a") + recurrence("b", inputs=4))
+    assert pairs(one, other)["rnn.layer_1_bias"] == "b.bias"
+    assert pairs(other, one)["b.bias"] == "rnn.layer_1_bias"
+
+
+def test_directions_are_told_apart_by_what_they_are() -> None:
+    one = model({"rnn": "lstm"}, recurrence("rnn") + recurrence("rnn", "backward "))
+    layers = {
+        "back": UserLayer("back", "LSTM", {"go_backwards": "True"}, "lstm"),
+        "ahead": UserLayer("ahead", "LSTM", {"go_backwards": "False"}, "lstm"),
+    }
+    other = MatchableModel(layers, recurrence("back") + recurrence("ahead"), ["back", "ahead"])
+    assert pairs(one, other)["rnn.backward_bias"] == "back.bias"
+
+
+def test_a_written_bidirectional_layer_is_matched_by_order() -> None:
+    one = model({"rnn": "lstm"}, recurrence("rnn") + recurrence("rnn", "backward "))
+    other = model({"a": "lstm", "b": "lstm"}, recurrence("a") + recurrence("b"))
+    assert pairs(one, other)["rnn.backward_bias"] == "b.bias"
+
+
+def test_a_separable_convolution_is_matched_with_two() -> None:
+    one = model(
+        {"depth": "conv", "point": "conv"},
+        [parameter("depth", "weight", 8, 1, 3, 3), parameter("point", "weight", 6, 8, 1, 1)],
+    )
+    other = model(
+        {"both": "conv"},
+        [
+            parameter("both", "depthwise weight", 8, 1, 3, 3),
+            parameter("both", "pointwise weight", 6, 8, 1, 1),
+        ],
+    )
+    found = pairs(one, other)
+    assert found["depth.weight"] == "both.depthwise_weight"
+    assert found["point.weight"] == "both.pointwise_weight"
+
+
+def test_states_that_only_one_normalisation_keeps_are_left() -> None:
+    trained = [parameter("bn", "scale", 6), parameter("bn", "bias", 6)]
+    states = [parameter("bn", role, 6, trained=False) for role in ("mean", "variance")]
+    one, other = model({"bn": "batch_norm"}, trained), model({"bn": "batch_norm"}, trained + states)
+    proposal = propose(one, other, NAMES)
+    assert not proposal.undecided
+    assert proposal.left == ([], ["bn.mean", "bn.variance"])
+
+
+def test_what_is_not_decided_shows_the_attribute_that_says_why() -> None:
+    one = model({"rnn": "gru"}, recurrence("rnn")[:2] + [parameter("rnn", "bias", 2, 12)])
+    single = parameter("gru", "reset_before_bias", 12, name="bias")
+    other = model({"gru": "gru"}, [*recurrence("gru")[:2], single], reset_after="False")
+    proposal = propose(one, other, NAMES)
+    assert len(proposal.pairs) == 2
+    assert "gru.bias of gru(reset_after=False), [12] has no counterpart" in proposal.undecided[1]
+
+
+def linear(layer: str, outputs: int) -> list[ParameterDescription]:
+    return [parameter(layer, "weight", outputs, 8), parameter(layer, "bias", outputs)]
+
+
+ATTENTION = model(
+    {"attn": "attention"},
+    [
+        parameter("attn", "input_weight", 24, 8),
+        parameter("attn", "input_bias", 24),
+        parameter("attn", "output_weight", 8, 8),
+        parameter("attn", "output_bias", 8),
+    ],
+)
+WRITTEN = [
+    ("block.q_proj", "block.k_proj", "block.v_proj", "block.out_proj"),
+    ("query", "key", "value", "output"),
+    ("a.to_q", "a.to_k", "a.to_v", "a.to_out"),
+]
+
+
+@pytest.mark.parametrize("layers", WRITTEN, ids=lambda layers: layers[0])
+def test_attention_of_four_matrices_is_joined_by_the_names(layers: tuple[str, ...]) -> None:
+    parameters = [each for layer in layers for each in linear(layer, 8)]
+    joined = with_attention_joined(model(dict.fromkeys(layers, "linear"), parameters))
+    assert joined is not None
+    found = pairs(joined, ATTENTION)
+    q, k, v, out = layers
+    assert found[f"{q}.weight | {k}.weight | {v}.weight"] == "attn.input_weight"
+    assert found[f"{out}.bias"] == "attn.output_bias"
+
+
+def test_linear_layers_without_such_names_are_not_joined() -> None:
+    layers = ("first", "second", "third", "output")
+    parameters = [each for layer in layers for each in linear(layer, 8)]
+    assert with_attention_joined(model(dict.fromkeys(layers, "linear"), parameters)) is None
+
+
+def test_joined_parameters_are_carried_and_split() -> None:
+    parts = tuple(parameter(layer, "weight", 2, 3) for layer in ("q", "k"))
+    pair = Pair(join(parts), parameter("attn", "input_weight", 4, 3), "", source_parts=parts)
+    arrays = {"q.weight": np.arange(6.0).reshape(2, 3), "k.weight": np.ones((2, 3))}
+    whole = pair.of_source(arrays)
+    assert whole is not None and whole.shape == (4, 3)
+    split = pair.to_source(whole)
+    assert all((split[name] == array).all() for name, array in arrays.items())
+    assert pair.of_source({"q.weight": arrays["q.weight"]}) is None
+    assert list(pair.to_target(whole)) == ["attn.input_weight"]
+
+
+def test_parameters_of_one_value_are_varied_and_others_left() -> None:
+    described = [
+        parameter("fc", "weight", 3, 3),
+        parameter("fc", "bias", 3),
+        parameter("bn", "variance", 3, trained=False),
+        parameter("own", "", 3, trained=False, name="table"),
+    ]
+    weights = {
+        "fc.weight": np.arange(9.0).reshape(3, 3),
+        "fc.bias": np.zeros(3),
+        "bn.variance": np.ones(3),
+        "own.table": np.ones(3),
+    }
+    found = varied(weights, {each.name: each for each in described}, seed=0)
+    assert np.unique(found["fc.bias"]).size == 3
+    assert np.unique(found["bn.variance"]).size == 3 and (found["bn.variance"] > 0).all()
+    for name in ("fc.weight", "own.table"):
+        assert found[name] is weights[name]

@@ -1,0 +1,24 @@
+"""The same: Chainer's poolings cover all."""
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+
+
+class Net(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv1 = L.Convolution2D(3, 6, 3, pad=1)
+            self.bn = L.BatchNormalization(6)
+            self.conv2 = L.Convolution2D(6, 4, 1)
+            self.fc = L.Linear(4 * 5 * 5, 3)
+
+    def forward(self, x):
+        h = F.relu(self.bn(self.conv1(x)))
+        h = F.max_pooling_2d(h, 2)
+        return self.fc(self.conv2(h))
+
+
+def make():
+    return Net()
