@@ -13,6 +13,7 @@ from dlb.proof.findings import AnyCause, Cause, Figure, Finding, Part
 from dlb.proof.findings.common import StructuresDiffer
 from dlb.proof.findings.files import NodesPart
 from dlb.proof.findings.port import PortLayerDiffers, SpanDiffers
+from dlb.proof.findings.workload import GradientsDiffer
 
 __all__ = ["Explanation", "NotRun", "Reason", "explain"]
 
@@ -23,7 +24,7 @@ _SAME_SIZE = 0.05
 #: Checks in training mode; their groups also have a check in evaluation mode.
 _TRAINING_CHECKS = {"forward float64, training", "isolated layers, training"}
 #: Causes without a layer that say where the difference is.
-_LOCATING_CAUSES = (PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
+_LOCATING_CAUSES = (GradientsDiffer, PortLayerDiffers, SpanDiffers, NodesPart, StructuresDiffer)
 
 
 class InfiniteDistance(Cause, frozen=True, kw_only=True):
@@ -195,7 +196,7 @@ def _reasons(
     if size is not None and _FLOAT32_ROUNDING[0] < size < _FLOAT32_ROUNDING[1]:
         yield Float32Rounding()
     kind = finding.layer.kind if finding is not None and finding.layer is not None else ""
-    if result.check == "dropout" and finding is not None:
+    if result.check.startswith("dropout") and finding is not None:
         yield NativeDropout(fault=finding.cause)
         return
     if result.group in ("layers", "forward") and kind:
@@ -220,6 +221,8 @@ def _reasons(
 def _update_reasons(result: CheckResult) -> Iterator[Reason]:
     """Reasons that follow from which tensors of an update differ, and by how much."""
     tolerance = result.tolerance or 0.0
+    if result.worst is not None and result.worst.tensor == "loss":
+        return
     # Weights are ``layer.parameter``; state of the optimizer is ``layer.parameter.slot``.
     weights = [item for item in result.figures if item.tensor.count(".") == 1]
     failing = [item for item in weights if item.relative_l2 is None or item.relative_l2 > tolerance]
