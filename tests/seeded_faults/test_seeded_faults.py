@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from dlb_seeded_faults.__main__ import find, is_right
-from dlb_seeded_faults.faults import FAULTS
+from dlb_seeded_faults.catalogue import FAULTS
+from dlb_seeded_faults.not_found import NOT_FOUND
 
 import dlb
 from dlb.report.explanations import place_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
+PROOF = Path(__file__).parents[2] / "docs" / "explanation" / "proof.md"
 TABLE = Path(__file__).parents[2] / "docs" / "explanation" / "seeded-faults.csv"
 
 
@@ -22,10 +24,24 @@ def test_a_seeded_fault_is_found(name: str) -> None:
     assert is_right(FAULTS[name], found), found
 
 
-@pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep"])
+@pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep", "bounds"])
 def test_without_a_fault_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"])
     assert certificate.status("seeded-faults") == "proven"
+
+
+@pytest.mark.parametrize("name", NOT_FOUND, ids=lambda name: name.replace(" ", "_"))
+def test_the_limits_of_the_proof(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults that the documentation says are not found: if one is, it belongs to the others."""
+    monkeypatch.setenv("DLB_SEEDED_FAULT", name)
+    certificate = dlb.assert_proven(WORKLOADS / "bounds.toml", ["seeded-faults"])
+    assert certificate.status("seeded-faults") == "proven"
+
+
+def test_the_documentation_lists_the_limits() -> None:
+    text = PROOF.read_text(encoding="utf-8")
+    listed = text[text.index("## What is not checked") : text.index("## When a check fails")]
+    assert all(f"`{name}`" in listed for name in NOT_FOUND)
 
 
 def test_the_culprit_is_named_as_described_and_as_built() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,13 @@ from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.source import Source
 from dlb.errors import RequestError
 from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
+from dlb.proof.checks.float32_layers import small_references
+from dlb.proof.extremes import ExtremeKind, extremes
 from dlb.proof.reference import Reference
-from dlb.proof.update_batches import UpdateBatches, as_dtype
-from dlb.samples import noise, open_split, random_labels, read_samples, write_samples
+from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
+from dlb.samples import open_split, proof_inputs, proof_labels, read_samples, write_samples
 from dlb.supervision.remote import write_arrays
-from dlb.workload import Model, Workload, multiply_adds
+from dlb.workload import Model, Workload, infer_shapes, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
 
 if TYPE_CHECKING:
@@ -41,6 +44,11 @@ Array = npt.NDArray[Any]
 #: use the smaller number. With a variant, the checks use at least the batch of one worker: compilers
 #: compile for one batch size, and can be wrong for that size alone.
 PROOF_BATCH, LARGE_PROOF_BATCH, LARGE = 16, 4, 250_000_000
+#: Samples of the checks at extremes, for which more show nothing more; two for a batch's statistics.
+EXTREME_BATCH, LARGE_EXTREME_BATCH = 4, 2
+#: The batch that is timed is compared with the truth as far as it costs at most these multiply-adds in a
+#: forward pass, and this many values of layers. NumPy takes seconds for either.
+TIMED_MULTIPLY_ADDS, TIMED_VALUES = 10_000_000_000, 50_000_000
 #: Samples in each step of the update checks, and samples that these are drawn from. Both are small,
 #: since every step costs a backward pass in float64.
 UPDATE_BATCH, UPDATE_SAMPLES = 4, 32
@@ -144,8 +152,12 @@ class Prepared:
         test_labels: the labels of all samples in ``test``.
         reference: the reference at the proof's weights, on a small batch of noise, with dropout
             masks.
+        timed: the same on a batch as large as a step of one worker, or as large as NumPy permits.
+        extremes: the same at weights and inputs that take layers to their bounds.
         seeded: the reference at the weights that the timed model starts from.
         update_batches: the batches of the update checks, noise too.
+        first_update: the reference on the first of these batches.
+        small_references: the reference on some small batches, for float32.
         canonical: the canonical graph at the initial weights.
         where: where the training samples were read from.
     """
@@ -159,8 +171,12 @@ class Prepared:
     test_inputs: Array
     test_labels: Array
     reference: Reference
+    timed: Reference
+    extremes: Mapping[ExtremeKind, Reference]
     seeded: Reference
     update_batches: UpdateBatches
+    first_update: Reference
+    small_references: Sequence[Reference]
     canonical: Any
     where: str
 
@@ -218,6 +234,20 @@ def proof_batch(model: Model) -> int:
     return LARGE_PROOF_BATCH if sum(multiply_adds(model).values()) > LARGE else PROOF_BATCH
 
 
+def extreme_batch(model: Model) -> int:
+    """The number of samples of the checks at extremes."""
+    large = proof_batch(model) == LARGE_PROOF_BATCH
+    return LARGE_EXTREME_BATCH if large else EXTREME_BATCH
+
+
+def timed_batch_in_numpy(model: Model, per_worker_batch: int) -> int:
+    """How many samples of a worker's step are compared: all that NumPy computes in some seconds."""
+    work = max(1, sum(multiply_adds(model).values()))
+    values = sum(math.prod(shape) for shape in infer_shapes(model).values())
+    affordable = min(TIMED_MULTIPLY_ADDS // work, TIMED_VALUES // values)
+    return min(per_worker_batch, max(affordable, proof_batch(model)))
+
+
 def prepare(request: Request, scratch: Path) -> Prepared:
     """Read the data and compute what every adapter receives.
 
@@ -234,15 +264,16 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     weights = request.weights()
     # Noise, not images: a uniform background ties in every max pooling, where the loss has no
     # gradient that finite differences could match.
-    per_worker_batch = request.batch_size // request.workers if request.variants else 0
-    batch = max(per_worker_batch, proof_batch(workload.model))
-    inputs = noise(workload.model, request.seed, batch)
-    labels = random_labels(workload.model, request.seed, batch)
+    model, per_worker_batch = workload.model, request.batch_size // request.workers
+    batch = max(per_worker_batch if request.variants else 0, proof_batch(model))
+    timed_batch = timed_batch_in_numpy(model, per_worker_batch)
+    numbers = step_numbers(workload.optimizer, workload.schedule, request.trajectory_steps)
     update_batches = UpdateBatches(
         folder=scratch,
-        inputs=as_dtype(noise(workload.model, request.seed + 1, UPDATE_SAMPLES), "float64"),
-        labels=random_labels(workload.model, request.seed + 1, UPDATE_SAMPLES),
-        order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, request.trajectory_steps, request.seed),
+        inputs=as_dtype(proof_inputs(model, request.seed + 1, UPDATE_SAMPLES), "float64"),
+        labels=proof_labels(model, request.seed + 1, UPDATE_SAMPLES),
+        order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, len(numbers), request.seed),
+        numbers=numbers,
     )
     test_samples = _choose_test_samples(test)
     if request.out is None:  # The export is compared on one batch; no accuracy is reported.
@@ -262,8 +293,15 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         write_arrays(update_batches.path(dtype), arrays)
     weights_of_proof = proof_weights(weights, request.seed)
     # A model that is built for proofs also receives whole batches of the run.
-    rows = max(len(inputs), UPDATE_BATCH, request.batch_size)
-    masks = proof_masks(workload.model, request.seed, rows)
+    rows = max(batch, UPDATE_BATCH, request.batch_size)
+    masks = proof_masks(model, request.seed, rows)
+
+    def reference(samples: int) -> Reference:
+        inputs = proof_inputs(model, request.seed, samples)
+        labels = proof_labels(model, request.seed, samples)
+        return Reference(model, weights_of_proof, inputs, labels, masks, workload.loss)
+
+    ordinary, few = reference(batch), reference(extreme_batch(model))
     return Prepared(
         scratch=scratch,
         weights=weights,
@@ -273,10 +311,26 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         crops=sample_schedule.crops,
         test_inputs=read_samples(workload, test, test_samples[: request.batch_size], request.dtype),
         test_labels=test.labels[test_samples],
-        reference=Reference(workload.model, weights_of_proof, inputs, labels, masks, workload.loss),
-        seeded=Reference(workload.model, weights, inputs, labels),
+        reference=ordinary,
+        timed=ordinary if timed_batch == batch else reference(timed_batch),
+        extremes={
+            case.kind: Reference(model, case.weights, case.inputs, few.labels, masks, workload.loss)
+            for case in extremes(model, weights_of_proof, few.inputs)
+        },
+        seeded=Reference(model, weights, ordinary.inputs, ordinary.labels),
         update_batches=update_batches,
-        canonical=canonical_graph(workload.model, weights),
+        first_update=Reference(
+            model,
+            weights_of_proof,
+            update_batches.inputs[update_batches.order[0]],
+            update_batches.labels[update_batches.order[0]],
+            masks,
+            workload.loss,
+        ),
+        small_references=small_references(
+            model, weights_of_proof, update_batches, masks, workload.loss
+        ),
+        canonical=canonical_graph(model, weights),
         where=training.where,
     )
 

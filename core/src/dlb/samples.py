@@ -31,6 +31,8 @@ __all__ = [
     "model_signature",
     "noise",
     "open_split",
+    "proof_inputs",
+    "proof_labels",
     "random_labels",
     "read_samples",
     "replace_missing_data",
@@ -230,6 +232,37 @@ def random_labels(model: Model, seed: int, samples: int) -> Array:
     """Labels, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``."""
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
     return np.random.default_rng(seed + 1000).integers(0, classes, (samples, *steps), np.int64)
+
+
+def proof_inputs(model: Model, seed: int, samples: int) -> Array:
+    """Noise for a proof: as :func:`noise`, but indices include every entry that there is room for.
+
+    An adapter that treats an entry differently, for example entry 0 as padding, is found only with it.
+    """
+    inputs = noise(model, seed, samples)
+    if model.input.kind == "real":
+        return inputs
+    return _covering(inputs, _embedding_entries(model), seed)
+
+
+def proof_labels(model: Model, seed: int, samples: int) -> Array:
+    """Labels for a proof: as :func:`random_labels`, but with every class that there is room for."""
+    classes = infer_shapes(model)[model.nodes[-1].name][-1]
+    return _covering(random_labels(model, seed, samples), classes, seed + 1000)
+
+
+def _covering(drawn: Array, count: int, seed: int) -> Array:
+    """Integers below ``count`` with some replaced, so that as many as possible occur.
+
+    The first and the last integer come first, since code treats these differently by mistake.
+    """
+    generator = np.random.default_rng((seed, count))
+    inner = 1 + generator.permutation(max(count - 2, 0))
+    wanted = np.concatenate([[0, count - 1][:count], inner]).astype(drawn.dtype)[: drawn.size]
+    covering: Array = drawn.copy()
+    places = generator.permutation(drawn.size)[: len(wanted)]
+    covering.reshape(-1)[places] = wanted
+    return covering
 
 
 def _embedding_entries(model: Model) -> int:

@@ -76,10 +76,16 @@ def test_a_wrong_dropout_is_found(dlb: Dlb, fault: str) -> None:
 #: Checks that need masks where there is dropout.
 TRAINING = {
     "forward float64, training",
+    "forward float64, timed batch",
     "isolated layers, training",
+    "isolated layers, extremes",
+    "gradients float64",
+    "gradients float64, extremes",
+    "gradients float64, timed batch",
     "gradients by differences",
     "gradients",
     "update",
+    "update, timed batch",
 }
 
 

@@ -71,6 +71,7 @@ _STYLES = {
     "proven": "bold green",
     "deviates": "bold red",
     "unproven": "yellow",
+    "diverged": "bold yellow",
     "passed": "green",
     "failed": "red",
     "not run": "yellow",

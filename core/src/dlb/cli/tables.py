@@ -17,7 +17,7 @@ from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import CutDifferently, DropoutSame, WeightsLeft
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Record, Timing
-from dlb.report.sentences import describe, inapplicable_groups
+from dlb.report.sentences import describe, divergence_text, inapplicable_groups
 
 __all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
 
@@ -163,6 +163,8 @@ def print_certificate(certificate: Certificate) -> None:
     for line in _not_passed_lines(certificate):
         click.echo(line)
     _print_divergences(certificate)
+    for adapter, divergent in certificate.diverged.items():
+        click.echo(f"{certificate.title(adapter)}: {divergence_text(divergent)}")
     if certificate.left_out:
         click.echo(f"Left out, so nothing is proven: {', '.join(certificate.left_out)}")
     for reason, without in inapplicable_groups(certificate).items():

@@ -1,4 +1,4 @@
-"""Checks that need several adapters: agreement in float64, and errors of float32 gradients."""
+"""Checks that need several adapters: agreement in float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dlb.proof.checks.agreement import (
     comparable_steps,
     largest_agreed_distance,
 )
-from dlb.proof.checks.float32 import check_float32_gradients
 from dlb.request import Prepared, Reporter, Request
 
 __all__ = ["check_across_adapters", "ensure_calibration", "find_calibration"]
@@ -58,10 +57,10 @@ def find_calibration(request: Request, runs: list[AdapterRun]) -> Calibration | 
 def check_across_adapters(
     runs: list[AdapterRun], groups: Collection[CheckGroup], calibration: Calibration | None
 ) -> list[CheckResult]:
-    """Compare adapters with each other, and their float32 errors with the smallest one.
+    """Compare adapters with each other.
 
     Args:
-        runs: finished runs; an adapter without gradients, changes or float32 errors is left out.
+        runs: finished runs; an adapter without gradients or changes is left out.
         groups: groups of checks that were asked for.
         calibration: None if no adapter could be calibrated.
     """
@@ -72,7 +71,6 @@ def check_across_adapters(
         for run in runs
         if any(changes_of_steps.moved for changes_of_steps in run.changes.values())
     }
-    errors = {run.adapter: run.float32.gradient_errors for run in runs if run.float32 is not None}
     correct = {run.adapter for run in runs if run.independently_correct}
     agreement: list[CheckResult] = []
     if "gradients" in groups:
@@ -87,8 +85,4 @@ def check_across_adapters(
             for adapter, changes_of_steps in changes.items()
         }
         results += check_agreement("trajectories", "trajectory", moved_parameters, correct, finding)
-    if len(errors) > 1:
-        results += check_float32_gradients(
-            errors, calibration.gradient_errors if calibration else ()
-        )
     return results

@@ -18,6 +18,8 @@ from dlb.errors import DlbError, RecordError
 from dlb.execution.audit import Audit, judge, refuse_audit
 from dlb.execution.calibration import Calibration, calibrate
 from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
+from dlb.execution.diverged import find_divergence
+from dlb.execution.dropout import prove_native_dropout
 from dlb.execution.export import export_model
 from dlb.execution.float32 import Float32Proof, prove_float32
 from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refuse_training
@@ -26,10 +28,12 @@ from dlb.execution.quality import test_model
 from dlb.execution.timing import time_training
 from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
-from dlb.proof.certificate import CheckResult
+from dlb.proof.certificate import CheckResult, Divergent
 from dlb.proof.checks.distributed import distributed_check
+from dlb.proof.checks.export import refuse_export
 from dlb.proof.divergence import Changes
 from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import TrainedNotFinite
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
@@ -57,6 +61,7 @@ class AdapterRun:
         calibration: the effect of rounding; only the adapter that was calibrated has one.
         timing, quality, exported: of the model that was timed.
         observed: what observers recorded during training.
+        diverged: where training ends in NaN or infinity, as the workload's own does; None if nowhere.
         failure: the error that ended the run early.
     """
 
@@ -73,6 +78,7 @@ class AdapterRun:
     quality: Quality | None = None
     exported: Exported | None = None
     observed: dict[str, Any] = field(default_factory=dict)
+    diverged: Divergent | None = None
     failure: Failure | None = None
 
     @property
@@ -185,7 +191,7 @@ def _run_in_one_worker(stage: Stage, run: AdapterRun, given_workers: Workers | N
             return
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         model.drop()
-        run.changes = prove_steps(stage, workers.group, training=no_masks is None)
+        run.changes, run.diverged = prove_steps(stage, workers.group, training=no_masks is None)
         audit = _measure(stage, run, workers, adapter)
         _audit(stage, workers.group, audit, began, no_masks)
         _prove_rounding(stage, run, workers.group, no_masks)
@@ -222,7 +228,8 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
     with stage.start("single", single=True) as workers:
         if per_worker_weights:
             compare_with_single_worker(stage, workers.group, per_worker_weights)
-        run.changes = prove_steps(stage, workers.group, training=no_masks is None)
+        run.changes, diverged = prove_steps(stage, workers.group, training=no_masks is None)
+        run.diverged = run.diverged or diverged
         _audit(stage, workers.group, audit, began, no_masks, synchronous)
         _prove_rounding(stage, run, workers.group, no_masks)
 
@@ -260,13 +267,17 @@ def _measure(
     if not groups & TIMED_GROUPS:
         return None
     timed = time_training(stage, workers, adapter.features)
+    diverged = find_divergence(stage, timed.losses.tolist())
+    run.diverged = diverged or run.diverged
     run.timing, run.observed = timed.timing, timed.observed
     run.quality = test_model(stage, timed)
-    if groups & {"structure", "export"}:
+    if groups & {"structure", "export"} and diverged is not None:
+        refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)
+    elif groups & {"structure", "export"}:
         run.exported = export_model(stage, timed, adapter.features)
     if not stage.request.strategy:
         timed.model.drop()
-    return timed.audit
+    return timed.audit if diverged is None else timed.audit.before(diverged.step)
 
 
 def _audit(
@@ -283,6 +294,9 @@ def _audit(
     if no_masks is not None:
         refuse_audit(stage, no_masks)
         return
+    if not audit.audited:  # the loss of the first step is not finite
+        refuse_audit(stage, Finding(cause=TrainedNotFinite()))
+        return
     judge(stage, group, audit, began, synchronous)
 
 
@@ -291,6 +305,8 @@ def _prove_rounding(stage: Stage, run: AdapterRun, group: Group, no_masks: Findi
     request = stage.request
     if no_masks is not None:
         refuse_training(stage, no_masks)
+        if request.dtype == "float32":
+            prove_native_dropout(stage, group, "float32")
         return
     if request.dtype == "float32" and "float32" in request.groups:
         run.float32 = prove_float32(stage, group, run.changes)

@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ from dlb.workload import parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
 
-__all__ = ["Audit", "judge", "refuse_audit", "train_audited"]
+__all__ = ["Audit", "batches_of", "judge", "refuse_audit", "train_audited"]
 
 Array = npt.NDArray[Any]
 #: Bytes that the files of all audited steps may take.
@@ -101,6 +101,17 @@ class Audit:
     clocks: tuple[ClockReading, ...] = ()
     step_seconds: Array = field(default_factory=lambda: np.zeros(0))
     untold_seconds: Array = field(default_factory=lambda: np.zeros(0))
+
+    def before(self, step: int) -> Audit:
+        """What was kept of the steps that end before ``step``, from which on the loss is not finite."""
+        kept = [each for each in self.audited if each.step + 1 < step]
+        for each in self.audited:
+            if each not in kept:
+                for path in each.paths:
+                    path.unlink(missing_ok=True)
+        return replace(
+            self, steps=max(1, step - 1), audited=kept, losses=self.losses[: step - 1], end=()
+        )
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
@@ -183,7 +194,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     stage.phase("auditing")
     adapter = stage.adapter
     check = batches_check(adapter)
-    batch, end = _batches(stage), audit.end if synchronous else ()
+    batch, end = batches_of(stage), audit.end if synchronous else ()
     stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end)))
     stage.keep(run(_clock_check(adapter), lambda check: _check_clock(check, audit)))
     if audit.masks_unknown:
@@ -252,7 +263,7 @@ def _judge(
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
             if synchronous and not stage.prepared.reference.masks:
-                batches = map(_batches(stage), range(min(REPLAYED, audit.steps)))
+                batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))
                 replay = judge_step.replay(order[0], batches, enough)
         if enough() or len(order) <= CALIBRATED:
             return judged, replay
@@ -270,7 +281,7 @@ def _judge(
     return judged, replay
 
 
-def _batches(stage: Stage) -> Callable[[int], tuple[Array, Array]]:
+def batches_of(stage: Stage) -> Callable[[int], tuple[Array, Array]]:
     """Inputs and labels of any step, of all workers together, as the order says."""
     prepared = stage.prepared
     samples = map_arrays(prepared.train)

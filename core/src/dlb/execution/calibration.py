@@ -10,20 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.execution.float32 import Float32Proof
-from dlb.execution.models import Stage, drop_at_end
+from dlb.execution.models import Stage
 from dlb.proof import divergence
 from dlb.proof.checks.agreement import error_growth
-from dlb.proof.checks.float32 import batch_gradients, gradient_errors
 from dlb.proof.divergence import Changes
-from dlb.proof.findings import Figure
-from dlb.proof.tolerances import (
-    NORMALISED_UNITS,
-    PERTURBED_RUNS,
-    PERTURBED_UNITS,
-    STEP_SCALE,
-)
+from dlb.proof.tolerances import STEP_SCALE
 from dlb.supervision.group import Group
-from dlb.workload.shapes import state_names, trained_names
+from dlb.workload.shapes import trained_names
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -35,12 +28,10 @@ class Calibration:
     Attributes:
         error_growth: by number of steps, the relative L2 distance between a trajectory with steps longer
             by :data:`STEP_SCALE` and the plain one.
-        gradient_errors: errors of float64 gradients at perturbed weights, one entry per batch.
         perturbed: drift of float32 trajectories from perturbed weights, one entry per run.
     """
 
     error_growth: Mapping[int, float]
-    gradient_errors: tuple[tuple[Figure, ...], ...]
     perturbed: tuple[tuple[float | None, ...], ...]
 
 
@@ -64,26 +55,8 @@ def calibrate(
             step: error_growth(plain.read_moved(), perturbed.read())
             for (step, plain), perturbed in zip(changes.items(), perturbed_run, strict=True)
         }
-    if float32 is None:
-        return Calibration(growth, (), ())
-    errors = _perturbed_gradients(stage, group) if has_peers else ()
-    return Calibration(growth, errors, _perturbed_trajectories(stage, group, float32))
-
-
-def _perturbed_gradients(stage: Stage, group: Group) -> tuple[tuple[Figure, ...], ...]:
-    batches, weights = stage.prepared.update_batches, stage.prepared.reference.weights
-    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
-        truth = list(batch_gradients(model, batches))
-    normalised = state_names(stage.request.workload.model)
-    units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
-    errors: list[tuple[Figure, ...]] = []
-    for seed in range(stage.request.seed, stage.request.seed + PERTURBED_RUNS):
-        perturbed_weights = divergence.perturbed(weights, seed, units)
-        with drop_at_end(
-            stage.build(group, "float64", batches.batch_size, perturbed_weights)
-        ) as model:
-            errors += map(gradient_errors, batch_gradients(model, batches), truth)
-    return tuple(errors)
+    perturbed = () if float32 is None else _perturbed_trajectories(stage, group, float32)
+    return Calibration(growth, perturbed)
 
 
 def _perturbed_trajectories(

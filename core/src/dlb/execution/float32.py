@@ -1,59 +1,82 @@
-"""The float32 proof of one adapter: gradients, updates and a trajectory."""
+"""The float32 proof of one adapter: layers, gradients, updates and a trajectory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from dlb.execution.dropout import prove_native_dropout
 from dlb.execution.models import Stage, drop_at_end
 from dlb.proof import divergence
-from dlb.proof.checks.float32 import batch_gradients, gradient_errors
+from dlb.proof.checks.float32_layers import Float32Errors
 from dlb.proof.checks.float32_updates import prove_float32_updates
 from dlb.proof.divergence import Changes
-from dlb.proof.findings import Figure
 from dlb.supervision.group import Group
+from dlb.supervision.remote import RemoteModel
 from dlb.workload.shapes import trained_names
 
 __all__ = ["Float32Proof", "prove_float32"]
 
+#: About the root of the largest number in float32.
+LARGEST = 1e15
+
 
 @dataclass(frozen=True)
 class Float32Proof:
-    """Errors of float32 in one adapter.
+    """Trajectories of one adapter.
 
     Attributes:
-        gradient_errors: errors of its float32 gradients against its float64 gradients, by batch.
         exact: the float64 trajectory, after each observed step.
         trajectory: the float32 trajectory, after each observed step.
         drift: relative L2 distance between both, after each observed step; None stands for infinity.
     """
 
-    gradient_errors: tuple[tuple[Figure, ...], ...]
     exact: tuple[Changes, ...]
     trajectory: tuple[Changes, ...]
     drift: tuple[float | None, ...]
 
 
 def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) -> Float32Proof:
-    """Prove gradients and updates in float32, and follow a trajectory.
+    """Prove layers, gradients, updates and dropout in float32, and follow a trajectory.
+
+    Layers and gradients are compared before the first step and after the last one: a kernel that is chosen
+    after some calls, or a parameter that is trained and not reported, shows only then.
 
     Args:
         group: one worker.
         changes: what float64 steps changed; empty if these have not been run.
     """
-    batches, weights = stage.prepared.update_batches, stage.prepared.reference.weights
-    stage.phase("proving float32 gradients")
-    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
-        # Gradients of a large network are memory-mapped files.
-        truth = list(batch_gradients(model, batches))
+    prepared = stage.prepared
+    batches, weights = prepared.update_batches, prepared.reference.weights
+    errors = Float32Errors(prepared.reference.model)
+    stage.phase("proving float32 layers and gradients")
     with drop_at_end(stage.build(group, "float32", batches.batch_size)) as model:
-        errors = tuple(map(gradient_errors, batch_gradients(model, batches), truth))
-        seed = stage.request.seed
-        prove_float32_updates(model, weights, batches, stage.adapter, seed, stage.keep)
-    del truth
+        errors.collect(model, prepared.small_references, weights)
+        if not errors.missing:
+            large = prepared.extremes["large"]
+            model.load_weights(large.weights)
+            errors.collect(model, (large,), large.weights, backward=False)
+            model.load_weights(weights)
+        prove_float32_updates(
+            model, prepared.reference, batches, stage.adapter, stage.request.seed, stage.keep
+        )
     stage.phase("following float32")
     exact = list(changes.values()) or stage.follow(group, "float64")
-    trajectory = stage.follow(group, "float32")
-    trained = trained_names(stage.request.workload.model)
-    drift = divergence.drift(trajectory, exact, exact, trained)
-    return Float32Proof(errors, tuple(exact), tuple(trajectory), drift)
+
+    def compare_again(trained: RemoteModel) -> None:
+        if not errors.missing and _is_moderate(exact[-1]):
+            errors.collect(trained, prepared.small_references[:1], trained.weights()[0])
+
+    trajectory = stage.follow(group, "float32", at_end=compare_again)
+    errors.keep(stage.adapter, stage.keep)
+    prove_native_dropout(stage, group, "float32")
+    names = trained_names(stage.request.workload.model)
+    drift = divergence.drift(trajectory, exact, exact, names)
+    return Float32Proof(tuple(exact), tuple(trajectory), drift)
+
+
+def _is_moderate(changes: Changes) -> bool:
+    """Whether float32 holds the squares of what float64 steps changed; a diverging trajectory's overflow."""
+    return all(bool((np.abs(array) < LARGEST).all()) for array in changes.read().values())

@@ -83,6 +83,7 @@ class Stage:
         batch_size: int,
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
+        clip_norm: float | None = None,
     ) -> RemoteModel:
         """Build a model for the proof: its dropouts use given masks, and no weight is constant.
 
@@ -91,14 +92,16 @@ class Stage:
             batch_size: samples of a batch, all workers together.
             weights: by ``layer.parameter``; the reference's weights if left out.
             step_scale: relative increase of the learning rate.
+            clip_norm: another limit for the norm of the gradients; the workload's if left out.
         """
         reference, replace = self.prepared.reference, msgspec.structs.replace
         optimizer = self.request.workload.optimizer
         rate = optimizer.learning_rate * (1.0 + step_scale)
+        limit = optimizer.clip_norm if clip_norm is None else clip_norm
         workload = replace(
             self.request.workload,
             model=reference.model,
-            optimizer=replace(optimizer, learning_rate=rate),
+            optimizer=replace(optimizer, learning_rate=rate, clip_norm=limit),
         )
         return RemoteModel(
             group,
@@ -129,12 +132,14 @@ class Stage:
         dtype: str,
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
+        at_end: Callable[[RemoteModel], None] | None = None,
     ) -> list[divergence.Changes]:
         """Train a new model; the changes from the reference's weights after each observed step.
 
         Args:
             weights: weights at the start, by ``layer.parameter``; the reference's if left out.
             step_scale: relative increase of the learning rate.
+            at_end: receives the trained model.
         """
         batches, start = self.prepared.update_batches, self.prepared.reference.weights
         trained = {name: start[name] for name in trained_names(self.prepared.reference.model)}
@@ -142,7 +147,12 @@ class Stage:
             self.build(group, dtype, batches.batch_size, weights, step_scale)
         ) as model:
             path, folder = batches.path(dtype), scratch_file(group, "")
-            return divergence.follow(model, path, batches.order, folder, trained)
+            changes = divergence.follow(
+                model, path, batches.order, batches.numbers, folder, trained
+            )
+            if at_end is not None:
+                at_end(model)
+            return changes
 
 
 @contextmanager

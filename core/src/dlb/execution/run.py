@@ -26,6 +26,7 @@ from dlb.execution.workers import Workers
 from dlb.failure import Failure
 from dlb.proof.certificate import Certificate, Divergence
 from dlb.proof.divergence import observed_steps
+from dlb.proof.update_batches import step_numbers
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
@@ -201,7 +202,10 @@ def _certify(
     checks = kept_proofs.with_kept((result for run in runs for result in run.checks), kept)
     if across:
         checks += check_across_adapters(runs, request.groups, find_calibration(request, runs))
-    steps = observed_steps(request.trajectory_steps)
+    numbers = step_numbers(
+        request.workload.optimizer, request.workload.schedule, request.trajectory_steps
+    )
+    steps = observed_steps(len(numbers))
     return Certificate(
         workload=request.workload.name,
         workload_hash=workload_hash(request.workload),
@@ -212,6 +216,7 @@ def _certify(
             run.adapter: variant for run in runs if (variant := request.variant(run.adapter))
         },
         deviations={run.adapter: run.deviations for run in runs if run.deviations},
+        diverged={run.adapter: run.diverged for run in runs if run.diverged},
         failures={run.adapter: run.failure for run in runs if run.failure},
         left_out=request.left_out,
         divergences=tuple(

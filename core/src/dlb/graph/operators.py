@@ -50,7 +50,7 @@ from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from dlb.graph.decimals import decimal, is_sixth
 from dlb.graph.windows import Window, padded, window_of, windows
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "erf", "sigmoid"]
 
 Array = npt.NDArray[Any]
 
@@ -227,7 +227,7 @@ class HardSwish(_Operator):
 
 class Erf(_Operator):
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        return (_erf(x).astype(x.dtype, copy=False),)
+        return (erf(x).astype(x.dtype, copy=False),)
 
 
 class Gelu(_Operator):
@@ -235,7 +235,7 @@ class Gelu(_Operator):
         if self.attribute("approximate", "none") in ("tanh", b"tanh"):
             curve = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
         else:
-            curve = _erf(x / math.sqrt(2))
+            curve = erf(x / math.sqrt(2))
         return ((0.5 * x * (1 + curve)).astype(x.dtype),)
 
 
@@ -470,7 +470,7 @@ class SoftmaxCrossEntropyLoss(_Operator):
         return (np.asarray(loss, scores.dtype), logarithm)[: len(self.onnx_node.output)]
 
 
-def _erf(x: Array) -> Array:
+def erf(x: Array) -> Array:
     """The error function in float64; several times faster than numpy.vectorize."""
     return np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
 

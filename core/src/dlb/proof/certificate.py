@@ -32,6 +32,7 @@ __all__ = [
     "CheckGroup",
     "CheckResult",
     "Divergence",
+    "Divergent",
     "Figure",
     "Inapplicable",
     "ProofStatus",
@@ -82,6 +83,7 @@ ProofStatus = Literal[
     "proven",
     "deviates",
     "unproven",
+    "diverged",
     "deviates within float32 constants",
     "the same model in float16",
 ]
@@ -99,6 +101,7 @@ BaselineKind = Literal[
     "given_weights",
     "optimizer_definition",
     "finite_differences",
+    "canonical_backward",
     "dropout_definition",
     "adapters",
     "own_float64",
@@ -106,6 +109,7 @@ BaselineKind = Literal[
     "step_definition",
     "core_clock",
     "timed_model",
+    "trained_weights",
     "own_model",
     "onnx_runtime",
     "single_worker",
@@ -191,6 +195,18 @@ class Divergence(Part, frozen=True, kw_only=True):
                 raise ValueError(f"{len(row)} distances of {len(self.steps)} steps")
 
 
+class Divergent(Part, frozen=True, kw_only=True):
+    """Training that ends in NaN or infinity, as it does in dlb's own NumPy.
+
+    Attributes:
+        run: ``timed``, or the ``trajectory`` of the proof.
+        step: the first step, from 0, whose loss or gradients are not finite. Checks are judged up to it.
+    """
+
+    run: Literal["timed", "trajectory"]
+    step: int
+
+
 class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was compared for one workload.
 
@@ -201,6 +217,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         variants: options of an adapter's build that are not at their default, by adapter.
         deviations: deviations that adapters declare, by adapter.
         failures: errors that ended an adapter's run before all its checks were run, by adapter.
+        diverged: by adapter, where the workload computes NaN or infinity; no fault of the adapter.
         left_out: groups that were not asked for; nothing counts as proven then.
         inapplicable: groups that do not apply to a port or to two files, with the reason.
         divergences: drifts of float32 trajectories, without a verdict.
@@ -219,6 +236,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     variants: dict[str, dict[str, str]] = {}
     deviations: dict[str, tuple[str, ...]] = {}
     failures: dict[str, Failure] = {}
+    diverged: dict[str, Divergent] = {}
     left_out: tuple[CheckGroup, ...] = ()
     inapplicable: dict[CheckGroup, Inapplicable] = {}
     divergences: tuple[Divergence, ...] = ()
@@ -255,8 +273,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
         ``deviates`` if a check failed; apart from that, if one rounding to another type explains every
         failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
-        float16``. ``unproven`` if a check was not run, if there are no checks, if a group was left out, or
-        if the run failed. Otherwise ``proven``.
+        float16``. ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
+        ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
+        failed. Otherwise ``proven``.
         """
         failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
         if failed:
@@ -267,11 +286,13 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 ):
                     return status
             return "deviates"
+        if adapter in self.diverged:
+            return "diverged"
         return "proven" if self.passed(adapter) and not self.left_out else "unproven"
 
     def passed(self, adapter: str) -> bool:
         """Whether every check that was asked for was run, and passed."""
-        if adapter in self.failures:
+        if adapter in self.failures or adapter in self.diverged:
             return False
         return {result.verdict for result in self.results_of(adapter)} == {"passed"}
 

@@ -97,20 +97,32 @@ def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[s
 
 
 def follow(
-    model: RemoteModel, data: Path, order: Array, folder: Path, start: Mapping[str, Array]
+    model: RemoteModel,
+    data: Path,
+    order: Array,
+    numbers: Sequence[int],
+    folder: Path,
+    start: Mapping[str, Array],
 ) -> list[Changes]:
     """Train a new model, and write its changes after each step of :func:`observed_steps`.
 
     Args:
         data: .npz file with ``inputs`` and ``labels``.
         order: rows of each batch, int64 [steps, batch].
+        numbers: the number of each step for the schedule.
         folder: folder for the files; it is created.
         start: trained parameters that changes are relative to, by ``layer.parameter``.
     """
     folder.mkdir()
     done, kept = 0, []
     for step in observed_steps(len(order)):
-        model.train(data, order[done:step], input_mode="memory", first_step=done)
+        model.train(
+            data,
+            order[done:step],
+            input_mode="memory",
+            first_step=done,
+            numbers=numbers[done:step],
+        )
         done = step
         kept.append(Changes.write(folder / f"{step}.npz", start, model.weights()[0]))
     return kept

@@ -18,6 +18,7 @@ from dlb.proof.findings.port import (
     PortLayerDiffers,
     SpanDiffers,
 )
+from dlb.proof.findings.workload import GradientsDiffer
 
 __all__ = ["Explanation", "NotRun", "Reason", "explain"]
 
@@ -29,6 +30,7 @@ _SAME_SIZE = 0.05
 _TRAINING_CHECKS = {"forward float64, training", "isolated layers, training"}
 #: Causes without a layer that say where the difference is.
 _LOCATING_CAUSES = (
+    GradientsDiffer,
     PortLayerDiffers,
     SpanDiffers,
     NodesPart,
@@ -209,7 +211,7 @@ def _reasons(
     kind = finding.layer.kind if finding is not None and finding.layer is not None else ""
     if result.check == "settings":
         return
-    if result.check == "dropout" and finding is not None:
+    if result.check.startswith("dropout") and finding is not None:
         yield NativeDropout(fault=finding.cause)
         return
     if result.group in ("layers", "forward") and kind:
@@ -234,6 +236,8 @@ def _reasons(
 def _update_reasons(result: CheckResult) -> Iterator[Reason]:
     """Reasons that follow from which tensors of an update differ, and by how much."""
     tolerance = result.tolerance or 0.0
+    if result.worst is not None and result.worst.tensor == "loss":
+        return
     # Weights are ``layer.parameter``; state of the optimizer is ``layer.parameter.slot``.
     weights = [item for item in result.figures if item.tensor.count(".") == 1]
     failing = [item for item in weights if item.relative_l2 is None or item.relative_l2 > tolerance]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from dlb.proof.tolerances import (
     SLOPE_TOLERANCE,
 )
 from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
+from dlb.workload.shapes import trained_names
 
 if TYPE_CHECKING:
     from dlb.graph.evaluate import Evaluator
@@ -124,12 +125,23 @@ class Reference:
         names = [node.name for node in self.model.nodes]
         return self._compute_once("training layers", lambda: self._values(names, training=True))
 
-    def _values(self, names: list[str], *, training: bool) -> dict[str, Array]:
+    def training_values(self, dtype: Literal["float64", "float32"]) -> dict[str, Array]:
+        """Every layer's value in training mode, computed in a dtype, and not kept."""
+        names = [node.name for node in self.model.nodes]
+        return self._values(names, training=True, dtype=dtype)
+
+    def _values(
+        self,
+        names: list[str],
+        *,
+        training: bool,
+        dtype: Literal["float64", "float32"] = "float64",
+    ) -> dict[str, Array]:
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import Evaluator
 
         masks = self._batch_masks(self.inputs)
-        graph = canonical_graph(self.model, None, dtype="float64", training=training, masks=masks)
+        graph = canonical_graph(self.model, None, dtype=dtype, training=training, masks=masks)
         # Weights are inputs of the graph. As initialisers they would be in memory twice.
         return Evaluator(graph).run({self.model.input.name: self.inputs, **self.weights}, names)
 
@@ -138,39 +150,88 @@ class Reference:
         return {name: mask[: len(inputs)] for name, mask in self.masks.items()}
 
     def isolated_layers(
-        self, values: Mapping[str, Array], *, training: bool = False
+        self,
+        values: Mapping[str, Array],
+        *,
+        training: bool = False,
+        weights: Mapping[str, Array] | None = None,
+        dtype: Literal["float64", "float32"] = "float64",
     ) -> Iterator[tuple[str, Array]]:
-        """Every layer's name and its float64 value, computed from an adapter's inputs to that layer.
+        """Every layer's name and its value, computed from an adapter's inputs to that layer.
 
         Values are computed one at a time, to save memory.
 
         Args:
             values: every layer's value, as an adapter computed it.
+            weights: by ``layer.parameter``; the reference's if left out.
+            dtype: dtype of the computation.
         """
         from dlb.graph.canonical import INPUT_PREFIX, layers_graph
         from dlb.graph.evaluate import Evaluator
 
         masks = self._batch_masks(self.inputs)
-        graph = layers_graph(self.model, None, dtype="float64", training=training, masks=masks)
-        available = {**values, **self.weights, self.model.input.name: self.inputs}
+        graph = layers_graph(self.model, None, dtype=dtype, training=training, masks=masks)
+        weights = self.weights if weights is None else weights
+        available = {**values, **weights, self.model.input.name: self.inputs}
         read = {
             value.name: available[value.name.removeprefix(INPUT_PREFIX)]
             for value in graph.graph.input
         }
         return Evaluator(graph).stream(read, [node.name for node in self.model.nodes])
 
-    def running(self, weights: Mapping[str, Array], inputs: Array) -> dict[str, Array]:
-        """Running statistics after one step in training mode, float64, by ``layer.parameter``.
+    def gradients(
+        self,
+        values: Mapping[str, Array],
+        weights: Mapping[str, Array] | None = None,
+        dtype: str = "float64",
+    ) -> dict[str, Array]:
+        """The loss and its gradients in training mode, by name, from given values of layers.
+
+        Args:
+            values: every layer's value in training mode: an adapter's, or the truth's.
+            weights: by ``layer.parameter``; the reference's if left out.
+            dtype: dtype of the backward pass.
+        """
+        from dlb.graph.backward import model_gradients
+
+        return model_gradients(
+            self.model,
+            self.weights if weights is None else weights,
+            self.inputs,
+            values,
+            self.labels,
+            self.loss,
+            self._batch_masks(self.inputs),
+            dtype,
+        )
+
+    @property
+    def gradient_norm(self) -> float:
+        """The norm of all parameters' gradients together, which clipping compares with its limit."""
+        return self._compute_once("gradient norm", self._gradient_norm)
+
+    def _gradient_norm(self) -> float:
+        gradients = self.gradients(self.training_layers)
+        return norm(gradients[name] for name in trained_names(self.model))
+
+    def running(
+        self,
+        weights: Mapping[str, Array],
+        inputs: Array,
+        dtype: Literal["float64", "float32"] = "float64",
+    ) -> dict[str, Array]:
+        """Running statistics after one step in training mode, by ``layer.parameter``.
 
         Args:
             weights: every parameter and state before the step, by ``layer.parameter``.
             inputs: the batch of the step.
+            dtype: dtype of the computation.
         """
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import evaluate
 
         masks = self._batch_masks(inputs)
-        graph = canonical_graph(self.model, None, dtype="float64", training=True, masks=masks)
+        graph = canonical_graph(self.model, None, dtype=dtype, training=True, masks=masks)
         values = evaluate(graph, {self.model.input.name: inputs, **weights})
         return {name: values[f"{name}/running"] for name in state_names(self.model)}
 

@@ -13,11 +13,14 @@ __all__ = [
     "CHANGE_LEAST",
     "CHANGE_SEEN",
     "EXPORT_TOLERANCES",
+    "EXTREME_SMALL",
+    "EXTREME_TOLERANCE",
     "FLOAT32_CONSTANT",
     "FLOAT32_LEAST",
     "FLOAT32_MOST",
     "FLOAT32_MULTIPLE",
     "FLOAT32_SMALL",
+    "FLOAT64_FINER",
     "FLOAT64_TOLERANCE",
     "FOLDED_TOLERANCE",
     "NOISE",
@@ -37,6 +40,14 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 #: In float64 equal mathematics agrees to about 1e-15. A different meaning gives a far larger distance.
 FLOAT64_TOLERANCE = 1e-10
+#: How many times finer float64 rounds than float32.
+FLOAT64_FINER = 2.0**29
+#: Gradients in float64 at values of about 1000. Where a softmax is saturated they are small differences of
+#: large numbers, which correct backward passes round differently: a fused attention is 3e-10 from a plain one.
+#: What a bound, a clip or an overflow changes is above 1e-3.
+EXTREME_TOLERANCE = 1e-8
+#: A smaller gradient there is relative to this share of the whole gradient.
+EXTREME_SMALL = 0.1
 #: The error of a float32 result may be this many times the smallest error of any adapter.
 FLOAT32_MULTIPLE = 20.0
 #: It may also be this many times the error from perturbed weights (a few units in the last place).

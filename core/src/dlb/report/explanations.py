@@ -6,6 +6,7 @@ from dlb.proof import explain
 from dlb.proof.certificate import Certificate, CheckGroup
 from dlb.proof.explain import Explanation, Reason
 from dlb.proof.findings.port import PortLayerDiffers, SpanDiffers
+from dlb.proof.findings.workload import GradientsDiffer
 from dlb.report.common import described_text, native_layer_text
 from dlb.report.port import span_text
 from dlb.report.sentences import join, sentence
@@ -86,6 +87,8 @@ def place_text(explanation: Explanation) -> str:
             return span_text(finding.cause)
         if isinstance(finding.cause, PortLayerDiffers):
             return f"layer {native_layer_text(finding.cause.reference)}"
+        if isinstance(finding.cause, GradientsDiffer):
+            return finding.cause.tensor
         return sentence(finding, explanation.adapter)
     return explanation.figure.tensor if explanation.figure else "all of it"
 

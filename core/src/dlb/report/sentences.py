@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dlb.proof.certificate import Certificate, CheckResult, Inapplicable
+from dlb.proof.certificate import Certificate, CheckResult, Divergent, Inapplicable
 from dlb.proof.findings import Finding
 from dlb.report import audit, files, port, workload
 from dlb.report.common import RENDERERS
 
-__all__ = ["describe", "inapplicable_groups", "sentence"]
+__all__ = ["describe", "divergence_text", "inapplicable_groups", "sentence"]
 
 #: Modules that register their sentences when they are imported.
 _MODULES = (audit, files, port, workload)
@@ -41,6 +41,15 @@ _INAPPLICABLE: Mapping[Inapplicable, str] = {
     "not_timed": "since nothing is timed",
     "one_worker": "since there is one worker",
 }
+
+
+def divergence_text(divergent: Divergent) -> str:
+    """Where the workload computes NaN or infinity, and what to do about it."""
+    run = {"timed": "timed run", "trajectory": "proof's trajectory"}[divergent.run]
+    return (
+        f"diverged: from step {divergent.step} of the {run} on, the loss is not finite, in dlb's own NumPy "
+        "too; lower optimizer.learning_rate, or clip gradients with optimizer.clip_norm"
+    )
 
 
 def inapplicable_groups(certificate: Certificate) -> dict[str, list[str]]:

@@ -18,6 +18,47 @@ def _layer_differs(cause: workload.LayerDiffers, finding: Finding, adapter: str)
     return f"first layer past the tolerance: {layer_text(finding.layer, adapter)}"
 
 
+@renders(workload.Clipping)
+def _clipping(cause: workload.Clipping, finding: Finding, adapter: str) -> str:
+    acts = "is clipped" if cause.other < cause.norm else "is not clipped"
+    return (
+        f"a gradient of norm {cause.norm:.2g} {acts} at {cause.other:.2g}; 'update' has the workload's "
+        f"limit, {cause.limit:.2g}"
+    )
+
+
+@renders(workload.GradientsDiffer)
+def _gradients_differ(cause: workload.GradientsDiffer, finding: Finding, adapter: str) -> str:
+    if finding.layer is None:
+        return f"past the tolerance: {cause.tensor}"
+    return (
+        f"gradient past the tolerance that is nearest the loss: {cause.tensor}, of "
+        f"{layer_text(finding.layer, adapter)}; its backward pass, or that of a layer behind it, is "
+        "wrong"
+    )
+
+
+#: What values the extreme weights and inputs lead to, in words.
+_EXTREMES = {
+    "ties": "exact zeros and ties",
+    "large": "values far beyond every bound",
+    "offset": "means that are large against their spread",
+}
+
+
+@renders(workload.Extremes)
+def _extremes(cause: workload.Extremes, finding: Finding, adapter: str) -> str:
+    return f"compared at {', '.join(_EXTREMES[kind] for kind in cause.kinds)}"
+
+
+@renders(workload.SmallerBatch)
+def _smaller_batch(cause: workload.SmallerBatch, finding: Finding, adapter: str) -> str:
+    return (
+        f"compared on {cause.samples} samples: a step of one worker has {cause.timed}, which take too "
+        "long in NumPy"
+    )
+
+
 @renders(workload.Float32Baseline)
 def _baseline(cause: workload.Float32Baseline, finding: Finding, adapter: str) -> str:
     return f"ONNX Runtime on the canonical graph: {_distance(cause.distance)}"
@@ -67,10 +108,7 @@ def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: st
 
 @renders(workload.TrainedNotFinite)
 def _not_finite(cause: workload.TrainedNotFinite, finding: Finding, adapter: str) -> str:
-    return (
-        "the trained model outputs NaN or infinity, so its export cannot be compared; where every "
-        "adapter's does, lower optimizer.learning_rate or raise the batch size"
-    )
+    return "training ends in NaN or infinity, which cannot be compared"
 
 
 @renders(workload.Asynchronous)
@@ -107,6 +145,17 @@ def _element(cause: workload.DropoutElement, finding: Finding, adapter: str) -> 
     return _dropout(dropout_text(cause), finding, adapter)
 
 
+@renders(workload.DropoutBackward)
+def _backward(cause: workload.DropoutBackward, finding: Finding, adapter: str) -> str:
+    return _dropout(dropout_text(cause), finding, adapter)
+
+
+@renders(workload.DropoutsCovered)
+def _covered(cause: workload.DropoutsCovered, finding: Finding, adapter: str) -> str:
+    text = f"masks of the backward pass: {', '.join(cause.layers)}"
+    return text + (f"; not seen in {', '.join(cause.left)}" if cause.left else "")
+
+
 @renders(workload.DropoutCount)
 def _count(cause: workload.DropoutCount, finding: Finding, adapter: str) -> str:
     return _dropout(dropout_text(cause), finding, adapter)
@@ -118,6 +167,8 @@ def dropout_text(cause: object) -> str:
         return "another shape than its input's"
     if isinstance(cause, workload.DropoutInEvaluation):
         return "evaluation is not the identity"
+    if isinstance(cause, workload.DropoutBackward):
+        return "the backward pass uses another mask than the forward pass"
     if isinstance(cause, workload.DropoutElement):
         return f"an element is neither 0 nor its input / (1 - {cause.rate:g})"
     assert isinstance(cause, workload.DropoutCount)

@@ -231,6 +231,15 @@ class RemoteModel:
             for arrays in self._fetch("weights", {})
         ]
 
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Set parameters and states of every worker, by ``layer.parameter``."""
+        paths = [self._path() for _ in range(self.group.launch.workers)]
+        for path in paths:
+            write_arrays(path, weights)
+        self.group.call(
+            "set_weights", lambda rank: {"model": self.number, "weights": str(paths[rank])}
+        )
+
     def optimizer_state(self) -> dict[str, Array]:
         """The optimizer's state in worker 0, by ``layer.parameter.slot``."""
         return {
@@ -294,6 +303,7 @@ class RemoteModel:
         crops: Array | None = None,
         input_mode: str = "pipeline",
         first_step: int = 0,
+        numbers: Sequence[int] | None = None,
         observe: bool = False,
         on_progress: Progress | None = None,
     ) -> Trained:
@@ -304,11 +314,13 @@ class RemoteModel:
             order: int64 [steps, batch_size], indices of samples.
             crops: int32 [steps, batch_size, 3], the crop of each sample; None without augmentation.
             input_mode: ``pipeline`` or ``memory``.
-            first_step: the number of the first step, for the learning-rate schedule.
+            first_step: the number of the first step, for observers and the learning-rate schedule.
+            numbers: the number of each step for the schedule, if they do not follow one another.
             observe: whether observer plugins record the training.
             on_progress: receives the progress messages of worker 0.
         """
-        arguments = self._training(data, order, crops, input_mode, first_step, observe)
+        steps = range(first_step, first_step + len(order)) if numbers is None else numbers
+        arguments = self._training(data, order, crops, input_mode, first_step, observe, steps)
         to = [self._path() for _ in arguments]
         facts = self.group.call(
             "train", lambda rank: {**arguments[rank], "to": str(to[rank])}, on_progress
@@ -326,7 +338,8 @@ class RemoteModel:
         on_progress: Progress | None = None,
     ) -> RemoteTraining:
         """Begin a training that goes on in parts; arguments as for :meth:`train`."""
-        arguments = self._training(data, order, crops, input_mode, 0, observe)
+        steps = range(len(order))
+        arguments = self._training(data, order, crops, input_mode, 0, observe, steps)
         before = time.monotonic()
         begun = self.group.call("begin_training", lambda rank: arguments[rank])
         return RemoteTraining(self.group, len(order), ClockReading.of(before, begun), on_progress)
@@ -339,14 +352,14 @@ class RemoteModel:
         input_mode: str,
         first_step: int,
         observe: bool,
+        numbers: Sequence[int],
     ) -> list[dict[str, Any]]:
         """Each worker's arguments; the rows of the order are written for each."""
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
         workers = self.group.launch.workers
         by_worker = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
         optimizer, schedule = self.workload.optimizer, self.workload.schedule
-        steps = range(first_step, first_step + len(order))
-        rates = np.array([learning_rate(optimizer, schedule, step) for step in steps])
+        rates = np.array([learning_rate(optimizer, schedule, number) for number in numbers])
         paths = [self._path() for _ in range(workers)]
         for rank, path in enumerate(paths):
             own = {name: np.ascontiguousarray(rows[rank]) for name, rows in by_worker.items()}

@@ -17,7 +17,8 @@ from dlb import verify
 from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.explain import Explanation, explain
 from dlb.report.explanations import place_text
-from dlb_seeded_faults.faults import FAULTS, Fault
+from dlb_seeded_faults.catalogue import FAULTS
+from dlb_seeded_faults.faults import Fault
 
 #: What is run to find a difference by a check: all that must not fail before it.
 RUN: dict[str, tuple[CheckGroup, ...]] = {
@@ -27,6 +28,11 @@ RUN: dict[str, tuple[CheckGroup, ...]] = {
     "gradients": ("forward", "layers", "gradients"),
     "update": ("forward", "layers", "gradients", "update"),
     "update float32": CHECK_GROUPS,
+    "dropout gradients": ("forward", "layers", "gradients"),
+    "dropout float32": CHECK_GROUPS,
+    "isolated layers float32": CHECK_GROUPS,
+    "gradients float32": CHECK_GROUPS,
+    "clipping": ("forward", "layers", "gradients", "update"),
     "trajectory": ("forward", "layers", "gradients", "update", "trajectory"),
 }
 
@@ -36,7 +42,7 @@ def find(fault: Fault, workloads: Path) -> Explanation | None:
     os.environ["DLB_SEEDED_FAULT"] = fault.name
     try:
         path = workloads / f"{fault.workload}.toml"
-        check = fault.check if fault.check in RUN else fault.check.split()[0]
+        check = fault.check if fault.check in RUN else fault.check.split()[0].rstrip(",")
         groups = RUN.get(check, CHECK_GROUPS)
         certificate = verify(path, ["seeded-faults"], groups=groups, steps=8, threads=1)
     finally:

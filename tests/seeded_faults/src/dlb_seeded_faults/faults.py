@@ -479,7 +479,7 @@ def _(model: Any) -> None:
     around(model, "gather", lambda gather, x: x[:, :, [-2, 3, 0, -4, 4, 2]])
 
 
-@fault("a tied matrix that starts as one and is two", "gradients by differences", "", "parts")
+@fault("a tied matrix that starts as one and is two", "gradients float64", "", "parts")
 def _(model: Any) -> None:
     logits = layer(model, "logits")
     own = logits.weight.detach().clone()
@@ -498,27 +498,27 @@ def _(model: Any) -> None:
 # --- loss and gradients --------------------------------------------------------------------
 
 
-@fault("the sum of losses for their mean", "gradients by differences", "all parameters")
+@fault("the sum of losses for their mean", "gradients float64", "loss")
 def _(model: Any) -> None:
     with_loss(model, lambda *given: F.cross_entropy(*flat(*given), reduction="sum"))
 
 
-@fault("label smoothing of 1e-3", "gradients by differences", "")
+@fault("label smoothing of 1e-3", "gradients float64", "")
 def _(model: Any) -> None:
     with_loss(model, lambda *given: F.cross_entropy(*flat(*given), label_smoothing=1e-3))
 
 
-@fault("loss averaged over the first step alone", "gradients by differences", "", "words")
+@fault("loss averaged over the first step alone", "gradients float64", "", "words")
 def _(model: Any) -> None:
     with_loss(model, lambda logits, labels: F.cross_entropy(logits[:, 0], labels[:, 0]))
 
 
-@fault("a branch detached from the gradient", "gradients by differences", "")
+@fault("a branch detached from the gradient", "gradients float64", "")
 def _(model: Any) -> None:
     around(model, "sum", lambda add, one, other: add(one, other.detach()))
 
 
-@fault("a backward pass that is not its forward pass's", "gradients by differences", "")
+@fault("a backward pass that is not its forward pass's", "gradients float64", "")
 def _(model: Any) -> None:
     class Straight(torch.autograd.Function):
         @staticmethod
@@ -532,7 +532,7 @@ def _(model: Any) -> None:
     around(model, "sigmoid", lambda sigmoid, x: Straight.apply(x))
 
 
-@fault("dropout lets through the gradient of what it dropped", "gradients by differences", "")
+@fault("dropout lets through the gradient of what it dropped", "gradients float64", "")
 def _(model: Any) -> None:
     class Leaky(torch.autograd.Function):
         @staticmethod

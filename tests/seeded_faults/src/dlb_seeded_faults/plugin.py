@@ -33,14 +33,15 @@ class FaultyTorchAdapter(TorchAdapter):
     timed: Any = None
 
     def build_model(self, request: Any, **variant: str) -> Any:
-        from dlb_seeded_faults.faults import FAULTS
+        from dlb_seeded_faults.catalogue import FAULTS
+        from dlb_seeded_faults.not_found import NOT_FOUND
         from dlb_seeded_faults.timed import TIMED
 
         self.timed = TIMED.get(variant.pop("timed"))
         model = super().build_model(request, **variant)
         fault = os.environ.get("DLB_SEEDED_FAULT", "")
         if fault:
-            FAULTS[fault].apply(model)
+            (FAULTS | NOT_FOUND)[fault].apply(model)
         # What is timed draws its own masks, and is in float32.
         if self.timed and self.timed.model and request.dtype == "float32" and not request.masks:
             self.timed.model(model)
@@ -49,6 +50,10 @@ class FaultyTorchAdapter(TorchAdapter):
     def load_data(self, request: Any) -> Any:
         if os.environ.get("DLB_SEEDED_FAULT") == "samples out of order":
             request = dataclasses.replace(request, order=request.order[:, ::-1] ^ 1)
+        if os.environ.get("DLB_SEEDED_FAULT") == "the last sample of a large batch left out":
+            from dlb_seeded_faults.beyond_noise import without_the_last
+
+            request = without_the_last(request)
         batches, timed = super().load_data(request), self.timed
         if timed and timed.batches and len(request.order) > 1:  # of a run, not of a proof's step
             return timed.batches(request, batches)

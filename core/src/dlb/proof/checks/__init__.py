@@ -9,16 +9,21 @@ module                its checks
 ====================  ===================================================================
 ``weights``           ``weights``
 ``forward``           ``forward``
-``dropout``           ``dropout``
+``dropout``           ``dropout``, ``dropout float32``
+``dropout_gradients`` ``dropout gradients``, also in float32
 ``statistics``        ``running statistics``
 ``layers``            ``isolated layers``, ``layers``
+``extremes``          ``isolated layers, extremes``, ``gradients float64, extremes``
+``backward``          ``gradients float64``
 ``gradients``         ``gradients by differences``; ``gradients`` of a port
 ``updates``           ``update``, ``trajectory``
 ``agreement``         ``gradients`` and ``trajectories``, between adapters
-``float32``           ``forward float32``, ``gradients float32``
+``float32``           ``forward float32``; ``gradients float32`` of a port
+``float32_layers``    ``isolated layers float32``, ``gradients float32``
 ``float32_updates``   ``update float32``
 ``structure``         ``file``, ``structure``
 ``export``            ``export``
+``exported_weights``  ``exported weights``
 ``distributed``       ``distributed``
 ====================  ===================================================================
 """

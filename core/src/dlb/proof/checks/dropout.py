@@ -5,8 +5,9 @@ All other checks give masks to dropouts, since frameworks draw different random 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +39,9 @@ Event = Literal["dropped", "passes_alike", "neighbours_alike"]
 
 #: Relative error of each element: one or two products, each rounded.
 DROPOUT_TOLERANCE = 1e-12
+FLOAT32_DROPOUT_TOLERANCE = 1e-6
+#: Passes in training mode. A mask that comes back after fewer of them is found.
+PASSES = 6
 #: Probability that one count of correct draws fails. A layer has fewer than ten counts.
 FALSE_ALARM = 1e-10
 #: Elements that a dropout should drop, so that their number shows its rate to about a tenth. Then the least
@@ -52,10 +56,22 @@ class DropoutPass(NamedTuple):
     output: Array
 
 
+class Mask(NamedTuple):
+    """What one pass dropped: bool arrays of the layer's shape.
+
+    Attributes:
+        alive: elements whose input is not 0, so that a zero says something.
+        dropped: elements whose output is 0.
+    """
+
+    alive: Array
+    dropped: Array
+
+
 def prove_dropout(
     model: RemoteModel, described: Model, adapter: str, seed: int, keep: Keep
 ) -> None:
-    """Run the dropouts of a float64 model without given masks, and check what they draw."""
+    """Run the dropouts of a model without given masks, and check what they draw."""
     shapes, source = infer_shapes(described), described.input.name
     drops = [
         (node, math.prod(shapes[node.name]) * node.layer.rate)
@@ -68,18 +84,38 @@ def prove_dropout(
     layers = {name for node, _ in drops for name in (node.name, *node.inputs)} - {source}
 
     def draw(check: Check) -> CheckResult:
-        inputs = as_dtype(noise(described, seed, samples), "float64")
-        first, second, evaluated = (
-            {source: inputs, **model.forward(inputs, training=training, layers=sorted(layers))}
-            for training in (True, True, False)
+        inputs = as_dtype(noise(described, seed, samples), model.dtype)
+
+        def values(training: bool) -> dict[str, Array]:
+            found = model.forward(inputs, training=training, layers=sorted(layers))
+            return {source: inputs, **found}
+
+        first, second = values(True), values(True)
+        names = [node.name for node, _ in drops]
+        sources = {node.name: node.inputs[0] for node, _ in drops}
+        later = []
+        for _ in range(PASSES - 2):
+            drawn = values(True)
+            later.append({name: _mask(drawn[sources[name]], drawn[name]) for name in names})
+        return check_dropout(
+            adapter,
+            described,
+            first,
+            second,
+            values(False),
+            model.native_layers,
+            later=later,
+            dtype=model.dtype,
         )
-        return check_dropout(adapter, described, first, second, evaluated, model.native_layers)
 
-    keep(run(_check(adapter), draw))
+    keep(run(_check(adapter, model.dtype), draw))
 
 
-def _check(adapter: str) -> Check:
-    return Check("dropout", "forward", adapter, Baseline(kind="dropout_definition"))
+def _check(adapter: str, dtype: str) -> Check:
+    baseline = Baseline(kind="dropout_definition")
+    if dtype == "float64":
+        return Check("dropout", "forward", adapter, baseline)
+    return Check("dropout float32", "float32", adapter, baseline)
 
 
 def check_dropout(
@@ -89,6 +125,9 @@ def check_dropout(
     second: Tensors,
     evaluated: Tensors,
     native: Mapping[str, str],
+    *,
+    later: Sequence[Mapping[str, Mask]] = (),
+    dtype: str = "float64",
 ) -> CheckResult:
     """Check every dropout with a rate above 0.
 
@@ -99,7 +138,10 @@ def check_dropout(
         first, second: values of every dropout and of its inputs, by name, of two passes in training mode.
         evaluated: the same values of a pass in evaluation mode.
         native: the framework's description of each layer, by name.
+        later: what further passes in training mode dropped, by name.
+        dtype: of the model.
     """
+    tolerance = DROPOUT_TOLERANCE if dtype == "float64" else FLOAT32_DROPOUT_TOLERANCE
     collected: dict[str, Figure] = {}
     faults: list[Finding] = []
     few: list[str] = []
@@ -108,25 +150,27 @@ def check_dropout(
             continue
         name, rate = node.name, node.layer.rate
         first_pass, second_pass, evaluation_pass = (
-            DropoutPass(values[node.inputs[0]], values[name])
+            DropoutPass(values[node.inputs[0]].astype(np.float64), values[name].astype(np.float64))
             for values in (first, second, evaluated)
         )
         collected[name] = _figure(name, (first_pass, second_pass), evaluation_pass, rate)
-        fault = next(_faults(first_pass, second_pass, evaluation_pass, rate), None)
+        masks = [drawn[name] for drawn in later]
+        found = _faults(first_pass, second_pass, evaluation_pass, rate, tolerance, masks)
+        fault = next(found, None)
         if fault is not None:
             # A wrong count says nothing about the elements that were kept.
             shown_figure = None if isinstance(fault, DropoutCount) else collected[name]
             facts = layer_facts(model, name, native)
             faults.append(
-                Finding(cause=fault, layer=facts, figure=shown_figure, tolerance=DROPOUT_TOLERANCE)
+                Finding(cause=fault, layer=facts, figure=shown_figure, tolerance=tolerance)
             )
         elif not _has_enough_elements(first_pass, second_pass, rate):
             few.append(name)
-    check, compared = _check(adapter), worst_first(collected.values())
+    check, compared = _check(adapter, dtype), worst_first(collected.values())
     if few and not faults:
         reason = Finding(cause=FewElements(layers=tuple(few)))
-        return check.not_run(reason, figures=compared, tolerance=DROPOUT_TOLERANCE)
-    return check.result(compared, DROPOUT_TOLERANCE, faults, passed=not faults)
+        return check.not_run(reason, figures=compared, tolerance=tolerance)
+    return check.result(compared, tolerance, faults, passed=not faults)
 
 
 def _figure(
@@ -146,7 +190,12 @@ def _figure(
 
 
 def _faults(
-    first_pass: DropoutPass, second_pass: DropoutPass, evaluation_pass: DropoutPass, rate: float
+    first_pass: DropoutPass,
+    second_pass: DropoutPass,
+    evaluation_pass: DropoutPass,
+    rate: float,
+    tolerance: float,
+    later: Sequence[Mask],
 ) -> Iterator[AnyCause]:
     """Everything that is wrong with a dropout."""
     if any(
@@ -160,12 +209,23 @@ def _faults(
     for dropout_pass in (first_pass, second_pass):
         scaled = dropout_pass.input / (1 - rate)
         distance = np.minimum(np.abs(dropout_pass.output), np.abs(dropout_pass.output - scaled))
-        if not (distance <= DROPOUT_TOLERANCE * np.abs(scaled)).all():
+        if not (distance <= tolerance * np.abs(scaled)).all():
             yield DropoutElement(rate=rate)
     for event, axis, hits, chance in _event_counts(first_pass, second_pass, rate):
         if _is_improbable(hits, chance):
             share = float(hits.mean())
             yield DropoutCount(event=event, axis=axis, share=share, expected=chance)
+    chance = rate**2 + (1 - rate) ** 2
+    first, second = (_mask(drawn.input, drawn.output) for drawn in (first_pass, second_pass))
+    for one, other in itertools.combinations((first, second, *later), 2):
+        hits = (one.dropped == other.dropped)[one.alive & other.alive]
+        if _is_improbable(hits, chance):
+            share = float(hits.mean())
+            yield DropoutCount(event="passes_alike", share=share, expected=chance)
+
+
+def _mask(inputs: Array, outputs: Array) -> Mask:
+    return Mask(inputs != 0, outputs == 0)
 
 
 def _event_counts(

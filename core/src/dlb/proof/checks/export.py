@@ -12,6 +12,7 @@ from dlb.errors import DlbError, UnsupportedError, WorkerRaised
 from dlb.failure import failure_of
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.export_rounding import input_names, judge_rounding, run_in_numpy
+from dlb.proof.checks.exported_weights import EXPORTED_WEIGHTS, check_exported_weights
 from dlb.proof.checks.structure import STRUCTURE, check_structure
 from dlb.proof.distance import figures, infinite_cause
 from dlb.proof.engine import Check, Keep, run
@@ -69,8 +70,12 @@ def prove_export(
             return result
         return judge_rounding(check, result, canonical, model.weights()[0], exported, batch, logits)
 
-    structure, export = _checks(adapter)
+    def weights(check: Check) -> CheckResult:
+        return check_exported_weights(check, model.workload.model, model.weights()[0], exported)
+
+    structure, held, export = _checks(adapter)
     keep(run(structure, compare, errors=(DlbError,)))
+    keep(run(held, weights))
     keep(run(export, evaluate))
 
 
@@ -95,14 +100,15 @@ def check_user_export(
 
 
 def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:
-    """Keep both checks of an export as not run."""
+    """Keep every check of an export as not run."""
     for check in _checks(adapter):
         keep(check.not_run(reason))
 
 
-def _checks(adapter: str) -> tuple[Check, Check]:
+def _checks(adapter: str) -> tuple[Check, Check, Check]:
     return (
         Check("structure", "structure", adapter, STRUCTURE),
+        Check("exported weights", "export", adapter, EXPORTED_WEIGHTS),
         Check("export", "export", adapter, Baseline(kind="timed_model")),
     )
 

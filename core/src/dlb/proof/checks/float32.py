@@ -1,13 +1,14 @@
-"""``float32``: the rounding errors of the forward pass and of the gradients.
+"""``float32``: the rounding errors of the forward pass, and of a port's gradients.
 
 Each subject is compared with float64, and its error with the smallest error. Subjects are not compared with
-each other, since two that round equally would prove each other.
+each other, since two that round equally would prove each other. :mod:`dlb.proof.checks.float32_layers` has the
+layers and gradients of built models.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from dlb.errors import DlbError, UnsupportedError
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.forward import CANONICAL, name_outputs
-from dlb.proof.checks.gradients import check_gradient_shapes
 from dlb.proof.checks.layers import infinite_causes, layers_result
 from dlb.proof.checks.weights import GIVEN, check_weights
 from dlb.proof.distance import figure, figures, worst_first
@@ -40,9 +40,9 @@ from dlb.proof.tolerances import (
     Tensors,
     norm_floor,
 )
-from dlb.proof.update_batches import UpdateBatches, as_dtype
+from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Model, state_names
+from dlb.workload import Model
 from dlb_worker.contract import Gradients
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Float32Port",
-    "batch_gradients",
     "check_file_float32",
     "check_float32_gradients",
     "check_forward_float32",
@@ -64,9 +63,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Batches for float32 gradients. Batches of one sample, so that most have no value near a kink; or, with
-#: normalisation over the batch, batches as large as a step's.
-SINGLE_BATCHES, FEW_BATCHES = 8, 3
 
 
 @dataclass(frozen=True)
@@ -134,18 +130,6 @@ def check_forward_float32(
     return layers_result(
         _forward_check(adapter), model, compared, tolerance, native, causes, *facts
     )
-
-
-def batch_gradients(model: RemoteModel, batches: UpdateBatches) -> Iterator[dict[str, Array]]:
-    """Loss and gradients of a few small batches, in the model's dtype, by tensor name."""
-    inputs = as_dtype(batches.inputs, model.dtype)
-    normalised = state_names(model.workload.model)
-    size, count = (batches.batch_size, FEW_BATCHES) if normalised else (1, SINGLE_BATCHES)
-    for start in range(0, count * size, size):
-        few = slice(start, start + size)
-        gradients = model.gradients(inputs[few], batches.labels[few])
-        check_gradient_shapes(gradients, model.workload.model)
-        yield gradients
 
 
 def check_float32_gradients(

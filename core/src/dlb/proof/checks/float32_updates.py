@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import NoWeightMoves
+from dlb.proof.reference import Reference
 from dlb.proof.tolerances import (
     FLOAT32_LEAST,
     FLOAT32_SMALL,
@@ -27,7 +28,7 @@ from dlb.proof.tolerances import (
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.proof.updates import Updates
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import learning_rate
+from dlb.workload import learning_rate, state_names
 from dlb.workload.shapes import trained_names
 
 __all__ = [
@@ -40,13 +41,14 @@ __all__ = [
 Array = npt.NDArray[Any]
 #: Steps of the float32 trajectory. Momentum has its first effect in the second step.
 FEW_STEPS = 2
+_DTYPES: tuple[Literal["float64", "float32"], ...] = ("float64", "float32")
 #: Relative difference of the same float32 gradient, if a training step computes it with other code.
 GRADIENT_NOISE = 1e-6
 
 
 def prove_float32_updates(
     model: RemoteModel,
-    weights: Mapping[str, Array],
+    reference: Reference,
     batches: UpdateBatches,
     adapter: str,
     seed: int,
@@ -57,27 +59,32 @@ def prove_float32_updates(
     NumPy takes the same steps with the adapter's own gradients twice. In float64 they give the reference. In
     float32, with gradients perturbed as far as rounding does, they give the unavoidable error.
     """
-    keep(run(_check(adapter), lambda check: _step(model, weights, batches, adapter, seed)))
+    keep(run(_check(adapter), lambda check: _step(model, reference, batches, adapter, seed)))
 
 
 def _step(
     model: RemoteModel,
-    weights: Mapping[str, Array],
+    reference: Reference,
     batches: UpdateBatches,
     adapter: str,
     seed: int,
 ) -> CheckResult:
     workload, generator = model.workload, np.random.default_rng(seed)
+    weights, states = reference.weights, state_names(workload.model)
     start = {name: weights[name] for name in trained_names(workload.model)}
     truth = Updates(workload.optimizer, start)
     float32_baseline = Updates(workload.optimizer, start, "float32")
     inputs = as_dtype(batches.inputs, model.dtype)
     order = batches.order[:FEW_STEPS]
+    before: Mapping[str, Array] = weights
     for step, rows in enumerate(order):
+        if states and step == len(order) - 1:
+            before = model.weights()[0]
         given_gradients = model.gradients(inputs[rows], batches.labels[rows])
         check_gradient_shapes(given_gradients, workload.model)
         gradients = {name: given_gradients[name] for name in start}
-        rate = learning_rate(workload.optimizer, workload.schedule, step)
+        number = batches.numbers[step]
+        rate = learning_rate(workload.optimizer, workload.schedule, number)
         truth.step(gradients, rate)
         whole = norm_floor(gradients, FLOAT32_SMALL)
         noisy = {
@@ -85,15 +92,26 @@ def _step(
             for name, gradient in gradients.items()
         }
         float32_baseline.step(noisy, rate)
-        model.train(batches.path(model.dtype), rows[None], input_mode="memory", first_step=step)
+        model.train(
+            batches.path(model.dtype),
+            rows[None],
+            input_mode="memory",
+            first_step=step,
+            numbers=(number,),
+        )
     after = model.weights()[0]
+    running: list[dict[str, Array]] = [{}, {}]
+    if states:  # those of the last step, from the values before it
+        rows = order[-1]
+        running = [reference.running(before, inputs[rows], dtype) for dtype in _DTYPES]
     return check_update_float32(
         adapter,
         len(order),
-        start,
-        {name: after[name] for name in start if name in after} | model.optimizer_state(),
-        truth.weights | truth.state,
-        float32_baseline.weights | float32_baseline.state,
+        start | {name: before[name] for name in states},
+        {name: after[name] for name in (*start, *states) if name in after}
+        | model.optimizer_state(),
+        truth.weights | truth.state | running[0],
+        float32_baseline.weights | float32_baseline.state | running[1],
     )
 
 

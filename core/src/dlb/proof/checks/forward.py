@@ -55,8 +55,12 @@ CANONICAL = Baseline(kind="canonical_graph")
 
 def prove_layers(
     model: RemoteModel, reference: Reference, adapter: str, training: bool, keep: Keep
-) -> None:
-    """Check every layer's value in one mode: with accumulated errors, and each layer isolated."""
+) -> dict[str, Array]:
+    """Check every layer's value in one mode: with accumulated errors, and each layer isolated.
+
+    Returns:
+        every layer's value, as the adapter computed it.
+    """
     mode = ", training" if training else ""
     truth = reference.training_layers if training else reference.layers
     values: dict[str, Array] = {}
@@ -78,6 +82,7 @@ def prove_layers(
 
     keep(run(Check(f"forward float64{mode}", "forward", adapter, CANONICAL), forward))
     keep(run(Check(f"isolated layers{mode}", "layers", adapter, ISOLATED), isolated))
+    return values
 
 
 def check_forward(

@@ -17,36 +17,27 @@ from dlb.proof.findings.port import EvaluationMode, TrainedInOne
 from dlb.proof.findings.workload import DifferenceSteps
 from dlb.proof.port.comparison import PortComparison, input_names
 from dlb.proof.tolerances import FLOAT64_TOLERANCE, NOISE, SLOPE_TOLERANCE, SMALL, norm_floor
-from dlb.proof.update_batches import as_dtype
-from dlb.supervision.remote import RemoteModel
 from dlb.workload import Model, parameter_shapes
 from dlb.workload.shapes import trained_names
 
 if TYPE_CHECKING:
     from dlb.proof.reference import Reference, Slope
 
-__all__ = ["check_gradient_shapes", "check_slopes", "check_user_gradients", "prove_gradients"]
+__all__ = ["check_gradient_shapes", "check_slopes", "check_user_gradients", "prove_slopes"]
 
 Array = npt.NDArray[Any]
 
 
-def prove_gradients(
-    model: RemoteModel, reference: Reference, adapter: str, seed: int, keep: Keep
-) -> dict[str, Array]:
-    """Compare a built model's gradients with finite differences.
-
-    Returns:
-        the loss and the gradients by name, for the comparison with other adapters.
-    """
-    gradients = model.gradients(as_dtype(reference.inputs, "float64"), reference.labels)
-    check_gradient_shapes(gradients, reference.model)
+def prove_slopes(
+    gradients: Mapping[str, Array], reference: Reference, adapter: str, seed: int, keep: Keep
+) -> None:
+    """Compare a built model's gradients with finite differences."""
     parameters = {name: own for name, own in gradients.items() if name not in ("loss", "input")}
 
     def slopes(check: Check) -> CheckResult:
         return check_slopes(adapter, reference.slopes(parameters, gradients.get("input"), seed))
 
     keep(run(_slopes_check(adapter), slopes))
-    return gradients
 
 
 def check_slopes(adapter: str, slopes: Mapping[str, Slope]) -> CheckResult:

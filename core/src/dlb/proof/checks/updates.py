@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
+from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Divergent
 from dlb.proof.checks.agreement import comparable_steps, error_growth
 from dlb.proof.checks.gradients import check_gradient_shapes
 from dlb.proof.distance import figure, infinite_cause, norm, pieces, worst_first
 from dlb.proof.divergence import Changes, observed_steps
 from dlb.proof.engine import Check, Keep
 from dlb.proof.findings import Figure, Finding
-from dlb.proof.findings.common import StepsCompared
-from dlb.proof.findings.workload import NoWeightMoves
+from dlb.proof.findings.common import NotFinite, StepsCompared
+from dlb.proof.findings.workload import NoWeightMoves, TrainedNotFinite
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.reference import Reference
 from dlb.proof.tolerances import (
@@ -46,6 +46,7 @@ from dlb.workload.shapes import trained_names
 __all__ = [
     "DEFINITION",
     "change_figures",
+    "check_changes",
     "check_port_trajectory",
     "check_trajectory",
     "check_update",
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+Losses = Sequence[tuple[float, float]]
 DEFINITION = Baseline(kind="optimizer_definition")
 #: Steps of a port's trajectory, and their momentum. The first step changes the weights by this share of
 #: their norm: enough to change the gradients, whatever the scale of the outputs.
@@ -70,7 +72,7 @@ def prove_updates(
     groups: Collection[CheckGroup],
     keep: Keep,
     folder: Path,
-) -> dict[int, Changes]:
+) -> tuple[dict[int, Changes], Divergent | None]:
     """Check the changes of the first step and of all steps, in a new model built in float64.
 
     Before each step the adapter computes the gradients, and NumPy takes the same step with them.
@@ -81,7 +83,8 @@ def prove_updates(
 
     Returns:
         changes by number of steps, for the comparison with other adapters and with float32; empty if the
-        group ``trajectory`` was not asked for.
+        group ``trajectory`` was not asked for, or if the trajectory diverges. And where the truth's
+        gradients are not finite at the adapter's weights, so that it does; None if nowhere.
     """
     workload = model.workload
     last = len(batches.order) - 1 if "trajectory" in groups else 0
@@ -92,6 +95,7 @@ def prove_updates(
     trained = {name: start[name] for name in trained_names(reference.model)}
     updates = Updates(workload.optimizer, trained)
     moved: set[str] = set()
+    losses: list[tuple[float, float]] = []
     began = time.perf_counter()
     for step, rows in enumerate(batches.order[: last + 1]):
         inputs, labels = batches.inputs[rows], batches.labels[rows]
@@ -102,15 +106,34 @@ def prove_updates(
             running = reference.running(before, inputs)
         gradients = model.gradients(inputs, labels)
         check_gradient_shapes(gradients, reference.model)
+        if not _is_finite(gradients) and _diverges(reference, model.weights()[0], inputs, labels):
+            note = Finding(cause=TrainedNotFinite())
+            check = Check("trajectory", "trajectory", adapter, DEFINITION)
+            if step == 0:
+                keep(Check("update", "update", adapter, DEFINITION).not_run(note))
+                keep(check.not_run(note))
+            else:
+                after = model.weights()[0] | model.optimizer_state()
+                truth = updates.weights | updates.state
+                keep(check_changes(check, step, start, after, truth, {}, losses, note))
+            return {}, Divergent(run="trajectory", step=step)
         sizes = {name: float(np.linalg.norm(gradients[name])) for name in trained}
         whole = float(np.linalg.norm(list(sizes.values())))
         # Adam also takes large steps from gradients that are rounding, and these differ between
         # adapters. The comparison is negated so that a NaN does not count as rounding.
         moved |= {name for name, size in sizes.items() if not size <= ROUNDED * whole}
-        updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
+        number = batches.numbers[step]
+        updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, number))
         # Starting a pipeline costs more than a step, so steps without a check read from memory.
         source = input_mode if judged else "memory"
-        model.train(batches.path(model.dtype), rows[None], input_mode=source, first_step=step)
+        trained_step = model.train(
+            batches.path(model.dtype),
+            rows[None],
+            input_mode=source,
+            first_step=step,
+            numbers=(number,),
+        )
+        losses.append((float(trained_step.losses[0]), float(gradients["loss"])))
         if not judged and step + 1 not in observed:
             continue
         after = model.weights()[0]
@@ -124,12 +147,25 @@ def prove_updates(
         for at, judge in ((0, check_update), (last, check_trajectory)):
             if step == at:
                 took = time.perf_counter() - began
-                result = judge(adapter, step + 1, start, after, truth, running)
+                result = judge(adapter, step + 1, start, after, truth, running, losses)
                 keep(msgspec.structs.replace(result, seconds=took))
                 if step == last and result.verdict == "not run":
                     # These changes are rounding, in which adapters need not agree.
                     changes = {at: Changes(kept.path) for at, kept in changes.items()}
-    return changes
+    return changes, None
+
+
+def _is_finite(gradients: Tensors) -> bool:
+    """Whether float32 holds every number; squares of larger ones overflow in float64, too."""
+    largest = np.finfo(np.float32).max
+    return all(bool((np.abs(array) < largest).all()) for array in gradients.values())
+
+
+def _diverges(reference: Reference, weights: Tensors, inputs: Array, labels: Array) -> bool:
+    """Whether the truth's gradients at an adapter's weights are not finite either."""
+    own = Reference(reference.model, weights, inputs, labels, reference.masks, reference.loss)
+    with np.errstate(all="ignore"):
+        return not _is_finite(own.gradients(own.training_layers))
 
 
 def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
@@ -213,25 +249,42 @@ def _step_changes(
 
 
 def check_update(
-    adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
+    adapter: str,
+    steps: int,
+    start: Tensors,
+    after: Tensors,
+    truth: Tensors,
+    running: Tensors,
+    losses: Losses = (),
 ) -> CheckResult:
     """Compare the changes of one step, state and running statistics included, with the definition."""
-    return _check_changes(
-        Check("update", "update", adapter, DEFINITION), steps, start, after, truth, running
-    )
+    check = Check("update", "update", adapter, DEFINITION)
+    return check_changes(check, steps, start, after, truth, running, losses)
 
 
 def check_trajectory(
-    adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
+    adapter: str,
+    steps: int,
+    start: Tensors,
+    after: Tensors,
+    truth: Tensors,
+    running: Tensors,
+    losses: Losses = (),
 ) -> CheckResult:
     """Compare the changes of many steps with the definition, applied to the adapter's own gradients."""
-    return _check_changes(
-        Check("trajectory", "trajectory", adapter, DEFINITION), steps, start, after, truth, running
-    )
+    check = Check("trajectory", "trajectory", adapter, DEFINITION)
+    return check_changes(check, steps, start, after, truth, running, losses)
 
 
-def _check_changes(
-    check: Check, steps: int, start: Tensors, after: Tensors, truth: Tensors, running: Tensors
+def check_changes(
+    check: Check,
+    steps: int,
+    start: Tensors,
+    after: Tensors,
+    truth: Tensors,
+    running: Tensors,
+    losses: Losses = (),
+    *notes: Finding,
 ) -> CheckResult:
     """Compare changes, not weights: an error of the learning rate is small relative to a weight.
 
@@ -240,18 +293,27 @@ def _check_changes(
         after: weights, running statistics and state (``layer.parameter.slot``) after the last step.
         truth: expected trained weights and state.
         running: expected running statistics.
+        losses: of each step, the loss that the step returned, and that of the gradients before it.
+        notes: facts about the comparison.
     """
     if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
     expected = {**truth, **running}
     ordered = change_figures(start, after, expected)
+    if losses:
+        returned, own = np.array(losses, np.float64).T
+        ordered = worst_first([*ordered, figure("loss", returned, own)])
     findings = []
     if ordered and ordered[0].relative_l2 is None:
         name = ordered[0].tensor
-        cause = infinite_cause(name, after.get(name), expected.get(name))
+        cause = (
+            infinite_cause(name, after.get(name), expected.get(name))
+            if name != "loss"
+            else NotFinite()
+        )
         findings += [Finding(cause=cause, figure=ordered[0])] if cause else []
     findings.append(Finding(cause=StepsCompared(steps=steps)))
-    return check.result(ordered, FLOAT64_TOLERANCE, findings)
+    return check.result(ordered, FLOAT64_TOLERANCE, (*findings, *notes))
 
 
 def shows_change(start: Tensors, truth: Tensors) -> bool:

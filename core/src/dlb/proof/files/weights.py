@@ -26,7 +26,7 @@ from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
 from dlb.proof.tolerances import FOLDED_TOLERANCE
 
-__all__ = ["MatchedWeights", "Weight", "match_weights", "weights_of"]
+__all__ = ["MatchedWeights", "Weight", "foldings", "match_weights", "weights_of"]
 
 Array = npt.NDArray[Any]
 
@@ -297,12 +297,12 @@ def _match_foldings(
     Returns:
         those weights, the names of this model's weights that were folded, and figures.
     """
-    foldings = list(_foldings(traced))
+    own_foldings = list(foldings(traced))
     derived, used, figures = [], set(), []
     for weight in weights:
         candidates = [
             (relative_l2(_sorted(weight.values), _sorted(values)), sources)
-            for values, sources in foldings
+            for values, sources in own_foldings
             if values.size == weight.values.size and not weight.exact
         ]
         distance, sources = min(candidates, key=lambda match: match[0], default=(math.inf, set()))
@@ -313,7 +313,7 @@ def _match_foldings(
     return derived, used, figures
 
 
-def _foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
+def foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
     """The arrays that each batch normalisation may be folded to, and the names of their weights.
 
     With a factor ``k = scale / sqrt(variance + epsilon)`` for each channel: ``k`` itself and the

@@ -8,15 +8,20 @@ from dlb.proof.findings.base import Cause
 
 __all__ = [
     "Asynchronous",
+    "Clipping",
     "ConstantLogits",
     "DifferenceSteps",
+    "DropoutBackward",
     "DropoutCount",
     "DropoutElement",
     "DropoutInEvaluation",
     "DropoutShape",
+    "DropoutsCovered",
     "ErrorMultiple",
+    "Extremes",
     "FewElements",
     "Float32Baseline",
+    "GradientsDiffer",
     "LayerDiffers",
     "NoWeightMoves",
     "NodeIsLoss",
@@ -25,6 +30,7 @@ __all__ = [
     "RoundedWeights",
     "RoundingGrows",
     "SameNumbers",
+    "SmallerBatch",
     "TiedWeights",
     "TrainedNotFinite",
     "WorkersCompared",
@@ -34,6 +40,51 @@ __all__ = [
 
 class LayerDiffers(Cause, frozen=True, kw_only=True):
     """The first layer, in the model's order, whose value is past the tolerance."""
+
+
+class Clipping(Cause, frozen=True, kw_only=True):
+    """The limits that a gradient was compared with, one below its norm and one above: a fact.
+
+    Attributes:
+        norm: of the gradient.
+        limit: of the workload, which ``update`` has; other: of this check.
+    """
+
+    norm: float
+    limit: float
+    other: float
+
+
+class GradientsDiffer(Cause, frozen=True, kw_only=True):
+    """The gradient past the tolerance that is nearest the loss: its layer, or one behind it, is wrong.
+
+    Attributes:
+        tensor: ``loss``, ``input``, or ``layer.parameter``.
+    """
+
+    tensor: str
+
+
+class Extremes(Cause, frozen=True, kw_only=True):
+    """The weights and inputs that were compared, or the one at which a layer or a gradient differs.
+
+    Attributes:
+        kinds: as in :mod:`dlb.proof.extremes`.
+    """
+
+    kinds: tuple[Literal["ties", "large", "offset"], ...]
+
+
+class SmallerBatch(Cause, frozen=True, kw_only=True):
+    """The batch that is timed costs too much in NumPy, so a smaller one was compared: a fact, not a fault.
+
+    Attributes:
+        samples: of the batch that was compared.
+        timed: of the batch that one worker is timed with.
+    """
+
+    samples: int
+    timed: int
 
 
 class Float32Baseline(Cause, frozen=True, kw_only=True):
@@ -145,6 +196,17 @@ class DropoutCount(Cause, frozen=True, kw_only=True):
     share: float
     expected: float
     axis: int | None = None
+
+
+class DropoutBackward(Cause, frozen=True, kw_only=True):
+    """The backward pass of a dropout uses another mask than its forward pass."""
+
+
+class DropoutsCovered(Cause, frozen=True, kw_only=True):
+    """Dropouts whose backward masks the gradients around them show, and those where they do not: a fact."""
+
+    layers: tuple[str, ...]
+    left: tuple[str, ...] = ()
 
 
 class FewElements(Cause, frozen=True, kw_only=True):

@@ -1,0 +1,102 @@
+"""Single steps that the trajectory of an adapter does not take: clipped ones, and those of the timed batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlb.execution.models import Stage, drop_at_end
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients
+from dlb.proof.checks.forward import CANONICAL
+from dlb.proof.checks.updates import DEFINITION, check_changes
+from dlb.proof.distance import figures
+from dlb.proof.engine import Check, run
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import Clipping, SmallerBatch
+from dlb.proof.reference import Reference
+from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb.proof.update_batches import as_dtype
+from dlb.proof.updates import Updates
+from dlb.supervision.group import Group
+from dlb.supervision.remote import RemoteModel, scratch_file, write_arrays
+from dlb.workload import learning_rate, state_names
+from dlb.workload.shapes import trained_names
+
+__all__ = ["prove_clipping", "prove_timed_batch"]
+
+#: How far the other limit of clipping is from the gradient's norm.
+CLIPPED, UNCLIPPED = 0.5, 4.0
+
+
+def prove_clipping(stage: Stage, group: Group) -> None:
+    """Check one step on the other side of the limit: clipped where ``update`` is not, or the reverse.
+
+    The limit is moved, and not the gradient, since no weights give every network a gradient of any norm.
+    """
+    reference = stage.prepared.first_update
+    limit, size = stage.request.workload.optimizer.clip_norm, reference.gradient_norm
+    other = size * (CLIPPED if size <= limit else UNCLIPPED)
+    note = Finding(cause=Clipping(norm=size, limit=limit, other=other))
+    check = Check("clipping", "update", stage.adapter, DEFINITION)
+    batch = len(reference.inputs)
+    with drop_at_end(stage.build(group, "float64", batch, clip_norm=other)) as model:
+        stage.keep(run(check, lambda check: _one_step(check, model, reference, "memory", note)))
+
+
+def prove_timed_batch(stage: Stage, group: Group) -> None:
+    """Check forward pass, gradients and a step at the batch size of one worker.
+
+    A kernel may be wrong for some sizes alone, and a pipeline may lose the last samples of a large batch.
+    """
+    request, reference = stage.request, stage.prepared.timed
+    samples = len(reference.inputs)
+    timed = request.batch_size // request.workers
+    notes = (Finding(cause=SmallerBatch(samples=samples, timed=timed)),) if samples < timed else ()
+    last = reference.model.nodes[-1].name
+    names = [node.name for node in reference.model.nodes]
+    inputs = as_dtype(reference.inputs, "float64")
+
+    def forward(check: Check) -> CheckResult:
+        found = {last: model.forward(inputs)[last], f"{last}, training": values[last]}
+        truth = {last: reference.logits, f"{last}, training": reference.training_layers[last]}
+        compared = figures(found, truth)
+        return check.result(compared, FLOAT64_TOLERANCE, notes)
+
+    def gradients(check: Check) -> CheckResult:
+        own = own_gradients(model, reference)
+        return check_gradients(check, model, reference, values, own, *notes)
+
+    def step(check: Check) -> CheckResult:
+        return _one_step(check, model, reference, request.input_mode, *notes)
+
+    with drop_at_end(stage.build(group, "float64", samples)) as model:
+        values = model.forward(inputs, training=True, layers=names)
+        for name, kind, baseline, compare in (
+            ("forward float64, timed batch", "forward", CANONICAL, forward),
+            ("gradients float64, timed batch", "gradients", BACKWARD, gradients),
+            ("update, timed batch", "update", DEFINITION, step),
+        ):
+            if kind in request.groups:
+                stage.keep(run(Check(name, kind, stage.adapter, baseline), compare))
+
+
+def _one_step(
+    check: Check, model: RemoteModel, reference: Reference, input_mode: str, *notes: Finding
+) -> CheckResult:
+    """Compare what one step on the reference's batch changes with the optimizer's definition."""
+    workload, start = model.workload, reference.weights
+    gradients = own_gradients(model, reference)
+    updates = Updates(
+        workload.optimizer, {name: start[name] for name in trained_names(reference.model)}
+    )
+    updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, 0))
+    data = scratch_file(model.group)
+    inputs = as_dtype(reference.inputs, model.dtype)
+    write_arrays(data, {"inputs": inputs, "labels": reference.labels})
+    order = np.arange(len(inputs), dtype=np.int64)[None]
+    trained = model.train(data, order, input_mode=input_mode)
+    after = model.weights()[0] | model.optimizer_state()
+    running = reference.running(start, reference.inputs) if state_names(reference.model) else {}
+    losses = [(float(trained.losses[0]), float(gradients["loss"]))]
+    truth = updates.weights | updates.state
+    return check_changes(check, 1, start, after, truth, running, losses, *notes)

@@ -1,0 +1,109 @@
+"""The backward pass of a model in NumPy: the gradients of its loss, without a framework.
+
+Together with :mod:`dlb.graph.evaluate` this is the truth of training. The backward pass starts from values
+of layers that are given: the truth's own, or those that an adapter computed. In the second case, a value
+that rounding took across the kink of a ReLU is on the same side in both, so gradients can be compared at
+kinks, at ties, and in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.graph.layer_gradients import Pass, layer_gradients
+from dlb.workload.model import Model
+from dlb.workload.shapes import parameter_shapes, tied_to, trained_names
+from dlb.workload.training import Loss
+
+__all__ = ["loss_and_cotangent", "model_gradients"]
+
+Array = npt.NDArray[Any]
+
+
+def model_gradients(
+    model: Model,
+    weights: Mapping[str, Array],
+    inputs: Array,
+    values: Mapping[str, Array],
+    labels: Array,
+    loss: Loss,
+    masks: Mapping[str, Array],
+    dtype: str = "float64",
+) -> dict[str, Array]:
+    """``loss``, the gradient of ``input`` (if real), and the gradient of every trained parameter.
+
+    Args:
+        weights: parameters by ``layer.parameter``.
+        inputs: [batch, ...].
+        values: the value of every layer in training mode, [batch, ...], by name.
+        labels: int64 [batch] or [batch, T].
+        masks: by layer name, what dropout multiplies by before it scales; without one it is the identity.
+        dtype: dtype of all computations, ``float64`` or ``float32``.
+    """
+    real = model.input.kind == "real"
+    last = model.nodes[-1].name
+
+    def read(name: str) -> Array:
+        if name == model.input.name:
+            return inputs.astype(dtype, copy=False) if real else inputs
+        return values[name].astype(dtype, copy=False)
+
+    mean_loss, cotangent = loss_and_cotangent(read(last), labels, loss)
+    cotangents = {last: cotangent}
+    gradients: dict[str, Array] = {"loss": np.asarray(mean_loss)}
+    names = parameter_shapes(model)
+    with np.errstate(all="ignore"):  # values that are not finite are compared, not reported
+        for node in reversed(model.wired()):
+            if node.name not in cotangents:  # nothing reads this layer
+                continue
+            cotangent = cotangents.pop(node.name)
+            own = {
+                name.split(".")[1]: weights[name].astype(dtype, copy=False)
+                for name in names
+                if name.split(".")[0] == node.name
+            }
+            owner = tied_to(node)
+            if owner:
+                own["weight"] = weights[f"{owner}.weight"].astype(dtype, copy=False)
+            mask = masks.get(node.name)
+            layer = Pass(tuple(map(read, node.inputs)), own, mask)
+            of_inputs, of_parameters = layer_gradients(node.layer, layer, cotangent)
+            for parameter, gradient in of_parameters.items():
+                shared = owner if owner and parameter == "weight" else node.name
+                _add(gradients, f"{shared}.{parameter}", gradient)
+            for name, of_input in zip(node.inputs, of_inputs):
+                if of_input is not None:
+                    _add(cotangents, name, of_input)
+    if real:
+        gradients["input"] = cotangents.get(model.input.name, np.zeros_like(read(model.input.name)))
+    for name in trained_names(model):
+        gradients.setdefault(name, np.zeros(names[name], dtype))
+    return gradients
+
+
+def loss_and_cotangent(logits: Array, labels: Array, loss: Loss) -> tuple[float, Array]:
+    """The mean softmax cross-entropy, and its gradient with respect to the logits.
+
+    Args:
+        logits: [..., classes].
+        labels: int64 [...].
+    """
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_shares = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    smoothing, count = loss.label_smoothing, labels.size
+    at_labels = np.take_along_axis(log_shares, labels[..., None], -1)[..., 0]
+    losses = -(1 - smoothing) * at_labels - smoothing * log_shares.mean(axis=-1)
+    cotangent = np.exp(log_shares) - logits.dtype.type(smoothing / logits.shape[-1])
+    at_label = np.take_along_axis(cotangent, labels[..., None], -1) - logits.dtype.type(
+        1 - smoothing
+    )
+    np.put_along_axis(cotangent, labels[..., None], at_label, -1)
+    return float(losses.mean()), cotangent / logits.dtype.type(count)
+
+
+def _add(sums: dict[str, Array], name: str, gradient: Array) -> None:
+    sums[name] = sums[name] + gradient if name in sums else gradient

@@ -1,0 +1,165 @@
+"""``isolated layers, extremes`` and ``gradients float64, extremes``: layers at their bounds and in ties.
+
+Each case of :mod:`dlb.proof.extremes` is another set of weights and inputs of the same model, in training mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dlb.proof.certificate import CheckGroup, CheckResult
+from dlb.proof.checks.backward import (
+    BACKWARD,
+    gradient_figures,
+    missing_values,
+    nearest_the_loss,
+    own_gradients,
+)
+from dlb.proof.checks.layers import ISOLATED, layer_facts
+from dlb.proof.distance import figure
+from dlb.proof.engine import Check, Keep, run
+from dlb.proof.extremes import ExtremeKind
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.workload import Extremes, LayerDiffers
+from dlb.proof.reference import Reference
+from dlb.proof.tolerances import (
+    EXTREME_SMALL,
+    EXTREME_TOLERANCE,
+    FLOAT32_MULTIPLE,
+    FLOAT64_FINER,
+    FLOAT64_TOLERANCE,
+    SMALL,
+    Tensors,
+)
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import RemoteModel
+
+__all__ = ["prove_extremes"]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A figure in one case, with its own tolerance."""
+
+    kind: ExtremeKind
+    figure: Figure
+    tolerance: float
+
+    @property
+    def multiple(self) -> float:
+        """The distance in units of the tolerance."""
+        size = self.figure.relative_l2
+        return np.inf if size is None else size / self.tolerance
+
+
+def prove_extremes(
+    model: RemoteModel,
+    cases: Mapping[ExtremeKind, Reference],
+    adapter: str,
+    groups: Collection[CheckGroup],
+    keep: Keep,
+) -> None:
+    """Run both checks on a float64 model; its weights are put back afterwards.
+
+    Args:
+        cases: the reference of each case.
+    """
+    before = model.weights()[0]
+    layers: list[_Judged] = []
+    gradients: list[_Judged] = []
+    missing: list[Finding] = []
+    described = next(iter(cases.values())).model
+    names = [node.name for node in described.nodes]
+
+    def compute(check: Check) -> CheckResult:
+        try:
+            for kind, reference in cases.items():
+                model.load_weights(reference.weights)
+                inputs = as_dtype(reference.inputs, model.dtype)
+                values = model.forward(inputs, training=True, layers=names)
+                if found := missing_values(values, reference):
+                    missing.append(found)
+                    return check.not_run(found)
+                layers.extend(_judged_layers(kind, reference, values))
+                # A gradient behind a large mean is a difference of its products: ill-conditioned by nature.
+                if "gradients" in groups and kind != "offset":
+                    own = own_gradients(model, reference)
+                    gradients.extend(_judged_gradients(kind, reference, values, own))
+        finally:
+            model.load_weights(before)
+        failing = {item.figure.tensor: item for item in layers if not item.multiple <= 1}
+        first = next((name for name in names if name in failing), None)
+        if first is None:
+            return _result(check, layers, None)
+        fault = Finding(
+            cause=LayerDiffers(),
+            layer=layer_facts(described, first, model.native_layers),
+            figure=failing[first].figure,
+            tolerance=failing[first].tolerance,
+        )
+        return _result(check, layers, fault)
+
+    def backward(check: Check) -> CheckResult:
+        if missing:
+            return check.not_run(*missing)
+        failing = [item for item in gradients if not item.multiple <= 1]
+        kinds = [item.kind for item in failing]
+        own = [item.figure for item in failing if item.kind == kinds[0]]
+        fault = nearest_the_loss(described, own, 0.0, model.native_layers)
+        return _result(check, gradients, fault)
+
+    keep(run(Check("isolated layers, extremes", "layers", adapter, ISOLATED), compute))
+    if "gradients" in groups:
+        keep(run(Check("gradients float64, extremes", "gradients", adapter, BACKWARD), backward))
+
+
+def _judged_layers(kind: ExtremeKind, reference: Reference, values: Tensors) -> Iterator[_Judged]:
+    """Distances from canonical layers that read the same values.
+
+    Far from zero, and where the shares of a softmax nearly tie, a right layer has more rounding than the
+    tolerance. The same layer in float32 shows how much: its error is about :data:`FLOAT64_FINER` times as
+    large. So :data:`FLOAT32_MULTIPLE` times that error, divided by this, is allowed too. Since no error of
+    float32 counts as more than 1, that is never more than 4e-8. Where sums are exact, nothing is allowed.
+    """
+    exact = dict(_layer_figures(reference, values, "float64"))
+    rounded = {} if kind == "ties" else dict(_layer_figures(reference, values, "float32"))
+    for name, item in exact.items():
+        error = rounded[name].relative_l2 if name in rounded else 0.0
+        allowed = FLOAT32_MULTIPLE * min(1.0, 1.0 if error is None else error) / FLOAT64_FINER
+        yield _Judged(kind, item, max(FLOAT64_TOLERANCE, allowed))
+
+
+def _layer_figures(
+    reference: Reference, values: Tensors, dtype: Literal["float64", "float32"]
+) -> Iterator[tuple[str, Figure]]:
+    isolated = reference.isolated_layers(values, training=True, dtype=dtype)
+    for name, array in isolated:
+        yield name, figure(name, values[name], array)
+
+
+def _judged_gradients(
+    kind: ExtremeKind, reference: Reference, values: Tensors, gradients: Tensors
+) -> Iterator[_Judged]:
+    exact = kind == "ties"
+    tolerance, share = (FLOAT64_TOLERANCE, SMALL) if exact else (EXTREME_TOLERANCE, EXTREME_SMALL)
+    for item in gradient_figures(gradients, reference.gradients(values), share):
+        yield _Judged(kind, item, tolerance)
+
+
+def _result(check: Check, judged: Collection[_Judged], fault: Finding | None) -> CheckResult:
+    """The result with each tensor's figure of the case in which it is worst, and that case if one fails."""
+    ordered = sorted(judged, key=lambda item: item.multiple, reverse=True)
+    worst: dict[str, _Judged] = {}
+    for item in ordered:
+        worst.setdefault(item.figure.tensor, item)
+    first = ordered[0]
+    kinds = (
+        (first.kind,) if not first.multiple <= 1 else tuple(dict.fromkeys(i.kind for i in judged))
+    )
+    note = Finding(cause=Extremes(kinds=kinds))
+    compared = tuple(item.figure for item in worst.values())
+    return check.result(compared, first.tolerance, (fault, note), passed=first.multiple <= 1)

@@ -1,0 +1,200 @@
+"""``isolated layers float32`` and ``gradients float32``: a float32 model against dlb's own float32.
+
+Both compare the model with float64 in NumPy, computed from the values that the model itself computed. So no
+error of an earlier layer counts, and no kink lies between both. What float32 itself makes is measured by the
+same computation in NumPy's float32. No second adapter is needed, and none can be a witness for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.backward import BACKWARD, missing_values, nearest_the_loss, own_gradients
+from dlb.proof.checks.float32 import gradient_errors, judge_multiples
+from dlb.proof.checks.layers import ISOLATED, layer_facts
+from dlb.proof.distance import figure, worst_first
+from dlb.proof.engine import Check, Keep
+from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.workload import LayerDiffers
+from dlb.proof.reference import Reference
+from dlb.proof.tolerances import FLOAT32_LEAST, FLOAT32_MULTIPLE, Tensors
+from dlb.proof.update_batches import UpdateBatches, as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb.workload import Loss, Model
+
+__all__ = ["BATCHES", "Float32Errors", "small_references"]
+
+Array = npt.NDArray[Any]
+#: Small batches that are compared: three, so that one with an unlucky rounding is not the median.
+BATCHES = 3
+
+
+@dataclass
+class Float32Errors:
+    """Errors of a float32 model, and those of NumPy's float32, collected over batches.
+
+    Attributes:
+        model: the model's description.
+        native: the framework's description of each layer, by name.
+        layers, gradients: pairs of figures of a batch: the model's, and NumPy's. ``gradients`` has a list
+            for each state of the weights.
+        missing: why a batch could not be compared.
+    """
+
+    model: Model
+    native: Mapping[str, str] = field(default_factory=dict)
+    layers: list[tuple[dict[str, Figure], dict[str, Figure]]] = field(default_factory=list)
+    gradients: list[list[tuple[dict[str, Figure], dict[str, Figure]]]] = field(default_factory=list)
+    missing: list[Finding] = field(default_factory=list)
+
+    def collect(
+        self,
+        model: RemoteModel,
+        references: Iterable[Reference],
+        weights: Mapping[str, Array],
+        *,
+        backward: bool = True,
+    ) -> None:
+        """Compare one state of the weights on some batches.
+
+        Args:
+            model: a model in float32.
+            references: the batches.
+            weights: the model's weights, by ``layer.parameter``.
+            backward: whether gradients are compared too.
+        """
+        self.native = model.native_layers
+        names = [node.name for node in self.model.nodes]
+        batches: list[tuple[dict[str, Figure], dict[str, Figure]]] = []
+        for reference in references:
+            inputs = as_dtype(reference.inputs, model.dtype)
+            for training in (True, False):
+                values = model.forward(inputs, training=training, layers=names)
+                if found := missing_values(values, reference):
+                    self.missing.append(found)
+                    return
+                self.layers.append(_layer_errors(reference, values, weights, training))
+                if training and backward:
+                    own = own_gradients(model, reference)
+                    truth = reference.gradients(values, weights)
+                    numpy = reference.gradients(values, weights, "float32")
+                    batches.append(
+                        (
+                            _by_tensor(gradient_errors(own, truth)),
+                            _by_tensor(gradient_errors(numpy, truth)),
+                        )
+                    )
+        if batches:
+            self.gradients.append(batches)
+
+    def keep(self, adapter: str, keep: Keep) -> None:
+        """Judge what was collected."""
+        layers = Check("isolated layers float32", "float32", adapter, ISOLATED)
+        gradients = Check("gradients float32", "float32", adapter, BACKWARD)
+        if self.missing:
+            for check in (layers, gradients):
+                keep(check.not_run(self.missing[0]))
+            return
+        keep(self._judge_layers(layers))
+        keep(self._judge_gradients(gradients))
+
+    def _judge_layers(self, check: Check) -> CheckResult:
+        compared, allowed = _worst_multiples(self.layers)
+        result = judge_multiples(check, compared, allowed, "numpy_float32")
+        if result.verdict == "passed":
+            return result
+        failing = {
+            item.tensor: item for item in compared if _multiple(item, allowed) > FLOAT32_MULTIPLE
+        }
+        first = next(node.name for node in self.model.nodes if node.name in failing)
+        fault = Finding(
+            cause=LayerDiffers(),
+            layer=layer_facts(self.model, first, self.native),
+            figure=failing[first],
+            tolerance=FLOAT32_MULTIPLE * allowed[first],
+        )
+        return judge_multiples(check, compared, allowed, "numpy_float32", fault)
+
+    def _judge_gradients(self, check: Check) -> CheckResult:
+        medians = [_medians(batches) for batches in self.gradients]
+        compared, allowed = _worst_multiples(medians)
+        failing = [item for item in compared if _multiple(item, allowed) > FLOAT32_MULTIPLE]
+        finding = nearest_the_loss(self.model, failing, 0.0, self.native)
+        notes = () if finding is None else (finding,)
+        return judge_multiples(check, compared, allowed, "numpy_float32", *notes)
+
+
+def small_references(
+    model: Model,
+    weights: Mapping[str, Array],
+    batches: UpdateBatches,
+    masks: Mapping[str, Array],
+    loss: Loss,
+) -> tuple[Reference, ...]:
+    """The reference on each of the first small batches."""
+    rows = np.arange(BATCHES * batches.batch_size).reshape(BATCHES, -1)
+    return tuple(
+        Reference(model, weights, batches.inputs[own], batches.labels[own], masks, loss)
+        for own in rows
+    )
+
+
+def _layer_errors(
+    reference: Reference, values: Tensors, weights: Mapping[str, Array], training: bool
+) -> tuple[dict[str, Figure], dict[str, Figure]]:
+    """Figures of the model's layers, and of NumPy's float32 layers, against the layers in float64."""
+    own, numpy = {}, {}
+    exact = reference.isolated_layers(values, training=training, weights=weights)
+    rounded = reference.isolated_layers(values, training=training, weights=weights, dtype="float32")
+    for (name, truth), (_, baseline) in zip(exact, rounded):
+        own[name] = figure(name, values[name], truth)
+        numpy[name] = figure(name, baseline, truth)
+    return own, numpy
+
+
+def _by_tensor(collected: Iterable[Figure]) -> dict[str, Figure]:
+    return {item.tensor: item for item in collected}
+
+
+def _size(item: Figure) -> float:
+    return np.inf if item.relative_l2 is None else item.relative_l2
+
+
+def _medians(
+    batches: Collection[tuple[dict[str, Figure], dict[str, Figure]]],
+) -> tuple[dict[str, Figure], dict[str, Figure]]:
+    """For each tensor, the figure of the batch with the median error; an infinite one comes first."""
+    sides: list[dict[str, Figure]] = []
+    for side in (0, 1):
+        chosen = {}
+        for name in next(iter(batches))[side]:
+            ordered = worst_first(batch[side][name] for batch in batches)
+            infinite = ordered[0].relative_l2 is None
+            chosen[name] = ordered[0 if infinite else len(ordered) // 2]
+        sides.append(chosen)
+    return sides[0], sides[1]
+
+
+def _worst_multiples(
+    pairs: Iterable[tuple[dict[str, Figure], dict[str, Figure]]],
+) -> tuple[tuple[Figure, ...], dict[str, float]]:
+    """For each tensor, the figure that is the largest multiple of NumPy's error, and that error."""
+    worst: dict[str, Figure] = {}
+    allowed: dict[str, float] = {}
+    for own, numpy in pairs:
+        for name, item in own.items():
+            error = _size(numpy[name])
+            error = max(error if np.isfinite(error) else 0.0, FLOAT32_LEAST)
+            if name not in worst or _size(item) / error > _multiple(worst[name], allowed):
+                worst[name], allowed[name] = item, error
+    return tuple(worst.values()), allowed
+
+
+def _multiple(item: Figure, allowed: Mapping[str, float]) -> float:
+    return _size(item) / allowed[item.tensor]

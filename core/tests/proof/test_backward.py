@@ -1,0 +1,96 @@
+"""The truth's backward pass, against central differences of its own loss and against definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlb.proof.reference import Reference
+from dlb.samples import proof_inputs, proof_labels
+from dlb.workload import (
+    Conv,
+    Flatten,
+    Input,
+    Linear,
+    MaxPool,
+    Model,
+    Node,
+    ReLU,
+    ReLU6,
+    SoftmaxCrossEntropy,
+)
+from dlb.workload.files import load, read
+from dlb.workload.initial import initial_weights, proof_masks, proof_weights
+
+SEEDED = Path(__file__).parents[3] / "tests" / "seeded_faults" / "workloads"
+NETWORKS = Path(__file__).parents[3] / "tests" / "cross" / "workloads"
+FILES = sorted([*SEEDED.glob("*.toml"), *NETWORKS.glob("*.toml")])
+
+
+def reference(model: Model, samples: int = 4, smoothing: float = 0.1) -> Reference:
+    weights = proof_weights(initial_weights(model, 0), 0)
+    inputs, labels = proof_inputs(model, 0, samples), proof_labels(model, 0, samples)
+    masks, loss = proof_masks(model, 0, samples), SoftmaxCrossEntropy(label_smoothing=smoothing)
+    return Reference(model, weights, inputs, labels, masks, loss)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_gradients_are_the_slopes_of_the_loss(path: Path) -> None:
+    truth = reference(read(path).model)
+    gradients = truth.gradients(truth.training_layers)
+    parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
+    for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():
+        assert slope.error < 1e-5, (name, slope)
+
+
+@pytest.mark.parametrize("name", ["lenet5", "caffe-mnist"])
+def test_float32_is_near_float64(name: str) -> None:
+    truth = reference(load(name).model)
+    exact = truth.gradients(truth.training_layers)
+    rounded = truth.gradients(truth.training_layers, dtype="float32")
+    for tensor, array in exact.items():
+        apart = np.linalg.norm(rounded[tensor] - array)
+        assert 0 < apart < 1e-5 * max(np.linalg.norm(array), 1e-3), tensor
+
+
+def gradient_of_input(*layers: object, x: np.ndarray) -> np.ndarray:
+    """The gradient of the input if that of every output of the layers is 1."""
+    from dlb.graph.layer_gradients import Pass, layer_gradients
+
+    (layer,) = layers
+    shape = {MaxPool: (1, 1, 1, 1)}.get(type(layer), x.shape)
+    (found,), _ = layer_gradients(layer, Pass((x,), {}), np.ones(shape))
+    return found
+
+
+def test_the_gradient_at_a_bound_is_0() -> None:
+    x = np.array([[-1.0, 0.0, 1.0, 6.0, 7.0]])
+    assert gradient_of_input(ReLU(), x=x).tolist() == [[0, 0, 1, 1, 1]]
+    assert gradient_of_input(ReLU6(), x=x).tolist() == [[0, 0, 1, 0, 0]]
+
+
+def test_the_first_of_tied_elements_has_the_whole_gradient() -> None:
+    x = np.array([[1.0, 5.0], [5.0, 5.0]])[None, None]
+    found = gradient_of_input(MaxPool(kernel=(2, 2), stride=(2, 2)), x=x)
+    assert found.tolist() == [[[[0, 1], [0, 0]]]]
+
+
+def test_a_value_on_the_other_side_of_a_kink_is_the_adapters() -> None:
+    """Gradients start from given values, so rounding that crosses a kink is no error."""
+    model = Model(
+        input=Input(shape=(1, 4, 4)),
+        nodes=(
+            Node(name="conv", layer=Conv(out_channels=2, kernel=(3, 3))),
+            Node(name="relu", layer=ReLU()),
+            Node(name="flat", layer=Flatten()),
+            Node(name="logits", layer=Linear(out_features=3)),
+        ),
+    )
+    truth = reference(model)
+    values = {name: array.copy() for name, array in truth.training_layers.items()}
+    before = truth.gradients(values)["conv.bias"]
+    place = np.unravel_index(np.argmin(np.abs(values["conv"])), values["conv"].shape)
+    values["conv"][place] *= -1
+    assert not np.allclose(truth.gradients(values)["conv.bias"], before)

@@ -1,0 +1,11 @@
+"""Every fault that dlb finds, by name, from the modules that register them."""
+
+from __future__ import annotations
+
+from dlb_seeded_faults import beyond_noise, faults
+
+__all__ = ["FAULTS"]
+
+#: Importing a module registers its faults.
+MODULES = (faults, beyond_noise)
+FAULTS = faults.FAULTS
