@@ -66,6 +66,8 @@ class Calls:
         self.models: Dict[int, Union[BuiltModel, UserModel]] = {}
         self.requests: Dict[int, BuildRequest] = {}
         self.large: Set[int] = set()
+        #: By model, how many rows the mask of each dropout has that was built with one.
+        self.mask_rows: Dict[int, Dict[str, int]] = {}
         self.numbers = itertools.count(1)
         self.training: Optional[Training] = None
 
@@ -166,6 +168,7 @@ class Calls:
             model = self.ask("dlb_build_model", request=replace(request, weights=stored))
         number = next(self.numbers)
         self.models[number], self.requests[number] = model, replace(request, masks={})
+        self.mask_rows[number] = {name: len(mask) for name, mask in request.masks.items()}
         if Path(weights).stat().st_size > LARGE:
             self.large.add(number)
         return {"model": number, "layers": dict(model.describe_layers())}
@@ -202,6 +205,7 @@ class Calls:
         """Forget a model, so that its memory can go."""
         del self.models[model]
         self.requests.pop(model, None)
+        self.mask_rows.pop(model, None)
         if model in self.large:
             self.large.remove(model)
             # Models refer to themselves in circles, which Python may look for late.
@@ -324,7 +328,10 @@ class Calls:
         held.load_weights(given)
         masks = [_part(arrays, "masks/") for arrays in parts]
         if masks[0]:
-            held.load_masks({name: np.concatenate([m[name] for m in masks]) for name in masks[0]})
+            whole = {name: np.concatenate([m[name] for m in masks]) for name in masks[0]}
+            held.load_masks(
+                {name: _filled(mask, self.mask_rows[model][name]) for name, mask in whole.items()}
+            )
         inputs, labels = (
             np.concatenate([arrays[name] for arrays in parts]) for name in ("inputs", "labels")
         )
@@ -457,6 +464,13 @@ def _write_once(found: ForwardPass) -> Tuple[Dict[str, Any], Dict[str, Any]]:
 def _part(arrays: Mapping[str, Any], prefix: str) -> Dict[str, Any]:
     """The arrays whose names begin so, by the rest of their names."""
     return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _filled(mask: np.ndarray, rows: int) -> np.ndarray:
+    """A mask with rows of ones after its own, which no batch reaches."""
+    filled = np.ones((rows,) + mask.shape[1:], mask.dtype)
+    filled[: len(mask)] = mask
+    return filled
 
 
 def _gradient_arrays(found: Gradients) -> Dict[str, Any]:

@@ -147,6 +147,8 @@ class BuiltModel(NativeModel):
     def load_masks(self, masks: Mapping[str, Array]) -> None:
         """Replace the masks of a model that was built with some; see :class:`BuildRequest`.
 
+        They have the shapes of those that it was built with.
+
         Only adapters with the feature ``repeatable_dropout`` are asked.
         """
         raise UnsupportedError("this adapter's models keep the masks that they were built with")

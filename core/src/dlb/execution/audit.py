@@ -55,9 +55,9 @@ __all__ = ["Audit", "batches_of", "judge", "refuse_audit", "train_audited"]
 Array = npt.NDArray[Any]
 #: Bytes that the files of all audited steps may take.
 MOST_BYTES = 1 << 30
-#: Seconds that judging may take, and the share of the adapter's run so far that it may take if that is
-#: more. The first step is always judged.
-JUDGE_SECONDS, JUDGE_SHARE = 20.0, 0.05
+#: Judging may take these seconds; or the time of so many steps, up to as many seconds; or this share of the
+#: adapter's run so far; whichever is most. The first step is always judged.
+JUDGE_SECONDS, JUDGE_STEPS, MOST_JUDGE_SECONDS, JUDGE_SHARE = 20.0, 150, 120.0, 0.05
 #: First steps whose losses are compared with a replay.
 REPLAYED = 8
 #: Steps that are judged in float64, with running statistics, and with a measurement of what rounding
@@ -249,7 +249,9 @@ def _judge(
     # Steps of which all elements were kept come first, and the first of all.
     order.sort(key=lambda each: (each.step > 0, each.draw.elements is not None))
     now = time.monotonic()
-    budget = max(JUDGE_SECONDS, JUDGE_SHARE * (now - began))
+    step_seconds = _median(audit.step_seconds)
+    in_steps = min(JUDGE_STEPS * step_seconds, MOST_JUDGE_SECONDS)
+    budget = max(JUDGE_SECONDS, in_steps, JUDGE_SHARE * (now - began))
 
     def enough() -> bool:
         return time.monotonic() > now + budget
@@ -257,7 +259,7 @@ def _judge(
     judged: list[JudgedStep] = []
     replay = Replay()
     # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
-    small = FLOAT64_STEPS * _median(audit.step_seconds) <= budget
+    small = FLOAT64_STEPS * step_seconds <= budget
     if small:
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
