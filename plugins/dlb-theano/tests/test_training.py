@@ -170,6 +170,23 @@ def test_native_dropout(dtype):
     assert not np.array_equal(other["layer"], drawn[0])
 
 
+def test_a_step_draws_the_masks_of_a_pass_again():
+    workload = network(DROPOUT)
+    weights, inputs, labels = numbers(workload)
+    model = build(workload, weights, "float64")
+    model.set_learning_rate(0.0)
+    losses = []
+    for seed in (3, 4, 3):
+        model.seed_dropout(seed)
+        kept = model.forward(inputs, training=True, layers=["layer"])["layer"] != 0
+        model.seed_dropout(seed)
+        losses.append(float(model.train_step(inputs, labels)))
+        masked = build(workload, weights, masks={"layer": np.ones_like(kept, "float32")})
+        masked.load_masks({"layer": kept.astype("float32")})
+        np.testing.assert_allclose(masked.gradients(inputs, labels).loss, losses[-1], 1e-12)
+    assert losses[0] == losses[2] != losses[1]
+
+
 def tied(optimizer=PLAIN):
     table = layer("embedding", None, (4,), (4, 6), {"weight": (9, 6)}, entries=9, features=6)
     scores = layer("linear", None, (4, 6), (4, 9), out_features=9, bias=False, tied_to="table")

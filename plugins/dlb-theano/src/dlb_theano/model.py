@@ -40,6 +40,7 @@ class Program:
         self.seed = seed % (2**31 - 1) + 1
         self.initial: Dict[Any, Array] = {}
         self.functions: Dict[Any, Any] = {}
+        self.streams: List[Any] = []
         self.held: Dict[str, SimpleNamespace] = {}
         self.owner: Any = lambda: None
         model = self.workload.model
@@ -100,6 +101,12 @@ class Program:
             gc.freeze()
         return self.functions[key]
 
+    def seed_dropout(self, seed: int) -> None:
+        """Let every function draw from a seed, those too that are compiled later."""
+        self.seed = seed % (2**31 - 1) + 1
+        for streams in self.streams:
+            streams.seed(self.seed)
+
     def values(self, run: Pass) -> Dict[str, Any]:
         """The symbolic value of every layer."""
         values = {self.workload.model.input.name: self.input}
@@ -109,7 +116,9 @@ class Program:
         return values
 
     def _compile(self, kind: str, training: bool, layers: Tuple[str, ...]) -> Any:
-        run = Pass(training, MRG_RandomStreams(self.seed), [])
+        streams = MRG_RandomStreams(self.seed)
+        self.streams.append(streams)
+        run = Pass(training, streams, [])
         values = self.values(run)
         inputs, outputs, updates = [self.input], [values[name] for name in layers], []
         if kind != "values":
@@ -168,8 +177,7 @@ class TheanoModel(BuiltModel):
         for native, states in self.program.slots.items():
             for state in states.values():
                 self.write(state, np.zeros_like(self.read(native)))
-        for name, mask in request.masks.items():
-            self.write(self.program.held[name].mask, mask.astype(self.dtype))
+        self.load_masks(request.masks)
 
     def read(self, native: Any) -> Array:
         self.program.attach(self)
@@ -201,6 +209,14 @@ class TheanoModel(BuiltModel):
     def train_step(self, inputs: Array, labels: Array) -> Array:
         self.steps += 1
         return self._call("step", (), inputs, labels, self.rate, float(self.steps))[0]
+
+    def load_masks(self, masks: Mapping[str, Array]) -> None:
+        for name, mask in masks.items():
+            self.write(self.program.held[name].mask, mask.astype(self.dtype))
+
+    def seed_dropout(self, seed: int) -> None:
+        self.program.attach(self)
+        self.program.seed_dropout(seed)
 
     def describe_layers(self) -> Dict[str, str]:
         """The operators of each layer in evaluation, in their order."""

@@ -25,6 +25,7 @@ class TheanoAdapter(Adapter):
         "export",
         "label_smoothing",
         "masks",
+        "repeatable_dropout",
         "tied_weights",
         "user_models",
     )

@@ -70,8 +70,9 @@ AUDIT_RARE, AUDIT_CHANCE = 10, 0.99
 #: A change may be this many times as far off as one with a gradient from perturbed weights. Perturbed
 #: weights move a gradient about as far as rounding does, but not by the same kinks.
 PERTURBED_GRADIENTS = 5.0
-#: Losses of replays from perturbed weights that are so far apart say little about a loss.
-REPLAY_GROWTH = 1e-3
+#: Losses of replays from perturbed weights that are so far apart say little about a loss. After the first
+#: step, rounding may take any value across a kink: a loss may be this far off though the perturbed one is not.
+REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
 
@@ -364,8 +365,11 @@ class StepJudge:
             if not apart <= REPLAY_GROWTH * max(abs(losses[0]), 1.0):
                 break
             replay.losses.append(losses[0])
+            least = REPLAY_LEAST * self.unit * max(abs(losses[0]), 1.0) if step else 0.0
             replay.allowed.append(
-                max(PERTURBED_GRADIENTS * apart, self._least_loss(losses[0]), self.loss_noise)
+                max(
+                    PERTURBED_GRADIENTS * apart, least, self._least_loss(losses[0]), self.loss_noise
+                )
             )
         return replay
 
