@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -84,12 +85,12 @@ class Float32Errors:
                     own = own_gradients(model, reference)
                     truth = reference.gradients(values, weights)
                     numpy = reference.gradients(values, weights, "float32")
-                    batches.append(
-                        (
-                            _by_tensor(gradient_errors(own, truth)),
-                            _by_tensor(gradient_errors(numpy, truth)),
-                        )
-                    )
+                    least = FLOAT32_LEAST * _cancellation(values[names[-1]], reference)
+                    rounding = _by_tensor(gradient_errors(numpy, truth))
+                    for name, item in rounding.items():
+                        if (item.relative_l2 or 0.0) < least:
+                            rounding[name] = msgspec.structs.replace(item, relative_l2=least)
+                    batches.append((_by_tensor(gradient_errors(own, truth)), rounding))
         if batches:
             self.gradients.append(batches)
 
@@ -156,6 +157,22 @@ def _layer_errors(
         own[name] = figure(name, values[name], truth)
         numpy[name] = figure(name, baseline, truth)
     return own, numpy
+
+
+def _cancellation(logits: Array, reference: Reference) -> float:
+    """How many times the loss's gradient multiplies the relative error of the probabilities.
+
+    It is their difference from the labels. Once a model knows its batch, most of their digits cancel.
+    """
+    rows = logits.reshape(-1, logits.shape[-1]).astype(np.float64)
+    shifted = np.exp(rows - rows.max(axis=1, keepdims=True))
+    probabilities = shifted / shifted.sum(axis=1, keepdims=True)
+    classes, smoothing = rows.shape[1], reference.loss.label_smoothing
+    labels = np.full_like(rows, smoothing / classes)
+    labels[np.arange(len(rows)), reference.labels.reshape(-1)] += 1 - smoothing
+    left = np.linalg.norm(probabilities - labels)
+    whole = np.linalg.norm(probabilities)
+    return max(1.0, float(whole / left)) if np.isfinite(whole) and left > 0 else 1.0
 
 
 def _by_tensor(collected: Iterable[Figure]) -> dict[str, Figure]:
