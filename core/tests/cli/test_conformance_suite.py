@@ -259,7 +259,7 @@ def test_models_of_ports_have_to_be_given(run_pytest: Pytest) -> None:
     ended = run_pytest("--pyargs", "dlb_conformance.test_ports", "--adapter", "example")
     assert ended.returncode == 1
     assert "give them with --port-models FILE" in ended.stdout
-    assert table(ended) == {"other tests": [0, 16, 0, 0]}
+    assert table(ended) == {"other tests": [0, 17, 0, 0]}
 
 
 def test_an_adapter_that_loads_no_user_models_is_skipped(
@@ -273,7 +273,7 @@ def test_an_adapter_that_loads_no_user_models_is_skipped(
     words = ("--pyargs", "dlb_conformance.test_ports", "--adapter-plugin", "plain:adapter", "-rs")
     ended = run_pytest(*words, *PORTS)
     assert ended.returncode == 0
-    assert table(ended) == {"other tests": [0, 0, 0, 32]}
+    assert table(ended) == {"other tests": [0, 0, 0, 34]}
     assert "adapter 'example' describes no feature user_models" in ended.stdout
 
 
