@@ -16,6 +16,7 @@ OWN = {
     "audit, steps",
     "audit, losses",
     "structure",
+    "exported weights",
     "export",
 }
 

@@ -296,18 +296,24 @@ class StepJudge:
         workers = audited.read() if self.synchronous else audited.read()[:1]
         before, after = _part(workers[0], "before/"), _part(workers[0], "after/")
         found = self._gradients(audited, None)
-        gradients, true_loss = found.gradients, found.loss
-        moved = self._running(audited, workers) if calibrate and self.states else {}
+        true_loss = found.loss
+        held = [name for name in self.trained if _sizes_agree(name, before, found.gradients)]
+        lacking = {*self.trained, *self.states} - {*held, *(before.keys() & {*self.states})}
+        gradients = {name: found.gradients[name] for name in held}
+        judges_states = calibrate and self.states and not lacking
+        moved = self._running(audited, workers) if judges_states else {}
         if calibrate:
             self._calibrate(audited, workers, found, moved)
-        start = {name: before[name] for name in self.trained}
+        start = {name: before[name] for name in held}
         truth = self._step(audited.step, start, before, gradients, found.whole)
         noisy = self._step(audited.step, start, before, self._noisy(found), found.whole)
         expected = {**truth, **moved}
         state = _part(after, "optimizer/")
         own = {name: array for name, array in {**after, **state}.items() if name in expected}
         begun = {**start, **{name: before[name] for name in moved}}
-        compared = change_figures(begun, own, expected)
+        compared = change_figures(begun, own, expected) + tuple(
+            Figure(tensor=name, relative_l2=None, largest=None) for name in sorted(lacking)
+        )
         spread = {each.tensor: each.relative_l2 for each in change_figures(start, noisy, truth)}
         allowed = {
             each.tensor: (spread.get(each.tensor) or 0.0)
@@ -323,7 +329,7 @@ class StepJudge:
             loss=float(np.mean([float(arrays["loss"]) for arrays in workers])),
             true_loss=true_loss,
             loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
-            nothing=all(same_bits(after[name], before[name]) for name in start),
+            nothing=all(same_bits(own.get(name, before[name][:0]), before[name]) for name in start),
         )
 
     def replay(
@@ -339,6 +345,8 @@ class StepJudge:
             enough: whether to stop before the next step.
         """
         before = _part(first.read()[0], "weights/")
+        if not {*self.trained, *self.states} <= before.keys():
+            return Replay()
         starts = (before, perturbed(before, self.seed, self.units))
         runs = [
             Updates(self.optimizer, {name: start[name] for name in self.trained})
@@ -353,7 +361,12 @@ class StepJudge:
             write_arrays(path, {"inputs": inputs, "labels": labels})
             for updates, others in zip(runs, states):
                 weights = {**updates.weights, **others}
-                found = Found(self.referee.audit_gradients([path], weights, whole))
+                found = Found(self.referee.audit_gradients([path], weights, whole), self.trained)
+                if any(
+                    name not in found.gradients or found.gradients[name].size != self._size(name)
+                    for name in self.trained
+                ):
+                    return replay
                 losses.append(found.loss)
                 shaped = {
                     name: array.reshape(self.shapes[name])
@@ -376,7 +389,7 @@ class StepJudge:
     def _gradients(self, audited: AuditedStep, weights: Tensors | None) -> Found:
         """Gradients of an audited step, at its weights or at others."""
         paths = audited.paths if self.synchronous else audited.paths[:1]
-        return Found(self.referee.audit_gradients(paths, weights, audited.draw))
+        return Found(self.referee.audit_gradients(paths, weights, audited.draw), self.trained)
 
     def _running(
         self, audited: AuditedStep, workers: Sequence[Mapping[str, Array]]
@@ -408,6 +421,8 @@ class StepJudge:
         weights = _part(workers[0], "weights/")
         other = self._gradients(audited, perturbed(weights, self.seed, self.units))
         for name, array in found.gradients.items():
+            if not _sizes_agree(name, other.gradients, found.gradients):
+                continue
             share = math.sqrt(array.size / max(self._size(name), 1))
             size = share * max(found.norms[name], self._floor(found))
             apart = norm([other.gradients[name] - array]) / size if size else 0.0
@@ -467,6 +482,11 @@ class StepJudge:
         return FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit * max(abs(loss), 1.0)
 
 
+def _sizes_agree(name: str, *sides: Tensors) -> bool:
+    """Whether all sides have a tensor, of one size."""
+    return all(name in side for side in sides) and len({side[name].size for side in sides}) == 1
+
+
 class Found:
     """Loss and elements of gradients, as the referee computed them.
 
@@ -477,12 +497,11 @@ class Found:
         whole: the norm of all gradients together.
     """
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], trained: Sequence[str]) -> None:
         self.loss = float(arrays["loss"])
-        self.gradients = {
-            name: array.astype(np.float64) for name, array in _part(arrays, "gradients/").items()
-        }
-        self.norms = {name: float(array) for name, array in _part(arrays, "norms/").items()}
+        found, norms = _part(arrays, "gradients/"), _part(arrays, "norms/")
+        self.gradients = {name: found[name].astype(np.float64) for name in trained if name in found}
+        self.norms = {name: float(norms[name]) for name in self.gradients}
         self.whole = math.hypot(*self.norms.values())
 
 
