@@ -87,7 +87,7 @@ def main() -> int:
     with started() as workers:
         for fault in TIMED.values():
             found = find(fault, workloads, workers)
-            named = next((result for result in found if result.check == fault.check), None)
+            named = next((each for each in found if fault.check in ("", each.check)), None)
             if named is None:
                 missed += 1
                 print(f"{fault.name}: expected {fault.check}, found {found}", file=sys.stderr)

@@ -128,7 +128,7 @@ class WorkPending(Cause, frozen=True, kw_only=True):
     """When a step's clock stops, its work is not over: reading its results waits.
 
     Attributes:
-        seconds: the shortest time that reading waits.
+        seconds: time that reading waits, the lower quartile.
         step_seconds: median time of a step.
     """
 
