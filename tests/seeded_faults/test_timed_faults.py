@@ -36,10 +36,5 @@ def test_a_right_run_passes_its_audit(workers: Workers, workload: str) -> None:
     assert [result.check for result in certificate.checks] == checks
 
 
-def test_workers_that_train_together_pass_their_audit() -> None:
-    certificate = audit(WORKLOADS / "deep.toml", together=2)
-    assert certificate.passed(NAME), certificate.checks
-
-
 def test_the_adapter_names_every_fault() -> None:
     assert list(TIMED_NAMES) == list(TIMED)

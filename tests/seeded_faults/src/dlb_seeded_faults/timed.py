@@ -627,33 +627,15 @@ def from_request(request: Any) -> Iterable[Batch]:
 # --- workers that train together --------------------------------------------------------------------
 
 
-@step_fault("workers exchange no gradients", BATCHES, workers=2)
+@step_fault("workers exchange no gradients", BATCHES, workers=2, workload="words")
 def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
     with model.module.no_sync():
         return right(x, y)
 
 
-@step_fault("one exchange in twelve is left out", BATCHES, workers=2)
+@step_fault("one exchange in twelve is left out", BATCHES, workers=2, workload="words")
 def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
     if number % 12 != 11:
         return right(x, y)
     with model.module.no_sync():
         return right(x, y)
-
-
-@model_fault("workers exchange float16", workers=2)
-def _(model: Any) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-    model.module.register_comm_hook(None, fp16_compress_hook)
-
-
-@model_fault("workers add gradients up", workers=2)
-def _(model: Any) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    def summed(state: Any, bucket: Any) -> Any:
-        future = allreduce_hook(state, bucket)
-        return future.then(lambda done: 2 * done.value()[0])
-
-    model.module.register_comm_hook(None, summed)
