@@ -36,6 +36,9 @@ class Tree(LayeredUserModel):
         self.names = names
         self.parameters = self.find_parameters()
 
+    def native(self, array):
+        return array
+
     def own_parameters(self, layer):
         return layer.values
 
