@@ -17,15 +17,20 @@ from dlb.report.sentences import describe
 from dlb.workload.initial import initial_weights
 
 CHECK = Check("export", "export", "torch", Baseline(kind="timed_model"))
-#: A normalisation of numbers that are close to each other, and far from zero.
+#: A normalisation of numbers that are close to their mean, and far from zero.
 FAR = W.Model(
     input=W.Input(shape=(6,)),
     nodes=(
         W.Node(name="a", layer=W.Linear(out_features=16, bias_init=W.Fill(value=3000.0))),
-        W.Node(name="n", layer=W.LayerNorm()),
+        W.Node(name="n", layer=W.BatchNorm()),
         W.Node(name="l", layer=W.Linear(out_features=3)),
     ),
 )
+
+
+def far_weights() -> dict[str, np.ndarray]:
+    weights = initial_weights(FAR, 0)
+    return {**weights, "n.mean": np.full_like(weights["n.mean"], 3000.0)}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ FAR = W.Model(
 def test_what_float32_cannot_tell_is_compared_in_float64(
     name: str, factor: float, verdict: str, tmp_path: Path
 ) -> None:
-    weights = initial_weights(FAR, 0)
+    weights = far_weights()
     own = canonical_graph(FAR, weights)
     exported = {**weights, **({name: weights[name] * np.float32(factor)} if name else {})}
     path = tmp_path / "exported.onnx"
@@ -52,7 +57,7 @@ def test_what_float32_cannot_tell_is_compared_in_float64(
 
 
 def test_a_runtime_that_is_further_off_than_rounding_fails(tmp_path: Path) -> None:
-    weights = initial_weights(FAR, 0)
+    weights = far_weights()
     path = tmp_path / "exported.onnx"
     path.write_bytes(canonical_graph(FAR, weights).SerializeToString())
     inputs = np.random.default_rng(0).standard_normal((16, 6)).astype(np.float32)

@@ -7,11 +7,9 @@ from itertools import product
 import msgspec
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from exported_models import EXPORTED_FILES, MODELS
 from onnx import TensorProto, helper, numpy_helper
-from packaging.version import Version
 
 from dlb import workload as DLB
 from dlb.catalogue import load_workload
@@ -429,12 +427,6 @@ def test_one_rare_index_is_enough_to_be_another_model(first, second, word, compa
 EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
 
 
-def is_witness(name: str) -> bool:
-    """The last ONNX Runtime for Python 3.10 pools wrongly in ceil mode, which torch exports."""
-    new = Version(onnxruntime.__version__) >= Version("1.31")
-    return new or name not in ("branches", "torch-branches")
-
-
 @pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
 def test_what_frameworks_export_is_proven_the_same_as_itself(path, compare):
     word = compare(onnx.load(str(path)), onnx.load(str(path))).status("b.onnx")
@@ -445,8 +437,7 @@ def test_what_frameworks_export_is_proven_the_same_as_itself(path, compare):
 def test_two_exporters_of_one_framework_are_proven_the_same(name, compare):
     pair = [onnx.load(str(EXPORTED[0].parent / f"{each}-{name}.onnx")) for each in TORCH]
     certificate = compare(*pair)
-    word = "proven" if is_witness(name) else "unproven"
-    assert certificate.status("b.onnx") == word, certificate.checks
+    assert certificate.status("b.onnx") == "proven", certificate.checks
     set_weight(pair[1], "fc.bias" if name != "lenet" else "9.bias", lambda array: array * 1.000001)
     assert compare(*pair).status("b.onnx") == "deviates"
 
