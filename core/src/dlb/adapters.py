@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dlb_worker.plugins import load_plugins
 __all__ = [
     "AdapterEnvironment",
     "adapter_environments",
+    "adapters_of_models",
     "check_strategy",
     "describe_environment",
     "find_adapters",
@@ -118,6 +119,19 @@ def find_adapters(
             )
         result.append(environment)
     return result
+
+
+def adapters_of_models(names: Iterable[str]) -> dict[str, str]:
+    """The adapter of each of a user's models, by the model's name.
+
+    A model is called as its adapter, or, so that one adapter may have several, ``ADAPTER-WORD``. If no
+    adapter fits, the name itself is returned, which :func:`find_adapters` refuses.
+    """
+    known = sorted(known_adapters(), key=len, reverse=True)
+    return {
+        name: next((each for each in known if f"{name}-".startswith(f"{each}-")), name)
+        for name in names
+    }
 
 
 def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:

@@ -111,6 +111,21 @@ def test_the_proposal_is_shown_and_can_be_given_back(dlb: Dlb, verify: Verify) -
     assert again.status == 0 and again.document["map"] is None
 
 
+def test_two_models_of_one_adapter_have_names(dlb: Dlb) -> None:
+    (dlb.folder / "ours.py").write_text(
+        HEAD + OURS + OURS.replace("make", "other").replace("ReLU", "Tanh")
+    )
+    told = ["--input-shape", "6", "--threads", 1, "--json"]
+    same = dlb("port", "example=ours:make", "example=ours:make", *told)
+    assert same.status == 0, same.err
+    assert list(same.document["models"]) == ["example", "example-2"]
+    wrong = dlb("port", "example-old=ours:make", "example-new=ours:other", *told)
+    assert wrong.status == 1
+    certificate = wrong.document["certificate"]
+    assert list(certificate["adapters"]) == ["example-old", "example-new"]
+    assert "ReLU" in str(checks(wrong)["layers"]["findings"])
+
+
 def test_a_map_that_is_there_is_left_as_it_is(dlb: Dlb, verify: Verify) -> None:
     (dlb.folder / "dlb-map.toml").write_text("# mine\n")
     ended = verify()
@@ -525,9 +540,10 @@ TWO = ["example=ours:make", "faulty=theirs:make"]
 REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "one": (["example=ours:make"], ("two models or more",)),
     "twice": (
-        ["example=ours:make", "example=theirs:make"],
-        ("'example' has a model already",),
+        ["example-new=ours:make", "example-new=theirs:make"],
+        ("'example-new' is ours:make already",),
     ),
+    "no name": (["example=ours:make", "example-/x=theirs:make"], ("'example-/x' must be",)),
     "unknown": (["exampel=a:b", "faulty=a:b"], ("did you mean 'example'",)),
     "no adapter": (["ours:make", "faulty=a:b"], ("ADAPTER=MODULE:FACTORY",)),
     "workload": (["lenet5", *TWO], ("ADAPTER=MODULE:FACTORY",)),

@@ -86,7 +86,8 @@ def port_command(inputs: Path | None, **options: Any) -> int:
     """Prove that models that you wrote in several frameworks are the same model.
 
     Each MODULE:FACTORY is a function that returns the model in that adapter's framework; the first
-    model is the reference. dlb finds which parameter is which, carries the weights over, and compares
+    model is the reference. Two models of one adapter need a name each, such as torch-old=MODULE:FACTORY
+    torch-new=MODULE:FACTORY. dlb finds which parameter is which, carries the weights over, and compares
     outputs, gradients, running statistics and some training steps in float64, then outputs and
     gradients in float32. It names the first layer that differs.
     """
@@ -107,7 +108,7 @@ def port_command(inputs: Path | None, **options: Any) -> int:
 
 
 def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[str, Any]) -> int:
-    from dlb.adapters import find_adapters
+    from dlb.adapters import adapters_of_models, find_adapters
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
@@ -139,7 +140,7 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
     port = verify_port(
         models,
         environments=find_adapters(
-            list(models),
+            list(adapters_of_models(models).values()),
             provision=options["provision"],
             source=options["source"],
             report=note,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.adapters import AdapterEnvironment, find_adapters
+from dlb.adapters import AdapterEnvironment, adapters_of_models, find_adapters
 from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Baseline, Certificate, CheckResult
 from dlb.proof.checks.export import check_user_export
@@ -57,6 +58,8 @@ Array = npt.NDArray[Any]
 PortCheck = Callable[[Check, PortComparison], CheckResult]
 #: Where a proposal is written when no map is given.
 MAP = Path("dlb-map.toml")
+#: A name is a folder's and a file's, too.
+NAME = re.compile(r"[^\W_][\w.-]*")
 SPELLING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -93,9 +96,10 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
     """Prove that models written by hand in several frameworks are the same model.
 
     Args:
-        models: ``package.module:factory`` by adapter; the first is the reference. The factory takes
-            no arguments and returns a native model. It runs in its adapter's environment, in the
-            current folder.
+        models: ``package.module:factory`` by the model's name; the first is the reference. A name is
+            that of an adapter, or ``ADAPTER-WORD``, so that several may be of one. The factory takes no
+            arguments and returns a native model. It runs in its adapter's environment, in the current
+            folder.
         options: see :func:`verify_port`.
 
     Raises:
@@ -109,11 +113,15 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
 
 
 def check_models(models: Sequence[str]) -> dict[str, str]:
-    """Factories by adapter, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
+    """Factories by model, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
+
+    The second model of ``torch`` is called ``torch-2``, unless the argument gives it a name of its own,
+    such as ``torch-new=MODULE:FACTORY``.
 
     Raises:
-        RequestError: an argument has another form, or an adapter is named twice.
+        RequestError: an argument has another form, or a name is given twice.
     """
+    known = adapters_of_models(word.partition("=")[0] for word in models)
     factories: dict[str, str] = {}
     for word in models:
         name, equals, factory = word.partition("=")
@@ -121,11 +129,11 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
             raise RequestError(
                 f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
             )
-        if name in factories:
-            raise RequestError(
-                f"{word}: adapter '{name}' has a model already, {factories[name]}; each model is "
-                "of a framework of its own"
-            )
+        if name in factories and known[name] != name:
+            raise RequestError(f"{word}: '{name}' is {factories[name]} already; give another name")
+        numbered = (f"{name}-{number}" for number in count(2))
+        while name in factories:
+            name = next(numbered)
         factories[name] = factory
     return factories
 
@@ -153,14 +161,14 @@ def verify_port(
 
     Args:
         models: see :func:`verify_models`.
-        environments: environments of the adapters; if left out, those that are found.
+        environments: environments of the models' adapters; if left out, those that are found.
         input_spec: the input; if left out, noise of the shape that a model declares.
-        layouts, output_layouts: layout of each model's inputs and outputs, by adapter; override the map's.
+        layouts, output_layouts: layout of each model's inputs and outputs; override the map's.
         map_file: the map of parameters; if left out, parameters are matched automatically.
         proposal: where the matched parameters are written, unless the file exists.
         folder: folder in which factories are found and run; the current folder if left out.
-        export: folder for an ONNX file of each model, ``ADAPTER.onnx``; created if needed.
-        trainers: ``package.module:function`` of each model's own training program, by adapter.
+        export: folder for an ONNX file of each model, ``NAME.onnx``; created if needed.
+        trainers: ``package.module:function`` of each model's own training program.
         batches: an .npz file with the batches of these programs.
         threads, device, call_seconds: options of each worker; seconds without progress end it.
         report: called with a line for each step.
@@ -175,6 +183,10 @@ def verify_port(
             "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
         )
     for name, factory in models.items():
+        if not NAME.fullmatch(name):
+            raise RequestError(
+                f"{name}={factory}: '{name}' must be an adapter's name, or such as torch-new"
+            )
         if not SPELLING.fullmatch(factory):
             raise RequestError(
                 f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
@@ -193,7 +205,8 @@ def verify_port(
     program = _program(models, trainers or {}, batches, folder or Path.cwd())
     if export is not None:
         _make_folder(export)
-    environments = environments or find_adapters(names)
+    adapters = adapters_of_models(names)
+    environments = environments or find_adapters(list(adapters.values()))
     with scratch_folder() as scratch, ExitStack() as stack:
         session = PortSession(
             models,
@@ -206,7 +219,9 @@ def verify_port(
         )
         launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
         with _kept_output(scratch):
-            session.start(stack, environments, launch, (input_spec or InputSpec()).seed)
+            by_adapter = {environment.adapter: environment for environment in environments}
+            places = {name: by_adapter[adapter] for name, adapter in adapters.items()}
+            session.start(stack, places, launch, (input_spec or InputSpec()).seed)
             inputs = session.inputs(input_spec or InputSpec())
             session.load(inputs)
             port = Port(session.reference)

@@ -64,6 +64,7 @@ class Launch:
         device: the device, which the strategy's plan receives.
         call_seconds: a call without an answer or progress for this time has hung.
         stop: once set, waiting ends as with an interrupt. Ctrl-C itself reaches only the main thread.
+        name: what messages call it, if there are several groups of one adapter.
     """
 
     adapter: str
@@ -75,6 +76,12 @@ class Launch:
     device: str = "cpu"
     call_seconds: float = 300.0
     stop: threading.Event = field(default_factory=threading.Event)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.name or self.adapter
 
 
 @dataclass
@@ -139,7 +146,7 @@ class Group:
                 started = processes.spawn(command, environment, self.launch.scratch, log)
             except OSError as error:
                 raise WorkerDied(
-                    f"cannot start {command[0]}: {error}", adapter=self.launch.adapter
+                    f"cannot start {command[0]}: {error}", adapter=self.launch.label
                 ) from None
             self._started.append(started)
             expected.append(Member(process["role"], process["rank"], started, log))
@@ -178,7 +185,7 @@ class Group:
                 names = ", ".join(str(member) for member in waiting.values())
                 raise WorkerHung(
                     f"{names} never reported within {ARRIVAL_SECONDS:.0f} s",
-                    adapter=self.launch.adapter,
+                    adapter=self.launch.label,
                     log=next(iter(waiting.values())).log,
                 )
             try:
@@ -204,7 +211,7 @@ class Group:
             raise WorkerError(
                 f"its environment speaks protocol {hello['hello']}, this dlb {protocol.PROTOCOL}; "
                 f"fix it with: dlb env create {self.launch.adapter}",
-                adapter=self.launch.adapter,
+                adapter=self.launch.label,
             )
         connection.settimeout(None)
         member.connection, member.pid, member.heard = (
@@ -290,7 +297,7 @@ class Group:
                     raise WorkerHung(
                         f"{late} made no progress in '{name}' for "
                         f"{self.launch.call_seconds:.0f} s and was ended",
-                        adapter=self.launch.adapter,
+                        adapter=self.launch.label,
                         log=late.log,
                     )
             try:
@@ -326,13 +333,13 @@ class Group:
             if processes.is_stopped(member.pid):
                 raise WorkerHung(
                     f"{member} (process {member.pid}) was stopped by a signal",
-                    adapter=self.launch.adapter,
+                    adapter=self.launch.label,
                 )
             # A scheduler or a server spends its whole life in one C call.
             if member.role == "worker" and now - member.heard > silence:
                 raise WorkerHung(
                     f"{member} (process {member.pid}) was silent for {silence:.0f} s and was ended",
-                    adapter=self.launch.adapter,
+                    adapter=self.launch.label,
                     log=member.log,
                 )
 
@@ -357,7 +364,7 @@ class Group:
         raise WorkerDied(
             f"{member} {processes.how_it_ended(member.process.returncode)}"
             + (f"; it last said: {output}" if output else ""),
-            adapter=self.launch.adapter,
+            adapter=self.launch.label,
             log=member.log,
         )
 
@@ -371,7 +378,7 @@ class Group:
                     if message is None and peer is not member:
                         self._report_death(peer)
                 self._check_all(SILENCE_SECONDS)
-        message, adapter = error["message"], self.launch.adapter
+        message, adapter = error["message"], self.launch.label
         if error["kind"] == "unsupported":
             raise UnsupportedError(message, adapter=adapter)
         if error["kind"] == "dlb":

@@ -433,7 +433,7 @@ def read_arrays(group: Group, path: Path) -> dict[str, Array]:
         arrays = read_or_map(path, WEIGHTS_READ)
     except (OSError, ValueError, BadZipFile) as error:
         raise WorkerError(
-            f"the file that its worker wrote cannot be read: {error}", adapter=group.launch.adapter
+            f"the file that its worker wrote cannot be read: {error}", adapter=group.launch.label
         ) from None
     path.unlink()
     return arrays

@@ -40,7 +40,7 @@ class RemoteUserModel:
     """A user model, loaded by the one worker of a group.
 
     Attributes:
-        name: the adapter's name.
+        name: what messages call the model: the adapter's name, if it has no other.
         dtype: dtype of parameters and computation.
         layers: the layers by name.
         parameters: the parameters by name, in order.
@@ -69,7 +69,7 @@ class RemoteUserModel:
             PluginError: the adapter returned a wrong description of the model.
         """
         self.group, self.dtype = group, dtype
-        self.name = group.launch.adapter
+        self.name = group.launch.label
         path = "" if inputs is None else str(self._write(_written(inputs)))
         arguments = {"factory": factory, "folder": str(folder), "inputs": path, "dtype": dtype}
         (answer,) = group.call("load", arguments)

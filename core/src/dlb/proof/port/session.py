@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -63,24 +63,32 @@ class PortSession:
     def start(
         self,
         stack: ExitStack,
-        environments: Sequence[AdapterEnvironment],
+        environments: Mapping[str, AdapterEnvironment],
         launch: Launch,
         seed: int,
     ) -> None:
-        """Start a worker and the framework for each adapter."""
-        for environment in environments:
-            self.report(f"{environment.adapter}: starting")
-            place = self.scratch / environment.adapter
+        """Start a worker and the framework for each model.
+
+        Args:
+            environments: the environment of each model's adapter, by the model's name.
+        """
+        for name, environment in environments.items():
+            self.report(f"{name}: starting")
+            place = self.scratch / name
             place.mkdir()
             own_launch = replace(
-                launch, adapter=environment.adapter, python=environment.python, scratch=place
+                launch,
+                adapter=environment.adapter,
+                python=environment.python,
+                scratch=place,
+                name=name,
             )
-            group = self.groups[environment.adapter] = stack.enter_context(worker_group(own_launch))
+            group = self.groups[name] = stack.enter_context(worker_group(own_launch))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
-            self.versions[environment.adapter] = f"{facts['framework']} {facts['version']}"
+            self.versions[name] = f"{facts['framework']} {facts['version']}"
             capabilities = capabilities_of(group.call("describe")[0], environment.adapter)
             check_user_models(capabilities)
-            self.features[environment.adapter] = capabilities.features
+            self.features[name] = capabilities.features
 
     def make_model(
         self, name: str, inputs: Inputs | None, dtype: str = "float64"
