@@ -10,6 +10,7 @@ __version__ = "0.2.0"
 __all__ = [
     "__version__",
     "assert_proven",
+    "capture",
     "compare_files",
     "onnx_backend",
     "read_records",
@@ -19,7 +20,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from dlb.api import assert_proven, compare_files, read_records, run, verify, verify_port
+    from dlb.api import (
+        assert_proven,
+        capture,
+        compare_files,
+        read_records,
+        run,
+        verify,
+        verify_port,
+    )
     from dlb.backend import onnx_backend
 
 

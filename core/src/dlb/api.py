@@ -11,10 +11,19 @@ from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 
 if TYPE_CHECKING:
     from dlb.execution.run import Outcome
+    from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
     from dlb.record import Record
 
-__all__ = ["assert_proven", "compare_files", "read_records", "run", "verify", "verify_port"]
+__all__ = [
+    "assert_proven",
+    "capture",
+    "compare_files",
+    "read_records",
+    "run",
+    "verify",
+    "verify_port",
+]
 
 
 def verify(
@@ -231,6 +240,7 @@ def run(
 def verify_port(
     models: Mapping[str, str],
     *,
+    against: str | Path | None = None,
     inputs: str | Path | None = None,
     input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     tokens: int | Mapping[str, int] | None = None,
@@ -248,7 +258,9 @@ def verify_port(
     """Prove that user models in several frameworks compute the same, as ``dlb port`` does.
 
     Args:
-        models: ``package.module:factory`` by adapter; the first is the reference.
+        models: ``package.module:factory`` by adapter, or by ``ADAPTER-WORD`` if there are several of one;
+            the first is the reference.
+        against: a file that :func:`capture` wrote; its model is the reference, and its inputs are used.
         inputs: an ``.npz`` file with the inputs; by default, seeded noise.
         input_shape: shape of one sample of noise, where no model states it; by name for several inputs.
         tokens: use random integers below this number instead of noise; by name for several inputs.
@@ -271,22 +283,12 @@ def verify_port(
             matched; nothing was proven.
         dlb.errors.WorkerError: a worker failed.
     """
-    from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import verify_port as prove
 
-    if input_shape is None or not isinstance(input_shape, Mapping):
-        input_shape = {} if input_shape is None else {"": input_shape}
-    shapes = {name: tuple(shape) for name, shape in input_shape.items()}
-    if isinstance(tokens, int):
-        tokens = dict.fromkeys(shapes or ("",), tokens)
     return prove(
         models,
-        input_spec=InputSpec(
-            file=None if inputs is None else Path(inputs),
-            shapes=shapes,
-            tokens=tokens or {},
-            seed=seed,
-        ),
+        against=None if against is None else Path(against),
+        input_spec=_input_spec(inputs, input_shape, tokens, seed),
         layouts=layouts,
         output_layouts=output_layouts,
         map_file=None if map_file is None else Path(map_file),
@@ -297,6 +299,73 @@ def verify_port(
         threads=threads,
         device=device,
     )
+
+
+def capture(
+    file: str | Path,
+    name: str,
+    factory: str,
+    *,
+    inputs: str | Path | None = None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    tokens: int | Mapping[str, int] | None = None,
+    seed: int = 0,
+    layout: str = "",
+    output_layout: str = "",
+    folder: str | Path | None = None,
+    trainer: str = "",
+    batches: str | Path | None = None,
+    threads: int = 1,
+    device: str = "cpu",
+) -> Port:
+    """Write what a user model computes, for ports to be compared with elsewhere, as ``dlb capture`` does.
+
+    Args:
+        file: a safetensors file, which is written.
+        name: the model's adapter, or ``ADAPTER-WORD``.
+        factory: ``package.module:factory``.
+        layout, output_layout: the order of the axes that the model reads and returns.
+        trainer: a function of the model that returns its training step, to capture too.
+        inputs, input_shape, tokens, seed, folder, batches, threads, device: see :func:`verify_port`.
+
+    Returns:
+        the proof of the model against itself, made a second time.
+
+    Raises:
+        dlb.errors.RequestError, dlb.errors.WorkerError: as :func:`verify_port`; nothing was written.
+    """
+    from dlb.proof.port_proof import capture_model
+
+    return capture_model(
+        name,
+        factory,
+        Path(file),
+        input_spec=_input_spec(inputs, input_shape, tokens, seed),
+        layout=layout,
+        output_layout=output_layout,
+        folder=None if folder is None else Path(folder),
+        trainer=trainer,
+        batches=None if batches is None else Path(batches),
+        threads=threads,
+        device=device,
+    )
+
+
+def _input_spec(
+    inputs: str | Path | None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None,
+    tokens: int | Mapping[str, int] | None,
+    seed: int,
+) -> InputSpec:
+    from dlb.proof.port.inputs import InputSpec
+
+    if input_shape is None or not isinstance(input_shape, Mapping):
+        input_shape = {} if input_shape is None else {"": input_shape}
+    shapes = {name: tuple(shape) for name, shape in input_shape.items()}
+    if isinstance(tokens, int):
+        tokens = dict.fromkeys(shapes or ("",), tokens)
+    file = None if inputs is None else Path(inputs)
+    return InputSpec(file=file, shapes=shapes, tokens=tokens or {}, seed=seed)
 
 
 def compare_files(

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import msgspec
 from dlb import interrupts
 from dlb.errors import RecordError
 
-__all__ = ["encode", "make_schema", "read", "shipped_schema", "write_atomically"]
+__all__ = ["encode", "make_schema", "read", "shipped_schema", "temporary_file", "write_atomically"]
 
 #: A record of a million steps is smaller; a larger file cannot be a document of dlb.
 LARGEST_BYTES = 200 * 1024 * 1024
@@ -41,20 +41,31 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with interrupts.deferred():
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp lets only the owner read; whoever can read the folder can read documents.
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+    with interrupts.deferred(), temporary_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextlib.contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A new file beside ``path``, which takes its place if the block does not raise.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        # mkstemp lets only the owner read; whoever can read the folder can read documents.
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def read(

@@ -18,7 +18,7 @@ import dlb
 from dlb.progress import Rate
 
 COMMANDS = [
-    "", "run", "verify", "port", "diff", "list", "show", "export", "data", "data list", "data fetch",
+    "", "run", "verify", "port", "capture", "diff", "list", "show", "export", "data", "data list", "data fetch",
     "data path", "env", "env create", "env list", "env add", "env remove", "env doctor",
 ]  # fmt: skip
 LISTS = ["adapters", "workloads", "datasets", "strategies", "plugins"]
@@ -158,6 +158,7 @@ def test_the_public_surface() -> None:
     assert dlb.__all__ == [
         "__version__",
         "assert_proven",
+        "capture",
         "compare_files",
         "onnx_backend",
         "read_records",

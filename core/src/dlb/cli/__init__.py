@@ -21,6 +21,7 @@ COMMANDS = {
     "run": ("run", "Train, time, export and prove a workload on adapters."),
     "verify": ("run", "Prove that adapters build the same model, without timing it."),
     "port": ("port", "Prove that models of your own in several frameworks are the same."),
+    "capture": ("capture", "Write what a model of your own computes, to compare ports with."),
     "diff": ("diff", "Prove that two ONNX files compute the same."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
     "env": ("env", "The environments of adapters."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlb.cli.inputs import INPUTS, NO_INPUTS, input_spec
 from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_table, print_warnings
 
@@ -18,6 +19,12 @@ __all__ = ["port_command"]
 
 @click.command("port")
 @click.argument("models", nargs=-1, metavar="ADAPTER=MODULE:FACTORY ...")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Compare with a capture of the reference (see: dlb capture), which need not run here.",
+)
 @click.option(
     "--map",
     "map_file",
@@ -39,27 +46,7 @@ __all__ = ["port_command"]
     metavar="ADAPTER=ORDER",
     help="The order of the axes that a model returns.",
 )
-@click.option(
-    "--input",
-    "inputs",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="An .npz file to run on, instead of seeded noise: an array for each input.",
-)
-@click.option(
-    "--input-shape",
-    "input_shapes",
-    multiple=True,
-    metavar="[NAME=]SHAPE",
-    help="Shape of one sample of noise, such as 3,32,32. With several inputs: one for each, in order.",
-)
-@click.option(
-    "--tokens",
-    multiple=True,
-    metavar="[NAME=]N",
-    help="Use random integers below N instead of noise, for that input or for all.",
-)
-@click.option("--batch-size", type=int, metavar="N", help="Samples of the input. Default: 8.")
+@with_options(INPUTS)
 @click.option(
     "--export",
     type=click.Path(path_type=Path, file_okay=False),
@@ -82,7 +69,7 @@ __all__ = ["port_command"]
 @SEED
 @CERTIFICATE
 @with_options(WORKERS)
-def port_command(inputs: Path | None, **options: Any) -> int:
+def port_command(**options: Any) -> int:
     """Prove that models that you wrote in several frameworks are the same model.
 
     Each MODULE:FACTORY is a function that returns the model in that adapter's framework; the first
@@ -91,43 +78,26 @@ def port_command(inputs: Path | None, **options: Any) -> int:
     outputs, gradients, running statistics and some training steps in float64, then outputs and
     gradients in float32. It names the first layer that differs.
     """
-    model_options = {
-        name: options.pop(name)
-        for name in (
-            "models",
-            "map_file",
-            "layouts",
-            "output_layouts",
-            "input_shapes",
-            "tokens",
-            "trainers",
-            "batches",
-        )
-    }
-    return _compare(inputs, model_options, options)
-
-
-def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[str, Any]) -> int:
     from dlb.adapters import adapters_of_models, find_adapters
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.port.inputs import BATCH, InputSpec
     from dlb.proof.port_proof import MAP, check_models, verify_port
     from dlb.provenance import available_cores
 
     print_warnings()
-    models = check_models(model_options["models"])
+    against = options["against"]
+    models = check_models(options["models"], () if against is None else (captured_name(against),))
     check_destination(options["certificate"])
     if options["source"] is not None and not options["provision"]:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    if inputs is not None and (model_options["input_shapes"] or model_options["tokens"]):
-        raise click.UsageError("--input excludes --input-shape and --tokens")
+    spec = input_spec(options)
+    if against is not None and spec != input_spec({**options, **NO_INPUTS, "seed": 0}):
+        raise RequestError("a capture has its own inputs and seed; leave those options out")
     threads = options["threads"]
     if threads is not None and threads < 1:
         raise RequestError(f"--threads is {threads}; it must be 1 or more")
     as_json = options["as_json"]
-    shapes = _shapes(model_options["input_shapes"])
 
     def on_matched(port: Port) -> None:
         if not as_json:
@@ -145,20 +115,15 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
             source=options["source"],
             report=note,
         ),
-        input_spec=InputSpec(
-            file=inputs,
-            shapes=shapes,
-            tokens=_tokens(model_options["tokens"], shapes),
-            batch=BATCH if options["batch_size"] is None else options["batch_size"],
-            seed=options["seed"],
-        ),
-        layouts=_layouts("--layout", model_options["layouts"]),
-        output_layouts=_layouts("--output-layout", model_options["output_layouts"]),
-        map_file=model_options["map_file"],
-        proposal=None if model_options["map_file"] else MAP,
+        against=against,
+        input_spec=spec,
+        layouts=_layouts("--layout", options["layouts"]),
+        output_layouts=_layouts("--output-layout", options["output_layouts"]),
+        map_file=options["map_file"],
+        proposal=None if options["map_file"] else MAP,
         export=options["export"],
-        trainers=_layouts("--trainer", model_options["trainers"], "torch=package.module:trainer"),
-        batches=model_options["batches"],
+        trainers=_layouts("--trainer", options["trainers"], "torch=package.module:trainer"),
+        batches=options["batches"],
         threads=threads or available_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],
@@ -175,37 +140,12 @@ def _compare(inputs: Path | None, model_options: dict[str, Any], options: dict[s
     return 0 if port.proven else 1
 
 
-def _shapes(options: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes by the input's name; "" is the only input."""
-    from dlb.errors import RequestError
+def captured_name(against: Path) -> str:
+    """What a capture calls its model."""
+    from dlb.proof.port.capture import read_capture
 
-    shapes: dict[str, tuple[int, ...]] = {}
-    for option in options:
-        name, _, text = option.rpartition("=")
-        if name in shapes or (len(options) > 1 and not name):
-            raise RequestError(
-                f"--input-shape {option}: several inputs need a name each, such as image=3,32,32"
-            )
-        try:
-            shapes[name] = tuple(int(part) for part in text.split(",") if part.strip())
-        except ValueError:
-            raise RequestError(
-                f"--input-shape {option}: must be the shape of one sample, such as 3,32,32"
-            ) from None
-    return shapes
-
-
-def _tokens(options: tuple[str, ...], shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """Upper bounds of integers by the input's name; one without a name is for all inputs."""
-    from dlb.errors import RequestError
-
-    tokens: dict[str, int] = {}
-    for option in options:
-        name, _, text = option.rpartition("=")
-        if not text.isdecimal() or not 1 <= int(text) <= 2**62:
-            raise RequestError(f"--tokens {option}: must be a number of 1 or more, such as 1000")
-        tokens |= {each: int(text) for each in ((name,) if name else shapes or ("",))}
-    return tokens
+    with read_capture(against) as captured:
+        return captured.capture.name
 
 
 def _layouts(flag: str, options: tuple[str, ...], example: str = "tf=NHWC") -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dlb import __version__
 from dlb.adapters import AdapterEnvironment, adapters_of_models, find_adapters
 from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Baseline, Certificate, CheckResult
@@ -38,6 +40,14 @@ from dlb.proof.engine import INAPPLICABLE, Check, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import NotLoaded
+from dlb.proof.port.capture import (
+    FORMAT,
+    Capture,
+    CaptureFile,
+    Recording,
+    read_capture,
+    write_capture,
+)
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Inputs, InputSpec, check_layout, in_dtype, scaled
@@ -51,7 +61,7 @@ from dlb.scratch import scratch_folder
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
-__all__ = ["MAP", "Port", "check_models", "verify_models", "verify_port"]
+__all__ = ["MAP", "Port", "capture_model", "check_models", "verify_models", "verify_port"]
 
 Array = npt.NDArray[Any]
 #: A check of a port.
@@ -112,11 +122,14 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
     return port.certificate
 
 
-def check_models(models: Sequence[str]) -> dict[str, str]:
+def check_models(models: Sequence[str], taken: Collection[str] = ()) -> dict[str, str]:
     """Factories by model, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
 
     The second model of ``torch`` is called ``torch-2``, unless the argument gives it a name of its own,
     such as ``torch-new=MODULE:FACTORY``.
+
+    Args:
+        taken: names that other models have.
 
     Raises:
         RequestError: an argument has another form, or a name is given twice.
@@ -132,7 +145,7 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
         if name in factories and known[name] != name:
             raise RequestError(f"{word}: '{name}' is {factories[name]} already; give another name")
         numbered = (f"{name}-{number}" for number in count(2))
-        while name in factories:
+        while name in factories or name in taken:
             name = next(numbered)
         factories[name] = factory
     return factories
@@ -141,6 +154,7 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
 def verify_port(
     models: Mapping[str, str],
     *,
+    against: Path | None = None,
     environments: Sequence[AdapterEnvironment] = (),
     input_spec: InputSpec | None = None,
     layouts: Mapping[str, str] | None = None,
@@ -160,7 +174,8 @@ def verify_port(
     """Prove a port, and report how the parameters were matched.
 
     Args:
-        models: see :func:`verify_models`.
+        models: see :func:`verify_models`. With ``against``, all are compared with the capture.
+        against: a capture of the reference, which :func:`capture_model` wrote; its inputs are used.
         environments: environments of the models' adapters; if left out, those that are found.
         input_spec: the input; if left out, noise of the shape that a model declares.
         layouts, output_layouts: layout of each model's inputs and outputs; override the map's.
@@ -177,12 +192,158 @@ def verify_port(
     Raises:
         RequestError, WorkerError: as :func:`verify_models`.
     """
-    names = list(models)
-    if len(names) < 2:
-        raise RequestError(
-            "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
+    with ExitStack() as stack:
+        captured = None if against is None else stack.enter_context(read_capture(against))
+        named = _checked(models, captured)
+        weight_map = read_map(map_file, list(named)) if map_file else WeightMap()
+        folder = folder or Path.cwd()
+        program = _program(named, trainers or {}, batches, folder, captured)
+        if export is not None:
+            _make_folder(export)
+        scratch = stack.enter_context(scratch_folder())
+        session = PortSession(
+            named,
+            weight_map,
+            _layouts(named, weight_map, layouts or {}, captured),
+            _output_layouts(named, output_layouts or {}, captured),
+            folder,
+            scratch,
+            report,
+            captured,
         )
+        launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
+        questions = _questions(input_spec or InputSpec(), captured)
+        with _kept_output(scratch):
+            session.start(stack, _environments(models, environments), launch, questions.seed)
+            inputs = session.inputs(input_spec or InputSpec())
+            session.load(inputs)
+            port = Port(session.reference)
+            port.pairs, port.undecided = session.match(map_file is not None)
+            _propose(port, weight_map, session, proposal, on_matched)
+            port.certificate = _prove(session, port.pairs, inputs, questions, export, program)
+            return _with_kept_logs(port, scratch)
+
+
+def capture_model(
+    name: str,
+    factory: str,
+    to: Path,
+    *,
+    environments: Sequence[AdapterEnvironment] = (),
+    input_spec: InputSpec | None = None,
+    layout: str = "",
+    output_layout: str = "",
+    folder: Path | None = None,
+    trainer: str = "",
+    batches: Path | None = None,
+    threads: int = 1,
+    device: str = "cpu",
+    call_seconds: float = 300.0,
+    report: Callable[[str], None] = lambda line: None,
+) -> Port:
+    """Write what a model computes, so that ports can be compared with it where it does not run.
+
+    The model is proven the same as itself, made a second time, while its answers are recorded. So whoever
+    reads the capture knows that they are not drawn at random.
+
+    Args:
+        name: an adapter's name, or ``ADAPTER-WORD``; what the model is called.
+        factory: ``package.module:factory``.
+        to: the file.
+        layout, output_layout, trainer: of the model.
+        environments, input_spec, folder, batches, threads, device, call_seconds, report: see
+            :func:`verify_port`.
+
+    Returns:
+        the proof of the model against itself.
+
+    Raises:
+        RequestError, WorkerError: as :func:`verify_models`; the file was not written.
+    """
+    again = f"{name}-again"
+    named = _checked({name: factory, again: factory}, None)
+    if not to.absolute().parent.is_dir():
+        raise RequestError(f"there is no folder {to.absolute().parent}", path=to)
+    folder = folder or Path.cwd()
+    trainers = dict.fromkeys(named, trainer) if trainer else {}
+    program = _program(named, trainers, batches, folder, None)
+    with ExitStack() as stack:
+        scratch = stack.enter_context(scratch_folder())
+        session = PortSession(
+            named,
+            WeightMap(),
+            dict.fromkeys(named, check_layout(name, layout)),
+            dict.fromkeys(named, check_layout(name, output_layout)),
+            folder,
+            scratch,
+            report,
+        )
+        session.recording = Recording()
+        launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
+        spec = input_spec or InputSpec()
+        questions = _questions(spec, None)
+        with _kept_output(scratch):
+            session.start(stack, _environments(named, environments), launch, questions.seed)
+            inputs = session.inputs(spec)
+            session.load(inputs)
+            port = Port(name)
+            port.pairs, _ = session.match(mapped=False)
+            port.certificate = _prove(session, port.pairs, inputs, questions, None, program)
+        capture = Capture(
+            format=FORMAT,
+            made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            core=__version__,
+            name=name,
+            adapter=adapters_of_models([name])[name],
+            framework=session.versions[name],
+            factory=factory,
+            features=tuple(sorted(session.features[name])),
+            seed=questions.seed,
+            scaled=questions.scaled,
+            input_layout=layout,
+            output_layouts=output_layout,
+            leave=session.models[name].leave,
+            inputs=session.recording.keep_all(inputs),
+            trainer=trainer,
+            batches=session.recording.keep_all(program.batches if program else {}),
+            models={dtype: made.recorded() for dtype, made in session.recorders.items()},
+        )
+        write_capture(to, capture, session.recording)
+        return _with_kept_logs(port, scratch)
+
+
+@dataclass(frozen=True)
+class _Questions:
+    """What decides the questions that the reference is asked, beside its inputs.
+
+    Attributes:
+        seed: seed of weights, cotangents and perturbations.
+        scaled: whether inputs of other scales are compared, too.
+    """
+
+    seed: int
+    scaled: bool
+
+
+def _questions(input_spec: InputSpec, captured: CaptureFile | None) -> _Questions:
+    if captured is not None:
+        return _Questions(captured.capture.seed, captured.capture.scaled)
+    # A user's own arrays may have bounds that larger ones would leave, such as those of an image.
+    return _Questions(input_spec.seed, input_spec.file is None)
+
+
+def _checked(models: Mapping[str, str], captured: CaptureFile | None) -> dict[str, str]:
+    """Factories by name, the reference first.
+
+    Raises:
+        RequestError: a name or a factory has a wrong form, or there are too few.
+    """
+    named = {} if captured is None else {captured.capture.name: captured.capture.factory}
     for name, factory in models.items():
+        if name in named:
+            raise RequestError(
+                f"'{name}' is what the capture calls its model; call this one '{name}-port'"
+            )
         if not NAME.fullmatch(name):
             raise RequestError(
                 f"{name}={factory}: '{name}' must be an adapter's name, or such as torch-new"
@@ -191,56 +352,77 @@ def verify_port(
             raise RequestError(
                 f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
             )
-    weight_map = read_map(map_file, names) if map_file else WeightMap()
-    axis_orders = {name: weight_map.models.get(name, ModelMap()).input for name in names}
-    output_orders: dict[str, str] = {}
-    for option, orders, given in (
-        ("--layout", axis_orders, layouts),
-        ("--output-layout", output_orders, output_layouts),
-    ):
-        for name, axis_order in (given or {}).items():
-            if name not in models:
-                raise RequestError(f"{option} {name}={axis_order}: there is no model of '{name}'")
-            orders[name] = check_layout(name, axis_order)
-    program = _program(models, trainers or {}, batches, folder or Path.cwd())
-    if export is not None:
-        _make_folder(export)
-    adapters = adapters_of_models(names)
-    environments = environments or find_adapters(list(adapters.values()))
-    with scratch_folder() as scratch, ExitStack() as stack:
-        session = PortSession(
-            models,
-            weight_map,
-            axis_orders,
-            output_orders,
-            folder or Path.cwd(),
-            scratch,
-            report,
+        named[name] = factory
+    if len(named) < 2:
+        raise RequestError(
+            "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
         )
-        launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
-        with _kept_output(scratch):
-            by_adapter = {environment.adapter: environment for environment in environments}
-            places = {name: by_adapter[adapter] for name, adapter in adapters.items()}
-            session.start(stack, places, launch, (input_spec or InputSpec()).seed)
-            inputs = session.inputs(input_spec or InputSpec())
-            session.load(inputs)
-            port = Port(session.reference)
-            port.pairs, port.undecided = session.match(map_file is not None)
-            _propose(port, weight_map, session, proposal, on_matched)
-            port.certificate = _prove(
-                session, port.pairs, inputs, input_spec or InputSpec(), export, program
-            )
-            if any(map(names_log, port.certificate.checks)):
-                copies = keep_output(Path(scratch), None, "port")
-                checks = tuple(with_kept_logs(result, copies) for result in port.certificate.checks)
-                port.certificate = msgspec.structs.replace(port.certificate, checks=checks)
-            return port
+    return named
+
+
+def _environments(
+    models: Mapping[str, str], environments: Sequence[AdapterEnvironment]
+) -> dict[str, AdapterEnvironment]:
+    """The environment of each model's adapter."""
+    adapters = adapters_of_models(models)
+    by_adapter = {
+        environment.adapter: environment
+        for environment in environments or find_adapters(list(adapters.values()))
+    }
+    return {name: by_adapter[adapter] for name, adapter in adapters.items()}
+
+
+def _layouts(
+    models: Mapping[str, str],
+    weight_map: WeightMap,
+    given: Mapping[str, str],
+    captured: CaptureFile | None,
+) -> dict[str, str]:
+    layouts = {name: weight_map.models.get(name, ModelMap()).input for name in models}
+    layouts |= _given_layouts("--layout", models, given)
+    if captured is not None:
+        layouts[captured.capture.name] = captured.capture.input_layout
+    return layouts
+
+
+def _output_layouts(
+    models: Mapping[str, str], given: Mapping[str, str], captured: CaptureFile | None
+) -> dict[str, str | tuple[str, ...]]:
+    layouts: dict[str, str | tuple[str, ...]] = {}
+    layouts |= _given_layouts("--output-layout", models, given)
+    if captured is not None:
+        layouts[captured.capture.name] = captured.capture.output_layouts
+    return layouts
+
+
+def _given_layouts(
+    option: str, models: Mapping[str, str], given: Mapping[str, str]
+) -> dict[str, str]:
+    for name, layout in given.items():
+        if name not in models:
+            raise RequestError(f"{option} {name}={layout}: there is no model of '{name}'")
+        check_layout(name, layout)
+    return dict(given)
+
+
+def _with_kept_logs(port: Port, scratch: Path) -> Port:
+    """The port; logs that its certificate names are copied, so that they outlive ``scratch``."""
+    assert port.certificate is not None
+    if any(map(names_log, port.certificate.checks)):
+        copies = keep_output(scratch, None, "port")
+        checks = tuple(with_kept_logs(result, copies) for result in port.certificate.checks)
+        port.certificate = msgspec.structs.replace(port.certificate, checks=checks)
+    return port
 
 
 def _program(
-    models: Mapping[str, str], trainers: Mapping[str, str], batches: Path | None, folder: Path
+    models: Mapping[str, str],
+    trainers: Mapping[str, str],
+    batches: Path | None,
+    folder: Path,
+    captured: CaptureFile | None,
 ) -> Program | None:
-    """Users' own training programs; None if there are none.
+    """Users' own training programs; None if there are none. A capture has its own program and batches.
 
     Raises:
         RequestError: a model has none while others do, or there are no batches.
@@ -252,11 +434,22 @@ def _program(
             raise RequestError(f"--trainer {name}={trainer}: must be MODULE:FUNCTION")
     if not trainers and batches is None:
         return None
+    if captured is not None and batches is not None:
+        raise RequestError("a capture has its own batches; leave --batches out")
+    if captured is not None and not captured.capture.trainer:
+        raise RequestError(
+            "its model has no training program; capture it with --trainer and --batches",
+            path=captured.path,
+        )
+    if captured is not None:
+        trainers = {captured.capture.name: captured.capture.trainer, **trainers}
     missing = [name for name in models if name not in trainers]
     if missing:
         raise RequestError(
             f"'{missing[0]}' has no training program; give --trainer {missing[0]}=MODULE:FUNCTION"
         )
+    if captured is not None:
+        return Program(trainers, captured.arrays(captured.capture.batches), folder)
     if batches is None:
         raise RequestError(
             "training programs need --batches FILE, an .npz file of arrays [steps, batch, ...]"
@@ -279,13 +472,13 @@ def _prove(
     session: PortSession,
     pairs: Mapping[str, Sequence[Pair]],
     inputs: Inputs,
-    input_spec: InputSpec,
+    questions: _Questions,
     export: Path | None,
     program: Program | None,
 ) -> Certificate:
     """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
-    own = varied(reference.remote.weights(), reference.remote.parameters, input_spec.seed)
+    own = varied(reference.remote.weights(), reference.remote.parameters, questions.seed)
     # Rounded to float32, so that the same weights can be loaded in float32.
     weights = {name: array.astype(np.float32).astype(array.dtype) for name, array in own.items()}
     # The reference loads its own weights too, since it may return the sum of two biases as one.
@@ -293,12 +486,11 @@ def _prove(
     layers = [layer for matched in pairs.values() for layer in owner_pairs(matched)]
     for model in session.models.values():
         # What raises in training mode does so in the check of it, which says why.
-        with suppress(WorkerRaised):
+        with suppress(WorkerRaised, UnsupportedError):
             model.record_dropout(inputs)
     session.report(f"{reference.name}: computing the reference")
-    # A user's own arrays may have bounds that larger ones would leave, such as those of an image.
-    others = scaled(inputs) if input_spec.file is None else []
-    truth = ReferenceModel(reference, inputs, others, input_spec.seed, list(dict.fromkeys(layers)))
+    others = scaled(inputs) if questions.scaled else []
+    truth = ReferenceModel(reference, inputs, others, questions.seed, list(dict.fromkeys(layers)))
     results: list[CheckResult] = []
     ports = []
     for model in models:
@@ -310,6 +502,8 @@ def _prove(
             steps = Check("own steps", "update", model.name, by_model)
             results.append(_run(steps, partial(check_own_steps, program=program), port))
         ports.append(port)
+    if session.recording is not None:
+        truth.ask_further()
     results += _prove_float32(session, truth, ports, export)
     results = [each for port in ports for each in _named(results, port)] + [
         result for result in results if result.adapter == reference.name
@@ -320,7 +514,7 @@ def _prove(
     return Certificate(
         workload=" ".join(f"{name}={factory}" for name, factory in session.factories.items()),
         workload_hash=_digest({**weights, **{f" {name}": array for name, array in inputs.items()}}),
-        seed=input_spec.seed,
+        seed=questions.seed,
         adapters=session.versions,
         checks=tuple(results),
         inapplicable=inapplicable,
@@ -420,7 +614,7 @@ def _prove_exports(
     """Export every model in float32, the reference included, and compare files with models."""
     session.report("exporting and verifying")
     float32_inputs = in_dtype(inputs, "float32")
-    for name in session.models:
+    for name in session.groups:
         check = Check("export", "export", name, Baseline(kind="own_model"))
         if "export_user_models" not in session.features[name]:
             yield check.not_run(Finding(cause=FeatureMissing(feature="export_user_models")))

@@ -189,7 +189,9 @@ def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
     size, slope = norm(start.values()), norm(gradients.values())
     if not size or not slope or not math.isfinite(size * slope):
         return check.not_run(Finding(cause=NoWeightMoves(steps=PORT_STEPS)))
-    optimizer = SGD(learning_rate=PORT_STEP_SHARE * size / slope, momentum=PORT_MOMENTUM)
+    # A power of two does not depend on the order in which squares are added.
+    rate = 2.0 ** round(math.log2(PORT_STEP_SHARE * size / slope))
+    optimizer = SGD(learning_rate=rate, momentum=PORT_MOMENTUM)
 
     def reference(step: int, weights: Tensors) -> Tensors:
         truth.model.remote.load_weights(

@@ -22,8 +22,8 @@ from dlb.proof.port.inputs import (
     to_model_layout,
 )
 from dlb.proof.port.layer_events import Side
+from dlb.proof.port.recording import ModelHandle
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
-from dlb.supervision.user_model import RemoteUserModel
 from dlb_worker.contract import Dropout, ForwardPass, Gradients
 
 __all__ = ["Model"]
@@ -45,7 +45,7 @@ class Model:
 
     def __init__(
         self,
-        remote: RemoteUserModel,
+        remote: ModelHandle,
         input_layout: str = "",
         output_layouts: str | Sequence[str] = "",
         leave: Sequence[str] = (),
@@ -60,7 +60,7 @@ class Model:
         self._order: list[int] = []
         self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
-    def with_remote(self, remote: RemoteUserModel) -> Model:
+    def with_remote(self, remote: ModelHandle) -> Model:
         """The same model, made again in another dtype."""
         again = copy.copy(self)
         again.remote = remote
@@ -140,7 +140,7 @@ class Model:
         batches: Mapping[str, Array],
         observed: Sequence[int],
     ) -> tuple[Array, dict[int, dict[str, Array]]]:
-        """Train by the user's own program; see :meth:`RemoteUserModel.own_steps`.
+        """Train by the user's own program; see :meth:`dlb.supervision.user_model.RemoteUserModel.own_steps`.
 
         Args:
             batches: [steps, batch, ...] in canonical layout. Real arrays with the input layout's number of

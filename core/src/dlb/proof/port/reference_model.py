@@ -83,13 +83,19 @@ class ReferenceModel:
 
     @cached_property
     def cotangents(self) -> list[Array]:
-        generator = np.random.default_rng(self.seed)
-        return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
+        return self._drawn(self.seed)
 
     def step_cotangents(self, step: int) -> list[Array]:
         """Cotangents of a training step, seeded by its number."""
-        generator = np.random.default_rng((self.seed, step))
-        return [generator.standard_normal(output.shape) for output in self.evaluation_pass.outputs]
+        return self._drawn((self.seed, step))
+
+    def _drawn(self, seed: int | tuple[int, int]) -> list[Array]:
+        """Noise of the outputs' shapes. In float32's numbers it is the same wherever it is drawn."""
+        generator = np.random.default_rng(seed)
+        return [
+            generator.standard_normal(output.shape).astype(np.float32).astype(np.float64)
+            for output in self.evaluation_pass.outputs
+        ]
 
     def perturbed_gradients(self, training: bool, weights: Mapping[str, Array]) -> list[Gradients]:
         """Gradients at weights that are perturbed by a few units in the last place of float32.
@@ -108,6 +114,13 @@ class ReferenceModel:
             gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
         self.model.remote.load_weights(dict(weights))
         return gradients
+
+    def ask_further(self) -> None:
+        """Ask for what a port that deviates, or that draws random numbers, would need."""
+        layers = list(self.model.remote.layers)
+        for _, inputs, _ in self.scaled_passes:
+            self.model.forward(inputs, layers=layers)
+        self.gradients(training=False)
 
     def gradients(self, training: bool) -> Gradients:
         if training not in self._gradients:

@@ -15,6 +15,7 @@ from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
 from dlb.proof.port.attention import with_attention_joined
+from dlb.proof.port.capture import CaptureFile, Recording
 from dlb.proof.port.inputs import (
     LAYOUTS,
     Inputs,
@@ -26,6 +27,7 @@ from dlb.proof.port.inputs import (
 )
 from dlb.proof.port.matching import MatchableModel, Proposal, propose
 from dlb.proof.port.model import Model
+from dlb.proof.port.recording import ModelHandle, RecordingModel
 from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, mapped_pairs
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
@@ -44,12 +46,20 @@ class PortSession:
         models: Mapping[str, str],
         weight_map: WeightMap,
         axis_orders: Mapping[str, str],
-        output_orders: Mapping[str, str],
+        output_orders: Mapping[str, str | tuple[str, ...]],
         folder: Path,
         scratch: Path,
         report: Callable[[str], None],
+        against: CaptureFile | None = None,
     ) -> None:
+        """Prepare a session.
+
+        Args:
+            models: factories by name, the reference first; that of ``against`` is not called.
+            against: the capture of the reference, if the reference does not run here.
+        """
         self.factories = models
+        self.against = against
         self.weight_map = weight_map
         self.axis_orders, self.output_orders = axis_orders, output_orders
         self.folder, self.scratch, self.report = folder, scratch, report
@@ -57,6 +67,9 @@ class PortSession:
         self.versions: dict[str, str] = {}
         self.features: dict[str, Collection[str]] = {}
         self.models: dict[str, Model] = {}
+        #: Where the reference's answers are kept, if they are recorded, and its recorders by dtype.
+        self.recording: Recording | None = None
+        self.recorders: dict[str, RecordingModel] = {}
         #: The model whose input shape is used; "" if the user gave the input.
         self.shape_source = ""
 
@@ -67,11 +80,14 @@ class PortSession:
         launch: Launch,
         seed: int,
     ) -> None:
-        """Start a worker and the framework for each model.
+        """Start a worker and the framework for each model that runs here.
 
         Args:
             environments: the environment of each model's adapter, by the model's name.
         """
+        if self.against is not None:
+            self.versions[self.reference] = self.against.capture.framework
+            self.features[self.reference] = ()
         for name, environment in environments.items():
             self.report(f"{name}: starting")
             place = self.scratch / name
@@ -90,10 +106,8 @@ class PortSession:
             check_user_models(capabilities)
             self.features[name] = capabilities.features
 
-    def make_model(
-        self, name: str, inputs: Inputs | None, dtype: str = "float64"
-    ) -> RemoteUserModel:
-        """Make a model with its factory.
+    def make_model(self, name: str, inputs: Inputs | None, dtype: str = "float64") -> ModelHandle:
+        """Make a model with its factory; that of a capture is the recorded one.
 
         Args:
             inputs: example inputs in the model's layout; None if they are not known yet.
@@ -101,8 +115,10 @@ class PortSession:
         Raises:
             RequestError: the model cannot be made.
         """
+        if self.against is not None and name == self.reference:
+            return self.against.model(dtype)
         try:
-            return RemoteUserModel(
+            made = RemoteUserModel(
                 self.groups[name], self.factories[name], self.folder, inputs, dtype
             )
         except DlbError as error:
@@ -111,6 +127,10 @@ class PortSession:
             raise RequestError(
                 error.message, adapter=error.adapter, path=error.path or None, log=shown
             ) from None
+        if self.recording is None or name != self.reference:
+            return made
+        self.recorders[dtype] = RecordingModel(made, self.recording.keep)
+        return self.recorders[dtype]
 
     def inputs(self, input_spec: InputSpec) -> dict[str, Array]:
         """The inputs, with the shapes that the user gave or the one that a model declares.
@@ -118,6 +138,8 @@ class PortSession:
         Raises:
             RequestError: no shape is known, or the input cannot be made.
         """
+        if self.against is not None:
+            return self.against.arrays(self.against.capture.inputs)
         if input_spec.file is not None or input_spec.shapes:
             return make_inputs(input_spec)
         problems = []
@@ -148,7 +170,11 @@ class PortSession:
         """
         passes = {}
         for name in self.factories:
-            self.report(f"{name}: loading {self.factories[name]}")
+            captured = self.against is not None and name == self.reference
+            made_by = self.factories[name]
+            self.report(
+                f"{name}: {made_by}, captured" if captured else f"{name}: loading {made_by}"
+            )
             model_map = self.weight_map.models.get(name, ModelMap())
             model_inputs = in_model_layout(inputs, self.axis_orders[name], name)
             remote = self.make_model(name, model_inputs)
@@ -189,7 +215,7 @@ class PortSession:
         )
         return model.with_remote(remote)
 
-    def _check_shape(self, remote: RemoteUserModel, inputs: Inputs, model_inputs: Inputs) -> None:
+    def _check_shape(self, remote: ModelHandle, inputs: Inputs, model_inputs: Inputs) -> None:
         if not _fits(remote, model_inputs):
             (model_input,) = model_inputs.values()
             assert remote.input_shape is not None
@@ -199,7 +225,7 @@ class PortSession:
                 adapter=remote.name,
             )
 
-    def _layout_advice(self, remote: RemoteUserModel, inputs: Inputs) -> str:
+    def _layout_advice(self, remote: ModelHandle, inputs: Inputs) -> str:
         """How to give another order of a model's axes, if the model can read its inputs then; else "".
 
         If the shape comes from another model, it is that model's order that was not given.
@@ -248,6 +274,11 @@ class PortSession:
         reference, *models = self.models.values()
         pairs: dict[str, list[Pair]] = {}
         undecided: list[str] = []
+        if self.recording is not None:
+            own = reference.remote.parameters.values()
+            return {
+                model.name: [Pair(each, each, "itself") for each in own] for model in models
+            }, []
         for model in models:
             model_map = self.weight_map.models.get(model.name, ModelMap())
             pair_names = (reference.name, model.name)
@@ -273,7 +304,7 @@ class PortSession:
         return pairs, undecided
 
 
-def _fits(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+def _fits(remote: ModelHandle, model_inputs: Inputs) -> bool:
     """Whether inputs have the shape that a model declares; true if it declares none."""
     expected = remote.input_shape
     if expected is None or len(model_inputs) != 1:
@@ -284,7 +315,7 @@ def _fits(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
     )
 
 
-def _reads(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+def _reads(remote: ModelHandle, model_inputs: Inputs) -> bool:
     """Whether a model can be run on inputs."""
     if not _fits(remote, model_inputs):
         return False
