@@ -43,6 +43,8 @@ def versions(distributions: list[str]) -> dict[str, str]:
 def main(folder: Path, distributions: list[str]) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    # The default depends on the processor.
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
     warnings.simplefilter("ignore")
     found = {script.stem: printed(script) for script in sorted(folder.glob("*.py"))}
     document = {"printed": found, "versions": versions(distributions)}

@@ -166,9 +166,7 @@ def test_forward_gradients_and_predictions_are_written(calls, tmp_path):
     result = calls.answer("forward", dict(given, training=False, layers=["scores"]))
     assert result == {
         "outputs": [0],
-        "calls": [
-            {"layer": "scores", "inputs": None, "output": 0, "others": [], "dropout": None}
-        ],
+        "calls": [{"layer": "scores", "inputs": None, "output": 0, "others": [], "dropout": None}],
         "names": [],
     }
     logits = held.forward(INPUTS)["scores"]

@@ -101,8 +101,9 @@ class Training:
             whole: also write ``weights/NAME``, all weights before the step.
 
         Returns:
-            seconds to read the state before and after the step: a step whose work is not over when
-            its clock stops makes the second longer. Why the masks are not known, where they are not.
+            seconds to read the state before and after the step, and CPU seconds of the process
+            meanwhile: a step whose work is not over when its clock stops makes the second longer. Why
+            the masks are not known, where they are not.
         """
         with self._measured.interval():
             batch = self._next_batch()
@@ -116,16 +117,16 @@ class Training:
                 unknown = str(error)
         for each in self.model.parameters[:1]:  # so that nothing is left to wait for
             self.model.canonical(each)
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         weights, state = self.model.weights(), self.model.optimizer_state()
-        read_before = time.perf_counter() - began
+        read_before, cpu_before = time.perf_counter() - began, time.process_time() - used
         if dropout_seed is not None and not unknown:
             self.model.seed_dropout(dropout_seed)
         with self._measured.interval():
             self._step(*batch)
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         weights_after, state_after = self.model.weights(), self.model.optimizer_state()
-        read_after = time.perf_counter() - began
+        read_after, cpu_after = time.perf_counter() - began, time.process_time() - used
         arrays["loss"] = self.losses[self.done - 1]
         for when, held, kept in (
             ("before", weights, state),
@@ -137,7 +138,13 @@ class Training:
         if whole:
             arrays.update({f"weights/{name}": array for name, array in weights.items()})
         write_arrays(to, arrays.items())
-        return {"read_before": read_before, "read_after": read_after, "masks_unknown": unknown}
+        return {
+            "read_before": read_before,
+            "read_after": read_after,
+            "cpu_before": cpu_before,
+            "cpu_after": cpu_after,
+            "masks_unknown": unknown,
+        }
 
     def end(self, to: Path) -> Dict[str, Any]:
         """End the training.

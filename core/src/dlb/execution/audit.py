@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,7 +150,7 @@ def train_audited(
         seed = generator.randrange(1 << 31) if dropouts else None
         draw = Draw(None if step in whole else ELEMENTS, generator.randrange(1 << 31))
         paths, read = training.audit(seed, draw)
-        pending = tuple(each["read_after"] - each["read_before"] for each in read)
+        pending = tuple(_pending(each, request.device) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
         audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
     training.run(request.steps - training.done)
@@ -161,6 +161,18 @@ def train_audited(
     if request.workers > 1:
         audit.end = model.weights()
     return trained, audit
+
+
+def _pending(read: Mapping[str, Any], device: str) -> float:
+    """Seconds by which reading the state took longer after a step than before it.
+
+    On a CPU, work that is not over takes the process's own CPU time; a process that waits for a processor
+    takes none.
+    """
+    seconds = float(read["read_after"] - read["read_before"])
+    if device != "cpu":
+        return seconds
+    return min(seconds, float(read["cpu_after"] - read["cpu_before"]))
 
 
 def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
@@ -267,7 +279,7 @@ def _judge(
             if synchronous and not stage.prepared.reference.masks:
                 batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))
                 replay = judge_step.replay(order[0], batches, enough)
-        if enough() or len(order) <= CALIBRATED:
+        if not any(each.wrong for each in judged) and (enough() or len(order) <= CALIBRATED):
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
     with drop_at_end(stage.build(group, request.dtype, request.batch_size)) as referee:
@@ -276,6 +288,11 @@ def _judge(
         else:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged.append(judge_step.judge(order[0], calibrate=True))
+        # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
+        for place, failed in enumerate(judged):
+            if failed.wrong and small:
+                again = judge_step.judge(order[place], calibrate=True)
+                judged[place] = failed if again.wrong else again
         for each in order[len(judged) :]:
             if enough():
                 break

@@ -479,7 +479,9 @@ def _(model: Any) -> None:
     around(model, "gather", lambda gather, x: x[:, :, [-2, 3, 0, -4, 4, 2]])
 
 
-@fault("a tied matrix that starts as one and is two", "gradients float64", "", "parts")
+@fault(
+    "a tied matrix that starts as one and is two", "isolated layers, extremes", "logits", "parts"
+)
 def _(model: Any) -> None:
     logits = layer(model, "logits")
     own = logits.weight.detach().clone()
@@ -831,7 +833,7 @@ def _(model: Any) -> None:
             weight[0, 0] = torch.nextafter(weight[0, 0], weight[0, 0] + 1)
 
 
-@fault("exported with another epsilon", "export", "logits")
+@fault("exported with another epsilon", "exported weights", "conv")
 def _(model: Any) -> None:
     norm, train = layer(model, "norm"), model.network.train
 

@@ -239,6 +239,11 @@ class JudgedStep:
         return max(((self.multiple(each), each) for each in self.figures), key=lambda pair: pair[0])
 
     @property
+    def wrong(self) -> bool:
+        """Whether a tensor changed otherwise than the definition changes it."""
+        return self.worst[0] > 1.0
+
+    @property
     def loss_multiple(self) -> float:
         """The difference of the losses as a multiple of what passes."""
         apart = abs(self.loss - self.true_loss)
@@ -514,7 +519,7 @@ def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudite
             if figure.tensor not in by_tensor or row[0] > by_tensor[figure.tensor][0]:
                 by_tensor[figure.tensor] = row
     ordered = sorted(by_tensor.values(), key=lambda row: -row[0])
-    wrong = [each for each in judged if each.worst[0] > 1.0]
+    wrong = [each for each in judged if each.wrong]
     findings = [Finding(cause=audited)]
     if wrong:
         first = min(wrong, key=lambda each: each.step)

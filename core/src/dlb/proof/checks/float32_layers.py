@@ -22,6 +22,7 @@ from dlb.proof.checks.layers import ISOLATED, layer_facts
 from dlb.proof.distance import figure, worst_first
 from dlb.proof.engine import Check, Keep
 from dlb.proof.findings import Figure, Finding
+from dlb.proof.findings.common import NotFinite
 from dlb.proof.findings.workload import LayerDiffers
 from dlb.proof.reference import Reference
 from dlb.proof.tolerances import FLOAT32_LEAST, FLOAT32_MULTIPLE, Tensors
@@ -107,6 +108,8 @@ class Float32Errors:
 
     def _judge_layers(self, check: Check) -> CheckResult:
         compared, allowed = _worst_multiples(self.layers)
+        if len(compared) < len(self.model.nodes):
+            return check.not_run(Finding(cause=NotFinite()))
         result = judge_multiples(check, compared, allowed, "numpy_float32")
         if result.verdict == "passed":
             return result
@@ -149,11 +152,16 @@ def small_references(
 def _layer_errors(
     reference: Reference, values: Tensors, weights: Mapping[str, Array], training: bool
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
-    """Figures of the model's layers, and of NumPy's float32 layers, against the layers in float64."""
+    """Figures of the model's layers, and of NumPy's float32 layers, against the layers in float64.
+
+    A layer is left out if float32 overflows in it: there is no error to compare with.
+    """
     own, numpy = {}, {}
     exact = reference.isolated_layers(values, training=training, weights=weights)
     rounded = reference.isolated_layers(values, training=training, weights=weights, dtype="float32")
     for (name, truth), (_, baseline) in zip(exact, rounded):
+        if not np.isfinite(baseline).all():
+            continue
         own[name] = figure(name, values[name], truth)
         numpy[name] = figure(name, baseline, truth)
     return own, numpy
