@@ -34,7 +34,8 @@ from dlb.proof.checks.settings import check_settings, have_settings
 from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
-from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.engine import EVALUATION_ONLY, INAPPLICABLE, Check, run
+from dlb.proof.files.read import read_model_file
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import NotLoaded
@@ -42,6 +43,7 @@ from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Inputs, InputSpec, check_layout, in_dtype, scaled
 from dlb.proof.port.model import Model
+from dlb.proof.port.onnx_model import is_file
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession
 from dlb.proof.port.varied import varied
@@ -51,7 +53,7 @@ from dlb.scratch import scratch_folder
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
-__all__ = ["MAP", "Port", "check_models", "verify_models", "verify_port"]
+__all__ = ["MAP", "Port", "adapters_needed", "check_models", "verify_models", "verify_port"]
 
 Array = npt.NDArray[Any]
 #: A check of a port.
@@ -99,7 +101,7 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
         models: ``package.module:factory`` by the model's name; the first is the reference. A name is
             that of an adapter, or ``ADAPTER-WORD``, so that several may be of one. The factory takes no
             arguments and returns a native model. It runs in its adapter's environment, in the current
-            folder.
+            folder. In its place, the path of an ONNX file ends in ``.onnx``; then the name is free.
         options: see :func:`verify_port`.
 
     Raises:
@@ -115,8 +117,9 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
 def check_models(models: Sequence[str]) -> dict[str, str]:
     """Factories by model, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
 
-    The second model of ``torch`` is called ``torch-2``, unless the argument gives it a name of its own,
-    such as ``torch-new=MODULE:FACTORY``.
+    ``[NAME=]FILE.onnx`` is a file, called as the file if it has no name. The second model of ``torch`` is
+    called ``torch-2``, unless the argument gives it a name of its own, such as
+    ``torch-new=MODULE:FACTORY``.
 
     Raises:
         RequestError: an argument has another form, or a name is given twice.
@@ -125,9 +128,13 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
     factories: dict[str, str] = {}
     for word in models:
         name, equals, factory = word.partition("=")
+        if is_file(word) and not (equals and NAME.fullmatch(name)):
+            name, equals, factory = _name_of(word), "=", word
+            known[name] = name
         if not equals or not name:
             raise RequestError(
-                f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
+                f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make, or an ONNX "
+                "file, such as model.onnx"
             )
         if name in factories and known[name] != name:
             raise RequestError(f"{word}: '{name}' is {factories[name]} already; give another name")
@@ -135,7 +142,33 @@ def check_models(models: Sequence[str]) -> dict[str, str]:
         while name in factories:
             name = next(numbered)
         factories[name] = factory
+    _files(factories)
     return factories
+
+
+def _name_of(path: str) -> str:
+    """What a file is called that has no name: its stem, as far as a name may have its characters."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).stem).strip("-_.") or "file"
+
+
+def _files(models: Mapping[str, str]) -> dict[str, str]:
+    """Paths of the models that are files, by name.
+
+    Raises:
+        RequestError: every model is a file.
+    """
+    files = {name: factory for name, factory in models.items() if is_file(factory)}
+    if len(files) == len(models) > 1:
+        raise RequestError(
+            "at least one model of a port must be in a framework; compare ONNX files with: dlb diff "
+            + " ".join(files.values())
+        )
+    return files
+
+
+def adapters_needed(models: Mapping[str, str]) -> dict[str, str]:
+    """The adapter of each model that needs one, by the model's name; a file needs none."""
+    return adapters_of_models(name for name, factory in models.items() if not is_file(factory))
 
 
 def verify_port(
@@ -187,9 +220,15 @@ def verify_port(
             raise RequestError(
                 f"{name}={factory}: '{name}' must be an adapter's name, or such as torch-new"
             )
-        if not SPELLING.fullmatch(factory):
+        if not is_file(factory) and not SPELLING.fullmatch(factory):
             raise RequestError(
                 f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
+            )
+    files = _files(models)
+    if trainers or batches:
+        for name, path in files.items():
+            raise RequestError(
+                f"{name}={path}: a file has no training program; leave out --trainer"
             )
     weight_map = read_map(map_file, names) if map_file else WeightMap()
     axis_orders = {name: weight_map.models.get(name, ModelMap()).input for name in names}
@@ -205,7 +244,7 @@ def verify_port(
     program = _program(models, trainers or {}, batches, folder or Path.cwd())
     if export is not None:
         _make_folder(export)
-    adapters = adapters_of_models(names)
+    adapters = adapters_needed(models)
     environments = environments or find_adapters(list(adapters.values()))
     with scratch_folder() as scratch, ExitStack() as stack:
         session = PortSession(
@@ -221,6 +260,7 @@ def verify_port(
         with _kept_output(scratch):
             by_adapter = {environment.adapter: environment for environment in environments}
             places = {name: by_adapter[adapter] for name, adapter in adapters.items()}
+            _read_files(session, files)
             session.start(stack, places, launch, (input_spec or InputSpec()).seed)
             inputs = session.inputs(input_spec or InputSpec())
             session.load(inputs)
@@ -235,6 +275,15 @@ def verify_port(
                 checks = tuple(with_kept_logs(result, copies) for result in port.certificate.checks)
                 port.certificate = msgspec.structs.replace(port.certificate, checks=checks)
             return port
+
+
+def _read_files(session: PortSession, files: Mapping[str, str]) -> None:
+    """Read the models that are ONNX files, as :func:`dlb.proof.files.read.read_model_file` does."""
+    for name, path in files.items():
+        session.report(f"{name}: reading {path}")
+        file = read_model_file(Path(path), name)
+        session.files[name] = file.float64
+        session.versions[name] = f"ONNX file, {file.description}"
 
 
 def _program(
@@ -315,6 +364,8 @@ def _prove(
         result for result in results if result.adapter == reference.name
     ]
     inapplicable = dict(INAPPLICABLE["port"])
+    if any(port.evaluation_only for port in ports):
+        inapplicable |= EVALUATION_ONLY
     for group in {result.group for result in results} & set(inapplicable):
         del inapplicable[group]
     return Certificate(
@@ -356,10 +407,12 @@ def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
     by_model = Baseline(kind="model", names=names)
     weights = Baseline(kind="model_weights", names=names)
     yield Check("weights", "weights", name, weights), check_carried_weights
-    if have_settings(port):
+    if have_settings(port) and not port.evaluation_only:
         yield Check("settings", "structure", name, by_model), check_settings
     yield Check("forward", "forward", name, by_model), check_outputs
     yield Check("layers", "layers", name, by_model), check_counterparts
+    if port.evaluation_only:
+        return
     yield Check("forward, training", "forward", name, by_model), check_training_outputs
     if port.normalisations:
         statistics = Baseline(kind="model_statistics", names=names)
@@ -382,8 +435,9 @@ def _prove_float32(
     prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
     for port in ports:
         try:
-            training = port.randomness is None
-            port.perturbed = truth.perturbed_gradients(training, port.weights)
+            if not port.evaluation_only:
+                training = port.randomness is None
+                port.perturbed = truth.perturbed_gradients(training, port.weights)
             prepared.append((port, port.perturbed))
         except errors as error:
             prepared.append((port, error))
@@ -402,13 +456,17 @@ def _prove_float32(
                 if model_name not in loaded:
                     loaded[model_name] = session.load_float32(model_name, truth.inputs, weights)
         except errors as error:
-            yield from (outputs.raised(error), gradients.raised(error))
+            yield outputs.raised(error)
+            if not port.evaluation_only:
+                yield gradients.raised(error)
             continue
         float32_models = Float32Port(loaded[truth.model.name], loaded[name], perturbed)
         for check, compare in (
             (outputs, check_port_outputs_float32),
             (gradients, check_port_gradients_float32),
         ):
+            if check is gradients and port.evaluation_only:
+                continue
             yield run(check, partial(compare, port=port, single=float32_models), errors)
     if export is not None:
         yield from _prove_exports(session, loaded, truth.inputs, export)
@@ -421,6 +479,8 @@ def _prove_exports(
     session.report("exporting and verifying")
     float32_inputs = in_dtype(inputs, "float32")
     for name in session.models:
+        if name in session.files:
+            continue
         check = Check("export", "export", name, Baseline(kind="own_model"))
         if "export_user_models" not in session.features[name]:
             yield check.not_run(Finding(cause=FeatureMissing(feature="export_user_models")))
@@ -493,5 +553,5 @@ def _propose(
         edit = f"Edit {port.written} and give it with --map" if port.written else "Give a --map"
         raise RequestError(
             f"{count} parameters could not be matched unambiguously: {listed}{more}. {edit}: add a "
-            "`weights` entry for each, or list it under `leave`"
+            f"`weights` entry for each, or list it under `leave`{session.folding_advice()}"
         )

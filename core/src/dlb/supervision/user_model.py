@@ -47,6 +47,9 @@ class RemoteUserModel:
         input_shape: the shape of one sample, if the model states it.
     """
 
+    #: Whether the model has no training mode and no gradients, as an ONNX file.
+    evaluation_only = False
+
     def __init__(
         self,
         group: Group,

@@ -22,6 +22,7 @@ from dlb.proof.port.inputs import (
     to_model_layout,
 )
 from dlb.proof.port.layer_events import Side
+from dlb.proof.port.onnx_model import OnnxModel
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.supervision.user_model import RemoteUserModel
 from dlb_worker.contract import Dropout, ForwardPass, Gradients
@@ -32,10 +33,10 @@ Array = npt.NDArray[Any]
 
 
 class Model:
-    """A user's model in its worker, with the layouts of its inputs and outputs.
+    """A user's model in its worker or file, with the layouts of its inputs and outputs.
 
     Attributes:
-        remote: the model in its worker.
+        remote: the model in its worker, or its file.
         input_layout: a name of :data:`LAYOUTS`; "" is canonical.
         output_layouts: one for all outputs with that number of axes, or one for each output.
         leave: parameters that are not carried.
@@ -45,7 +46,7 @@ class Model:
 
     def __init__(
         self,
-        remote: RemoteUserModel,
+        remote: RemoteUserModel | OnnxModel,
         input_layout: str = "",
         output_layouts: str | Sequence[str] = "",
         leave: Sequence[str] = (),
@@ -60,7 +61,7 @@ class Model:
         self._order: list[int] = []
         self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
-    def with_remote(self, remote: RemoteUserModel) -> Model:
+    def with_remote(self, remote: RemoteUserModel | OnnxModel) -> Model:
         """The same model, made again in another dtype."""
         again = copy.copy(self)
         again.remote = remote

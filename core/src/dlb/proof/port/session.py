@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
@@ -26,6 +27,7 @@ from dlb.proof.port.inputs import (
 )
 from dlb.proof.port.matching import MatchableModel, Proposal, propose
 from dlb.proof.port.model import Model
+from dlb.proof.port.onnx_model import OnnxModel
 from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, mapped_pairs
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import start
@@ -57,6 +59,8 @@ class PortSession:
         self.versions: dict[str, str] = {}
         self.features: dict[str, Collection[str]] = {}
         self.models: dict[str, Model] = {}
+        #: Models that are ONNX files, in float64, by name. They need no worker.
+        self.files: dict[str, onnx.ModelProto] = {}
         #: The model whose input shape is used; "" if the user gave the input.
         self.shape_source = ""
 
@@ -92,8 +96,8 @@ class PortSession:
 
     def make_model(
         self, name: str, inputs: Inputs | None, dtype: str = "float64"
-    ) -> RemoteUserModel:
-        """Make a model with its factory.
+    ) -> RemoteUserModel | OnnxModel:
+        """Make a model with its factory, or read it from its file.
 
         Args:
             inputs: example inputs in the model's layout; None if they are not known yet.
@@ -101,6 +105,11 @@ class PortSession:
         Raises:
             RequestError: the model cannot be made.
         """
+        if name in self.files:
+            made = self.models.get(name)
+            if dtype == "float32" and made is not None and isinstance(made.remote, OnnxModel):
+                return made.remote.in_float32()
+            return OnnxModel(name, self.files[name], inputs)
         try:
             return RemoteUserModel(
                 self.groups[name], self.factories[name], self.folder, inputs, dtype
@@ -169,6 +178,41 @@ class PortSession:
             self.models[name] = model
         for name, model in self.models.items():
             model.align_outputs(passes[name], passes[self.reference])
+        for name in self.files:
+            self._adopt_constants(name)
+
+    def _adopt_constants(self, name: str) -> None:
+        """Let a file count constants as parameters where another model has one, or the map names it."""
+        remote = self.models[name].remote
+        assert isinstance(remote, OnnxModel)
+        others = [
+            parameter
+            for other, model in self.models.items()
+            if other not in self.files
+            for parameter in model.remote.parameters.values()
+        ]
+        model_map = self.weight_map.models.get(name, ModelMap())
+        named = {*model_map.leave, *(entry.to for entry in model_map.weights or ())}
+        if name == self.reference:
+            for each in self.weight_map.models.values():
+                named.update(entry.source for entry in each.weights or ())
+        remote.adopt(others, named)
+
+    def folding_advice(self) -> str:
+        """What to do if an exporter folded batch normalisations into the layers before; "" if none did."""
+        counts = {
+            name: sum(layer.kind == "batch_norm" for layer in model.remote.layers.values())
+            for name, model in self.models.items()
+        }
+        most = max(counts.values())
+        fewer = next((name for name in self.files if counts[name] < most), None)
+        if fewer is None:
+            return ""
+        return (
+            f". {self.factories[fewer]} has {counts[fewer]} batch normalisations of {most}: its exporter "
+            "folded them into the layers before them. Export it without that; in torch.onnx.export with "
+            "dynamo=True, optimize=False, or with dynamo=False, training=TrainingMode.PRESERVE"
+        )
 
     def load_float32(self, name: str, inputs: Inputs, weights: Mapping[str, Array]) -> Model:
         """Make a model again in float32. After this call the worker computes in float32 only.
@@ -189,7 +233,9 @@ class PortSession:
         )
         return model.with_remote(remote)
 
-    def _check_shape(self, remote: RemoteUserModel, inputs: Inputs, model_inputs: Inputs) -> None:
+    def _check_shape(
+        self, remote: RemoteUserModel | OnnxModel, inputs: Inputs, model_inputs: Inputs
+    ) -> None:
         if not _fits(remote, model_inputs):
             (model_input,) = model_inputs.values()
             assert remote.input_shape is not None
@@ -199,7 +245,7 @@ class PortSession:
                 adapter=remote.name,
             )
 
-    def _layout_advice(self, remote: RemoteUserModel, inputs: Inputs) -> str:
+    def _layout_advice(self, remote: RemoteUserModel | OnnxModel, inputs: Inputs) -> str:
         """How to give another order of a model's axes, if the model can read its inputs then; else "".
 
         If the shape comes from another model, it is that model's order that was not given.
@@ -273,7 +319,7 @@ class PortSession:
         return pairs, undecided
 
 
-def _fits(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+def _fits(remote: RemoteUserModel | OnnxModel, model_inputs: Inputs) -> bool:
     """Whether inputs have the shape that a model declares; true if it declares none."""
     expected = remote.input_shape
     if expected is None or len(model_inputs) != 1:
@@ -284,7 +330,7 @@ def _fits(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
     )
 
 
-def _reads(remote: RemoteUserModel, model_inputs: Inputs) -> bool:
+def _reads(remote: RemoteUserModel | OnnxModel, model_inputs: Inputs) -> bool:
     """Whether a model can be run on inputs."""
     if not _fits(remote, model_inputs):
         return False
