@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from dlb.errors import DlbError
 from dlb.graph.decimals import six_digits, unrounded
@@ -36,7 +36,8 @@ def restore_nominal_values(model: onnx.ModelProto, batch: Mapping[str, Array]) -
     """Replace constants of a float64 model that were rounded to float32 by their nominal values, in place.
 
     A GELU that is written out holds the square root of two in float32, and another file may hold the operator.
-    An exporter may multiply alpha of an LRN by the size: 0.0001 / 3 * 3 in float32 is one rounding off.
+    An exporter may multiply alpha of an LRN by the size: 0.0001 / 3 * 3 in float32 is one rounding off. A
+    CastLike names its type then, which is that of float64.
 
     Args:
         batch: every input by name.
@@ -53,6 +54,9 @@ def restore_nominal_values(model: onnx.ModelProto, batch: Mapping[str, Array]) -
         reader = reader_of(traced)
     except DlbError:
         return None
+    for node in model.graph.node:
+        if node.op_type == "CastLike":
+            _name_type(node, traced.values[node.input[1]].dtype)
     graph = model.graph
     own_names = {tensor.name for tensor in graph.initializer}
     own_names.update(name for node in graph.node for name in node.output)
@@ -62,6 +66,12 @@ def restore_nominal_values(model: onnx.ModelProto, batch: Mapping[str, Array]) -
         {name: value for name, value in reader.nominal_values.items() if name in own_names},
     )
     return reader
+
+
+def _name_type(node: NodeProto, dtype: np.dtype[Any]) -> None:
+    """Turn a CastLike into a Cast, so that its result depends on its first input alone."""
+    to = helper.np_dtype_to_tensor_dtype(dtype)
+    node.CopyFrom(helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=to))
 
 
 def fix_input_shapes(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:

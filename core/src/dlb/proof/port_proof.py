@@ -334,7 +334,12 @@ def _prove(
 ) -> Certificate:
     """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
-    own = varied(reference.remote.weights(), reference.remote.parameters, input_spec.seed)
+    carried = {
+        name: each
+        for name, each in reference.remote.parameters.items()
+        if name not in reference.leave
+    }
+    own = varied(reference.remote.weights(), carried, input_spec.seed)
     # Rounded to float32, so that the same weights can be loaded in float32.
     weights = {name: array.astype(np.float32).astype(array.dtype) for name, array in own.items()}
     # The reference loads its own weights too, since it may return the sum of two biases as one.
@@ -381,7 +386,8 @@ def _prove(
 def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckResult]:
     """The results of one port; a difference that a constant in float32 explains is named as that."""
     own = [result for result in results if result.adapter == port.model.name]
-    if not any(result.verdict == "failed" for result in own) or not port.perturbed:
+    perturbed = port.truth.perturbed_passes if port.evaluation_only else port.perturbed
+    if not any(result.verdict == "failed" for result in own) or not perturbed:
         return own
     return with_constants_named(own, port, port.perturbed)
 
@@ -435,9 +441,10 @@ def _prove_float32(
     prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
     for port in ports:
         try:
-            if not port.evaluation_only:
-                training = port.randomness is None
-                port.perturbed = truth.perturbed_gradients(training, port.weights)
+            training = not port.evaluation_only and port.randomness is None
+            port.perturbed = truth.perturbed_gradients(
+                training, port.weights, passes_only=port.evaluation_only
+            )
             prepared.append((port, port.perturbed))
         except errors as error:
             prepared.append((port, error))

@@ -205,7 +205,7 @@ class RemoteUserModel:
 
     def _write(self, arrays: dict[str, Array]) -> Path:
         path = scratch_file(self.group)
-        write_arrays(path, {name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        write_arrays(path, {name: np.asarray(array, order="C") for name, array in arrays.items()})
         return path
 
 

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from dlb.errors import DlbError, UnsupportedError, WorkerRaised
+from dlb.graph.decimals import decimal
 from dlb.graph.evaluate import Evaluator, names_read
 from dlb.graph.folding import fold_constants
 from dlb.graph.liveness import live_names
@@ -122,7 +123,11 @@ class OnnxModel:
         self._layers = self._named(list(self._find_layers(nodes, reader)))
         self.layers = {"": UserLayer("", "graph", {})}
         for name, layer in self._layers.items():
-            attributes = text_attributes(attributes_of(layer.nodes[0]))
+            attributes = {
+                key: decimal(value) if isinstance(value, float) else value
+                for key, value in attributes_of(layer.nodes[0]).items()
+            }
+            attributes = text_attributes(attributes)
             self.layers[name] = UserLayer(name, layer.nodes[0].op_type, attributes, layer.kind)
         self._find_parameters()
         for parameter in self._candidates.values():
@@ -219,17 +224,34 @@ class OnnxModel:
             others: parameters of the other models.
             names: further constants that are parameters: those that the map names.
         """
-        others = list(others)
-        known = {each.name for each in others} | set(names)
-        sizes = {_sizes(each.shape) for each in others if not each.role} - {()}
+        by_name = {each.name: each for each in others}
+        for name, parameter in list(self._parameters.items()):
+            other = by_name.get(name)
+            # It belongs to the code of the other model, so it crosses as it is.
+            if other is not None and not other.role and parameter.description.role:
+                self._parameters[name] = self._as_written(parameter)
+        constants = {*self._parameters, *self._candidates}
+        sizes = {
+            _sizes(each.shape)
+            for each in by_name.values()
+            if not each.role and each.name not in constants
+        } - {()}
         for name, candidate in list(self._candidates.items()):
-            if name in known or _sizes(candidate.description.shape) in sizes:
+            if name in {*by_name, *names} or _sizes(candidate.description.shape) in sizes:
                 self._parameters[name] = self._candidates.pop(name)
         order = {name: place for place, name in enumerate(self._layers)}
         self._parameters = dict(
             sorted(self._parameters.items(), key=lambda item: order[item[1].description.layer])
         )
         self._settle()
+
+    def _as_written(self, parameter: _Parameter) -> _Parameter:
+        """A parameter without a role, in the layout of its constant; unchanged if it is a part of one."""
+        (first, *others), described = parameter.places, parameter.description
+        if first.part or others:
+            return parameter
+        shape = self._values[first.constant].shape
+        return _Parameter(replace(described, role="", shape=shape), (Place(first.constant),))
 
     # --- the interface of a model ----------------------------------------------------------------
 

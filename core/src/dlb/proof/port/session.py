@@ -309,6 +309,9 @@ class PortSession:
                     raise RequestError(
                         f"the map leaves '{unknown[0]}', which is no parameter of {side.name}"
                     )
+            added = _added_biases(reference, model), _added_biases(model, reference)
+            for side, biases in zip((reference, model), added):
+                side.leave = (*side.leave, *biases)
             proposal = _propose(reference, model)
             pairs[model.name] = proposal.pairs
             undecided += proposal.undecided
@@ -355,6 +358,33 @@ def _propose(reference: Model, model: Model) -> Proposal:
             if not proposal.undecided:
                 return proposal
     return plain
+
+
+def _added_biases(model: Model, other: Model) -> list[str]:
+    """Biases of zeros that an exporter added to layers of a file, where the other model has none."""
+    if not isinstance(model.remote, OnnxModel):
+        return []
+    own_layers, other_layers = _biased_layers(model), _biased_layers(other)
+    if [each[0] for each in own_layers] != [each[0] for each in other_layers]:
+        return []
+    weights = model.remote.weights()
+    return [
+        bias
+        for (_, bias), (_, other_bias) in zip(own_layers, other_layers)
+        if bias and not other_bias and not weights[bias].any()
+    ]
+
+
+def _biased_layers(model: Model) -> list[tuple[Any, str]]:
+    """Kind and shape of every layer with a weight, in the order of calls, and its bias; "" without one."""
+    found = []
+    for parameters in _matchable(model).parameters_by_unit().values():
+        roles = {parameter.role: parameter for parameter in parameters}
+        layer = model.remote.layers.get(parameters[0].layer)
+        if layer is not None and "weight" in roles:
+            bias = roles["bias"].name if "bias" in roles else ""
+            found.append(((layer.kind, roles["weight"].shape), bias))
+    return found
 
 
 def _matchable(model: Model) -> MatchableModel:
