@@ -248,7 +248,8 @@ def verify_port(
     """Prove that user models in several frameworks compute the same, as ``dlb port`` does.
 
     Args:
-        models: ``package.module:factory`` by adapter; the first is the reference.
+        models: ``package.module:factory`` by adapter, or the path of an ``.onnx`` file by any name; the
+            first is the reference.
         inputs: an ``.npz`` file with the inputs; by default, seeded noise.
         input_shape: shape of one sample of noise, where no model states it; by name for several inputs.
         tokens: use random integers below this number instead of noise; by name for several inputs.

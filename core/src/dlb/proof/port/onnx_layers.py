@@ -170,7 +170,8 @@ def _added(
 
 def _conv(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
     weight = nodes.constant(node, 1)
-    if weight is None:
+    biased = len(node.input) > 2 and bool(node.input[2])
+    if weight is None or (biased and nodes.constant(node, 2) is None):
         return None
     kind = "conv" if node.op_type == "Conv" else "conv_transpose"
     layer = NodeLayer(kind, (node,), _places(node, weight=1, bias=2))

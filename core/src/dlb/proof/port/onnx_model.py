@@ -18,8 +18,8 @@ from dlb.graph.decimals import decimal
 from dlb.graph.evaluate import Evaluator, names_read
 from dlb.graph.folding import fold_constants
 from dlb.graph.liveness import live_names
-from dlb.graph.nominal import nominal_array, restore_nominal_values
-from dlb.graph.precision import in_precision
+from dlb.graph.nominal import fix_input_shapes, nominal_array, restore_nominal_values
+from dlb.graph.precision import in_precision, set_nominal_values
 from dlb.graph.reader import Reader
 from dlb.graph.runtime import run_in_parts
 from dlb.graph.trace import attributes_of
@@ -31,7 +31,7 @@ __all__ = ["OnnxModel", "is_file"]
 
 Array = npt.NDArray[Any]
 #: A parameter's name as frameworks and exporters write it, with the layer before the last dot.
-_PATH = re.compile(r"[^\W\d]\w*(\.\w+)+")
+_PATH = re.compile(r"\w+(\.\w+)+")
 #: The end of a parameter's name that is no part of its layer's, such as in ``attn.in_proj_weight``.
 _ROLE = re.compile(r"[._](weight|bias)\Z")
 #: States, which no gradient moves.
@@ -112,6 +112,8 @@ class OnnxModel:
             for name, array in self._own_inputs(inputs).items()
         }
         reader = restore_nominal_values(copied, batch)
+        if reader is not None:
+            _fix_shaped_weights(copied, reader, batch if any(fixed) else self._own_inputs(inputs))
         folded = fold_constants(copied)
         self._model, self._values, self._sources = (
             folded.model,
@@ -422,6 +424,36 @@ class OnnxModel:
         return LayerCall(name, inputs, output, tuple(rest))
 
 
+def _fix_shaped_weights(
+    model: onnx.ModelProto, reader: Reader, inputs: Mapping[str, Array]
+) -> None:
+    """Make constants of weights that are computed from the shapes of inputs, but are the same for any batch.
+
+    MXNet's exporter cuts the weights of an LSTM out of one array, at sizes that it reads from the input.
+    """
+    traced = reader.trace
+    computed = {node.output[0] for node in model.graph.node if len(node.output) == 1}
+    names = {
+        name
+        for node in model.graph.node
+        if node.op_type in ("GRU", "LSTM", "RNN")
+        for name in node.input[1:4]
+        if name in computed - traced.live
+    }
+    static = {"", *(tensor.name for tensor in model.graph.initializer)}
+    for node in model.graph.node:
+        if names_read(node) <= static:
+            static.update(node.output)
+    names -= static
+    if not names:
+        return
+    values = Evaluator(fix_input_shapes(model, inputs)).run(inputs, names)
+    same = {
+        name: value for name, value in values.items() if np.array_equal(value, traced.values[name])
+    }
+    set_nominal_values(model, values, same)
+
+
 def _real(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "b" else array
 
@@ -446,7 +478,9 @@ def _normalisations(
 ) -> Iterator[NodeLayer]:
     """Layer normalisations that are written out, with scale and bias if each is one constant."""
     producers = {name: node for node in model.graph.node for name in node.output}
-    for end, block in (reader.blocks if reader is not None else {}).items():
+    used: set[int] = set()
+    # The sum with the bias comes after the product with the scale, which is a normalisation by itself.
+    for end, block in reversed((reader.blocks if reader is not None else {}).items()):
         if block.kind != "LayerNormalization" or block.table is not None or end not in producers:
             continue
         inner: dict[int, onnx.NodeProto] = {}
@@ -465,8 +499,14 @@ def _normalisations(
             if (array := nodes.constant(node, place)) is not None and array.size == size > 1
         ]
         roles = {{"Mul": "scale", "Add": "bias"}.get(kind, kind): name for kind, name in vectors}
-        if len(vectors) != len(roles) or not roles or not set(roles) <= {"scale", "bias"}:
+        if (
+            not used.isdisjoint(inner)
+            or len(vectors) != len(roles)
+            or not roles
+            or not set(roles) <= {"scale", "bias"}
+        ):
             continue
+        used |= set(inner)
         ordered = [node for node in model.graph.node if id(node) in inner]
         places = {role: Place(name, np.ravel) for role, name in sorted(roles.items(), reverse=True)}
         yield NodeLayer("layer_norm", tuple(ordered), places, end)
