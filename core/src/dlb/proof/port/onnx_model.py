@@ -76,7 +76,8 @@ class OnnxModel:
                 ``input_shape`` is known.
 
         Raises:
-            UnsupportedError: a constant of the model cannot be computed.
+            UnsupportedError: a constant of the model cannot be computed, or its layers cannot be read.
+            WorkerRaised: the file reads another number of inputs.
         """
         self.name, self.dtype = name, "float64"
         own = {tensor.name for tensor in model.graph.initializer}
@@ -88,8 +89,16 @@ class OnnxModel:
         self._candidates: dict[str, _Parameter] = {}
         self._layers: dict[str, NodeLayer] = {}
         self._values: dict[str, Array] = {}
-        if inputs is not None:
+        if inputs is None:
+            return
+        try:
             self._read(model, inputs)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            # A file of unknown origin may have weights of any shape.
+            reason = " ".join(str(error).split())[:200]
+            raise UnsupportedError(
+                f"{name}: the layers of its graph cannot be read: {reason}"
+            ) from error
 
     def _sample_shape(self) -> tuple[int, ...] | None:
         if len(self._inputs) != 1 or not self._inputs[0].type.tensor_type.HasField("shape"):
@@ -125,11 +134,11 @@ class OnnxModel:
         self._layers = self._named(list(self._find_layers(nodes, reader)))
         self.layers = {"": UserLayer("", "graph", {})}
         for name, layer in self._layers.items():
-            attributes = {
+            shown = {
                 key: decimal(value) if isinstance(value, float) else value
                 for key, value in attributes_of(layer.nodes[0]).items()
             }
-            attributes = text_attributes(attributes)
+            attributes = text_attributes(shown)
             self.layers[name] = UserLayer(name, layer.nodes[0].op_type, attributes, layer.kind)
         self._find_parameters()
         for parameter in self._candidates.values():
