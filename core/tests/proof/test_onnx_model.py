@@ -128,6 +128,22 @@ def test_a_constant_that_two_layers_read_is_one_parameter() -> None:
     assert np.allclose(model.forward(inputs).outputs[0], x @ (2 * table).T @ (2 * table).T)
 
 
+def test_a_table_that_is_also_a_matrix_is_one_parameter() -> None:
+    table = RANDOM.standard_normal((5, 3))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["ids"], "ids", to=TensorProto.INT64),
+        helper.make_node("Gather", ["e.weight", "ids"], ["h"], "table"),
+        helper.make_node("MatMul", ["h", "onnx::MatMul_7"], ["y"], "out"),
+    ]
+    numbers = {"e.weight": table, "onnx::MatMul_7": np.ascontiguousarray(table.T)}
+    written = graph(nodes, numbers, ["n", 2])
+    model = OnnxModel("file", written, {"x": np.ones((2, 2))})
+    assert roles(model) == {"e.weight": ("e", "weight", (5, 3))}
+    model.load_weights({"e.weight": 2 * table})
+    output = model.forward({"x": np.ones((2, 2))}).outputs[0]
+    assert np.allclose(output[0, 0], 4 * table @ table[1])
+
+
 def test_a_constant_of_the_code_is_a_parameter_only_if_another_model_has_it() -> None:
     weights = {"gamma": np.ones(3), "val_1": np.array([0.1, 0.2, 0.7], np.float32).astype(float)}
     nodes = [

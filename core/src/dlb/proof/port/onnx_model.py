@@ -195,15 +195,9 @@ class OnnxModel:
                 array = place.read(self._values[place.constant])
                 known = bool(layer.kind)
                 found = self._parameters if known else self._candidates
-                first = seen.get((self._sources[place.constant], place.part))
-                if first is not None and first in {**self._parameters, **self._candidates}:
-                    holder = self._parameters if first in self._parameters else self._candidates
-                    other = holder[first]
-                    held = other.places[0].read(self._values[other.places[0].constant])
-                    if np.array_equal(held, array):
-                        if all(each.constant != place.constant for each in other.places):
-                            holder[first] = replace(other, places=(*other.places, place))
-                        continue
+                first = seen.get((self._sources[place.constant], place.part), "")
+                if self._share(first, place, array) or self._tie(layer, role, place, array):
+                    continue
                 name = self._parameter_name(place, {**self._parameters, **self._candidates})
                 seen.setdefault((self._sources[place.constant], place.part), name)
                 found[name] = _Parameter(
@@ -218,6 +212,34 @@ class OnnxModel:
                     ),
                     (place,),
                 )
+
+    def _share(self, name: str, place: Place, array: Array) -> bool:
+        """Let the parameter of a name hold a further place of its own numbers, if it has them."""
+        holder = self._parameters if name in self._parameters else self._candidates
+        if name not in holder:
+            return False
+        other = holder[name]
+        if any(each.constant == place.constant for each in other.places):
+            return True
+        held = other.places[0].read(self._values[other.places[0].constant])
+        turned = array.ndim == 2 and np.array_equal(held, array.T)
+        if not turned and not np.array_equal(held, array):
+            return False
+        holder[name] = replace(other, places=(*other.places, _turned(place) if turned else place))
+        return True
+
+    def _tie(self, layer: NodeLayer, role: str, place: Place, array: Array) -> bool:
+        """Let a table and a matrix with the same numbers be one: exporters write a tied weight twice."""
+        kinds = {"embedding": "linear", "linear": "embedding"}
+        if role != "weight" or layer.kind not in kinds or np.unique(array).size <= 2:
+            return False
+        return any(
+            each.description.role == "weight"
+            and each.description.shape == array.shape
+            and self.layers[each.description.layer].kind == kinds[layer.kind]
+            and self._share(name, place, array)
+            for name, each in list(self._parameters.items())
+        )
 
     def _parameter_name(self, place: Place, taken: Collection[str]) -> str:
         directions = len(self._values[place.constant]) if place.part else 1
@@ -461,6 +483,15 @@ def _fix_shaped_weights(
         name: value for name, value in values.items() if np.array_equal(value, traced.values[name])
     }
     set_nominal_values(model, values, same)
+
+
+def _turned(place: Place) -> Place:
+    """A place that holds the transpose of a parameter."""
+    return replace(
+        place,
+        read=lambda whole: place.read(whole).T,
+        write=lambda whole, array: place.write(whole, array.T),
+    )
 
 
 def _real(array: Array) -> Array:
