@@ -258,8 +258,8 @@ def verify_port(
     """Prove that user models in several frameworks compute the same, as ``dlb port`` does.
 
     Args:
-        models: ``package.module:factory`` by adapter, or by ``ADAPTER-WORD`` if there are several of one;
-            the first is the reference.
+        models: ``package.module:factory`` by adapter, or by ``ADAPTER-WORD`` if there are several of one; or
+            the path of an ``.onnx`` file by any name. The first is the reference.
         against: a file that :func:`capture` wrote; its model is the reference, and its inputs are used.
         inputs: an ``.npz`` file with the inputs; by default, seeded noise.
         input_shape: shape of one sample of noise, where no model states it; by name for several inputs.

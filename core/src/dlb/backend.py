@@ -23,9 +23,9 @@ from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import RequestError, UnsupportedError, WorkerError
 from dlb.graph.evaluate import evaluate
+from dlb.graph.nominal import fix_input_shapes
 from dlb.imported import ImportedModel, import_file
 from dlb.proof.files.read import OLDEST_OPSET
-from dlb.proof.files.runs import fix_input_shapes
 from dlb.provenance import available_cores
 from dlb.scratch import scratch_folder
 from dlb.supervision.group import Group, Launch, worker_group

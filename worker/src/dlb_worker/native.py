@@ -66,7 +66,7 @@ class NativeModel(abc.ABC):
                 continue
             array = np.asarray(weights[each.name], self.dtype)
             for native, part in zip(each.natives, each.mapping.to_native(array)):
-                self.write(native, np.ascontiguousarray(part))
+                self.write(native, np.asarray(part, order="C"))
 
     def gather(self, gradient: Callable[[Any], Array]) -> Dict[str, Array]:
         """Gradients of what is trained, canonical, from the gradient of each native parameter."""

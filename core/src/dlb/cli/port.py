@@ -18,7 +18,7 @@ __all__ = ["port_command"]
 
 
 @click.command("port")
-@click.argument("models", nargs=-1, metavar="ADAPTER=MODULE:FACTORY ...")
+@click.argument("models", nargs=-1, metavar="ADAPTER=MODULE:FACTORY|[NAME=]FILE.onnx ...")
 @click.option(
     "--against",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -74,15 +74,16 @@ def port_command(**options: Any) -> int:
 
     Each MODULE:FACTORY is a function that returns the model in that adapter's framework; the first
     model is the reference. Two models of one adapter need a name each, such as torch-old=MODULE:FACTORY
-    torch-new=MODULE:FACTORY. dlb finds which parameter is which, carries the weights over, and compares
+    torch-new=MODULE:FACTORY. An ONNX file may take the place of a model, and is compared in evaluation
+    mode. dlb finds which parameter is which, carries the weights over, and compares
     outputs, gradients, running statistics and some training steps in float64, then outputs and
     gradients in float32. It names the first layer that differs.
     """
-    from dlb.adapters import adapters_of_models, find_adapters
+    from dlb.adapters import find_adapters
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.proof.port_proof import MAP, check_models, verify_port
+    from dlb.proof.port_proof import MAP, adapters_needed, check_models, verify_port
     from dlb.provenance import available_cores
 
     print_warnings()
@@ -110,7 +111,7 @@ def port_command(**options: Any) -> int:
     port = verify_port(
         models,
         environments=find_adapters(
-            list(adapters_of_models(models).values()),
+            list(adapters_needed(models).values()),
             provision=options["provision"],
             source=options["source"],
             report=note,

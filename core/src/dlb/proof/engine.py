@@ -21,11 +21,16 @@ from dlb.proof.distance import passes
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import CannotRun
 
-__all__ = ["INAPPLICABLE", "Check", "Keep", "run"]
+__all__ = ["EVALUATION_ONLY", "INAPPLICABLE", "Check", "Keep", "run"]
 
 #: Receives each result at once, so that a later error loses none.
 Keep = Callable[[CheckResult], None]
 
+#: Groups that do not apply to a file, which holds no training, nor to a port of which a model is a file.
+EVALUATION_ONLY: Mapping[CheckGroup, Inapplicable] = {
+    "gradients": "evaluation_only",
+    "trajectory": "evaluation_only",
+}
 #: Groups that do not apply, by kind of subject, with the reason.
 INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
     "port": {
@@ -38,9 +43,8 @@ INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
     },
     "file": {
         "file": "no_description",
-        "gradients": "evaluation_only",
+        **EVALUATION_ONLY,
         "update": "evaluation_only",
-        "trajectory": "evaluation_only",
         "audit": "not_timed",
         "export": "is_exported",
         "distributed": "one_worker",

@@ -36,7 +36,8 @@ from dlb.proof.checks.settings import check_settings, have_settings
 from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
-from dlb.proof.engine import INAPPLICABLE, Check, run
+from dlb.proof.engine import EVALUATION_ONLY, INAPPLICABLE, Check, run
+from dlb.proof.files.read import read_model_file
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import NotLoaded
@@ -52,6 +53,7 @@ from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Inputs, InputSpec, check_layout, in_dtype, scaled
 from dlb.proof.port.model import Model
+from dlb.proof.port.onnx_model import is_file
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession
 from dlb.proof.port.varied import varied
@@ -61,7 +63,15 @@ from dlb.scratch import scratch_folder
 from dlb.supervision.group import Launch
 from dlb_worker.contract import Gradients
 
-__all__ = ["MAP", "Port", "capture_model", "check_models", "verify_models", "verify_port"]
+__all__ = [
+    "MAP",
+    "Port",
+    "adapters_needed",
+    "capture_model",
+    "check_models",
+    "verify_models",
+    "verify_port",
+]
 
 Array = npt.NDArray[Any]
 #: A check of a port.
@@ -109,7 +119,7 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
         models: ``package.module:factory`` by the model's name; the first is the reference. A name is
             that of an adapter, or ``ADAPTER-WORD``, so that several may be of one. The factory takes no
             arguments and returns a native model. It runs in its adapter's environment, in the current
-            folder.
+            folder. In its place, the path of an ONNX file ends in ``.onnx``; then the name is free.
         options: see :func:`verify_port`.
 
     Raises:
@@ -125,8 +135,9 @@ def verify_models(models: Mapping[str, str], **options: Any) -> Certificate:
 def check_models(models: Sequence[str], taken: Collection[str] = ()) -> dict[str, str]:
     """Factories by model, from arguments ``ADAPTER=MODULE:FACTORY`` of the command line.
 
-    The second model of ``torch`` is called ``torch-2``, unless the argument gives it a name of its own,
-    such as ``torch-new=MODULE:FACTORY``.
+    ``[NAME=]FILE.onnx`` is a file, called as the file if it has no name. The second model of ``torch`` is
+    called ``torch-2``, unless the argument gives it a name of its own, such as
+    ``torch-new=MODULE:FACTORY``.
 
     Args:
         taken: names that other models have.
@@ -138,9 +149,13 @@ def check_models(models: Sequence[str], taken: Collection[str] = ()) -> dict[str
     factories: dict[str, str] = {}
     for word in models:
         name, equals, factory = word.partition("=")
+        if is_file(word) and not (equals and NAME.fullmatch(name)):
+            name, equals, factory = _name_of(word), "=", word
+            known[name] = name
         if not equals or not name:
             raise RequestError(
-                f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make"
+                f"{word}: must be ADAPTER=MODULE:FACTORY, such as torch=package.module:make, or an ONNX "
+                "file, such as model.onnx"
             )
         if name in factories and known[name] != name:
             raise RequestError(f"{word}: '{name}' is {factories[name]} already; give another name")
@@ -148,7 +163,34 @@ def check_models(models: Sequence[str], taken: Collection[str] = ()) -> dict[str
         while name in factories or name in taken:
             name = next(numbered)
         factories[name] = factory
+    if not taken:
+        _files(factories)
     return factories
+
+
+def _name_of(path: str) -> str:
+    """What a file is called that has no name: its stem, as far as a name may have its characters."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).stem).strip("-_.") or "file"
+
+
+def _files(models: Mapping[str, str]) -> dict[str, str]:
+    """Paths of the models that are files, by name.
+
+    Raises:
+        RequestError: every model is a file.
+    """
+    files = {name: factory for name, factory in models.items() if is_file(factory)}
+    if len(files) == len(models) > 1:
+        raise RequestError(
+            "at least one model of a port must be in a framework; compare ONNX files with: dlb diff "
+            + " ".join(files.values())
+        )
+    return files
+
+
+def adapters_needed(models: Mapping[str, str]) -> dict[str, str]:
+    """The adapter of each model that needs one, by the model's name; a file needs none."""
+    return adapters_of_models(name for name, factory in models.items() if not is_file(factory))
 
 
 def verify_port(
@@ -214,6 +256,7 @@ def verify_port(
         launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
         questions = _questions(input_spec or InputSpec(), captured)
         with _kept_output(scratch):
+            _read_files(session, _files(named))
             session.start(stack, _environments(models, environments), launch, questions.seed)
             inputs = session.inputs(input_spec or InputSpec())
             session.load(inputs)
@@ -348,7 +391,7 @@ def _checked(models: Mapping[str, str], captured: CaptureFile | None) -> dict[st
             raise RequestError(
                 f"{name}={factory}: '{name}' must be an adapter's name, or such as torch-new"
             )
-        if not SPELLING.fullmatch(factory):
+        if not is_file(factory) and not SPELLING.fullmatch(factory):
             raise RequestError(
                 f"{name}={factory}: '{factory}' must be MODULE:FACTORY, such as package.module:make"
             )
@@ -357,6 +400,7 @@ def _checked(models: Mapping[str, str], captured: CaptureFile | None) -> dict[st
         raise RequestError(
             "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
         )
+    _files(named)
     return named
 
 
@@ -364,7 +408,7 @@ def _environments(
     models: Mapping[str, str], environments: Sequence[AdapterEnvironment]
 ) -> dict[str, AdapterEnvironment]:
     """The environment of each model's adapter."""
-    adapters = adapters_of_models(models)
+    adapters = adapters_needed(models)
     by_adapter = {
         environment.adapter: environment
         for environment in environments or find_adapters(list(adapters.values()))
@@ -415,6 +459,15 @@ def _with_kept_logs(port: Port, scratch: Path) -> Port:
     return port
 
 
+def _read_files(session: PortSession, files: Mapping[str, str]) -> None:
+    """Read the models that are ONNX files, as :func:`dlb.proof.files.read.read_model_file` does."""
+    for name, path in files.items():
+        session.report(f"{name}: reading {path}")
+        file = read_model_file(Path(path), name)
+        session.files[name] = file.float64
+        session.versions[name] = f"ONNX file, {file.description}"
+
+
 def _program(
     models: Mapping[str, str],
     trainers: Mapping[str, str],
@@ -427,6 +480,8 @@ def _program(
     Raises:
         RequestError: a model has none while others do, or there are no batches.
     """
+    for name, path in _files(models).items() if trainers or batches else ():
+        raise RequestError(f"{name}={path}: a file has no training program; leave out --trainer")
     for name, trainer in trainers.items():
         if name not in models:
             raise RequestError(f"--trainer {name}={trainer}: there is no model of '{name}'")
@@ -478,7 +533,12 @@ def _prove(
 ) -> Certificate:
     """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
-    own = varied(reference.remote.weights(), reference.remote.parameters, questions.seed)
+    carried = {
+        name: each
+        for name, each in reference.remote.parameters.items()
+        if name not in reference.leave
+    }
+    own = varied(reference.remote.weights(), carried, questions.seed)
     # Rounded to float32, so that the same weights can be loaded in float32.
     weights = {name: array.astype(np.float32).astype(array.dtype) for name, array in own.items()}
     # The reference loads its own weights too, since it may return the sum of two biases as one.
@@ -509,6 +569,8 @@ def _prove(
         result for result in results if result.adapter == reference.name
     ]
     inapplicable = dict(INAPPLICABLE["port"])
+    if any(port.evaluation_only for port in ports):
+        inapplicable |= EVALUATION_ONLY
     for group in {result.group for result in results} & set(inapplicable):
         del inapplicable[group]
     return Certificate(
@@ -524,7 +586,8 @@ def _prove(
 def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckResult]:
     """The results of one port; a difference that a constant in float32 explains is named as that."""
     own = [result for result in results if result.adapter == port.model.name]
-    if not any(result.verdict == "failed" for result in own) or not port.perturbed:
+    perturbed = port.truth.perturbed_passes if port.evaluation_only else port.perturbed
+    if not any(result.verdict == "failed" for result in own) or not perturbed:
         return own
     return with_constants_named(own, port, port.perturbed)
 
@@ -550,10 +613,12 @@ def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
     by_model = Baseline(kind="model", names=names)
     weights = Baseline(kind="model_weights", names=names)
     yield Check("weights", "weights", name, weights), check_carried_weights
-    if have_settings(port):
+    if have_settings(port) and not port.evaluation_only:
         yield Check("settings", "structure", name, by_model), check_settings
     yield Check("forward", "forward", name, by_model), check_outputs
     yield Check("layers", "layers", name, by_model), check_counterparts
+    if port.evaluation_only:
+        return
     yield Check("forward, training", "forward", name, by_model), check_training_outputs
     if port.normalisations:
         statistics = Baseline(kind="model_statistics", names=names)
@@ -576,8 +641,10 @@ def _prove_float32(
     prepared: list[tuple[PortComparison, list[Gradients] | DlbError]] = []
     for port in ports:
         try:
-            training = port.randomness is None
-            port.perturbed = truth.perturbed_gradients(training, port.weights)
+            training = not port.evaluation_only and port.randomness is None
+            port.perturbed = truth.perturbed_gradients(
+                training, port.weights, passes_only=port.evaluation_only
+            )
             prepared.append((port, port.perturbed))
         except errors as error:
             prepared.append((port, error))
@@ -596,13 +663,17 @@ def _prove_float32(
                 if model_name not in loaded:
                     loaded[model_name] = session.load_float32(model_name, truth.inputs, weights)
         except errors as error:
-            yield from (outputs.raised(error), gradients.raised(error))
+            yield outputs.raised(error)
+            if not port.evaluation_only:
+                yield gradients.raised(error)
             continue
         float32_models = Float32Port(loaded[truth.model.name], loaded[name], perturbed)
         for check, compare in (
             (outputs, check_port_outputs_float32),
             (gradients, check_port_gradients_float32),
         ):
+            if check is gradients and port.evaluation_only:
+                continue
             yield run(check, partial(compare, port=port, single=float32_models), errors)
     if export is not None:
         yield from _prove_exports(session, loaded, truth.inputs, export)
@@ -687,5 +758,5 @@ def _propose(
         edit = f"Edit {port.written} and give it with --map" if port.written else "Give a --map"
         raise RequestError(
             f"{count} parameters could not be matched unambiguously: {listed}{more}. {edit}: add a "
-            "`weights` entry for each, or list it under `leave`"
+            f"`weights` entry for each, or list it under `leave`{session.folding_advice()}"
         )

@@ -47,6 +47,9 @@ class RemoteUserModel:
         input_shape: the shape of one sample, if the model states it.
     """
 
+    #: Whether the model has no training mode and no gradients, as an ONNX file.
+    evaluation_only = False
+
     def __init__(
         self,
         group: Group,
@@ -202,7 +205,7 @@ class RemoteUserModel:
 
     def _write(self, arrays: dict[str, Array]) -> Path:
         path = scratch_file(self.group)
-        write_arrays(path, {name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        write_arrays(path, {name: np.asarray(array, order="C") for name, array in arrays.items()})
         return path
 
 

@@ -123,11 +123,14 @@ def _allowed(port: PortComparison, perturbed: Sequence[Gradients]) -> Mapping[Ch
     """The largest distance that a constant can cause, by group of checks."""
     truth = name_outputs(port.truth.evaluation_pass)
     outputs = [figures(name_outputs(trace), truth) for trace in port.truth.perturbed_passes]
-    training = port.randomness is None
-    own = port.by_reference_names(port.truth.gradients(training), port.truth.model)
-    gradients = [
-        gradient_errors(port.by_reference_names(each, port.truth.model), own) for each in perturbed
-    ]
+    gradients = []
+    if perturbed:
+        training = port.randomness is None
+        own = port.by_reference_names(port.truth.gradients(training), port.truth.model)
+        gradients = [
+            gradient_errors(port.by_reference_names(each, port.truth.model), own)
+            for each in perturbed
+        ]
     of_outputs, of_gradients = _bound(outputs), _bound(gradients)
     return {
         "forward": of_outputs,

@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-from onnx import helper
 
 from dlb.errors import DlbError, UnsupportedError
-from dlb.graph.decimals import unrounded
-from dlb.graph.operations import reader_of
-from dlb.graph.precision import set_nominal_values
+from dlb.graph.nominal import fix_input_shapes, restore_nominal_values
 from dlb.graph.trace import Trace, trace
 from dlb.proof.files.inputs import FileInputs
 from dlb.proof.files.read import ModelFile
 from dlb.proof.findings import Finding
 
-__all__ = ["FilePair", "Runs", "fix_input_shapes", "run_both", "trace_file"]
+__all__ = ["FilePair", "Runs", "run_both", "trace_file"]
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
@@ -67,7 +63,8 @@ def run_both(pair: FilePair) -> Runs:
     values: tuple[list[Values], list[Values]] = ([], [])
     sides = ((pair.first, pair.inputs.first), (pair.second, pair.inputs.second))
     for side, (file, batches) in enumerate(sides):
-        _restore_nominal_values(file, batches[0])
+        # A run that fails here raises the same error below.
+        restore_nominal_values(file.float64, batches[0])
         for place, batch in enumerate(batches):
             traced = trace_file(file, batch)
             if not place:
@@ -82,46 +79,8 @@ def run_both(pair: FilePair) -> Runs:
     return Runs((traces[0], traces[1]), values)
 
 
-def _restore_nominal_values(file: ModelFile, batch: Mapping[str, Array]) -> None:
-    """Replace constants that were rounded to float32 by their nominal values.
-
-    A GELU that is written out holds the square root of two in float32, and another file may hold the operator.
-    An exporter may multiply alpha of an LRN by the size: 0.0001 / 3 * 3 in float32 is one rounding off.
-    """
-    for node in file.float64.graph.node:
-        for attribute in node.attribute:
-            if (node.op_type, attribute.name) == ("LRN", "alpha"):
-                attribute.f = unrounded(attribute.f)
-    try:
-        traced = trace_file(file, batch)
-        nominal_values = reader_of(traced).nominal_values
-    except DlbError:
-        return  # the run that follows raises the same error
-    graph = file.float64.graph
-    file_values = {tensor.name for tensor in graph.initializer}
-    file_values.update(name for node in graph.node for name in node.output)
-    set_nominal_values(
-        file.float64,
-        traced.values,
-        {name: nominal_values[name] for name in nominal_values if name in file_values},
-    )
-
-
 def trace_file(file: ModelFile, batch: Mapping[str, Array]) -> Trace:
     try:
         return trace(fix_input_shapes(file.float64, batch), batch)
     except DlbError as error:
         raise UnsupportedError(f"{file.label}: {error}") from None
-
-
-def fix_input_shapes(model: onnx.ModelProto, batch: Mapping[str, Array]) -> onnx.ModelProto:
-    """A copy of the model whose inputs have the shapes of a batch."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for value in copy.graph.input:
-        if value.name in batch:
-            kind = value.type.tensor_type
-            kind.CopyFrom(
-                helper.make_tensor_type_proto(kind.elem_type, batch[value.name].shape).tensor_type
-            )
-    return copy

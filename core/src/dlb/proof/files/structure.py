@@ -8,10 +8,11 @@ import onnx
 
 from dlb.errors import DlbError
 from dlb.failure import failure_of
+from dlb.graph.nominal import fix_input_shapes
 from dlb.graph.structure import compare_structure
 from dlb.proof.files.parting import node_name
 from dlb.proof.files.read import nodes_within
-from dlb.proof.files.runs import FilePair, Runs, fix_input_shapes
+from dlb.proof.files.runs import FilePair, Runs
 from dlb.proof.findings import AnyCause, LayerFacts
 from dlb.proof.findings.base import LISTED
 from dlb.proof.findings.common import CannotRun, StructureDifference, StructuresDiffer

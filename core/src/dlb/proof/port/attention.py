@@ -26,6 +26,7 @@ _MAPS = {
     "v": "value",
     "value": "value",
     "qkv": "input",
+    "in": "input",
     "o": "output",
     "out": "output",
     "output": "output",

@@ -50,6 +50,11 @@ class PortComparison:
         self._layers: dict[bool, ComparedLayers] = {}
 
     @property
+    def evaluation_only(self) -> bool:
+        """Whether one of both is a file, so that only evaluation mode can be compared."""
+        return any(model.remote.evaluation_only for model in (self.truth.model, self.model))
+
+    @property
     def carried_weights(self) -> dict[str, Array]:
         """The reference's weights, by the model's names and in its layout."""
         return self.carry(self.weights)

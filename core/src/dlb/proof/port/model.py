@@ -32,10 +32,10 @@ Array = npt.NDArray[Any]
 
 
 class Model:
-    """A user's model in its worker, with the layouts of its inputs and outputs.
+    """A user's model in its worker or file, with the layouts of its inputs and outputs.
 
     Attributes:
-        remote: the model in its worker.
+        remote: the model in its worker, or its file.
         input_layout: a name of :data:`LAYOUTS`; "" is canonical.
         output_layouts: one for all outputs with that number of axes, or one for each output.
         leave: parameters that are not carried.

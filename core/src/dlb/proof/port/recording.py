@@ -38,6 +38,7 @@ Find = Callable[[str], Array]
 class ModelHandle(Protocol):
     """A user's model, wherever it runs; see :class:`dlb.supervision.user_model.RemoteUserModel`."""
 
+    evaluation_only: bool
     name: str
     dtype: str
     layers: dict[str, UserLayer]
@@ -188,6 +189,7 @@ class RecordingModel:
     def __init__(self, model: ModelHandle, keep: Keep) -> None:
         self.model, self.keep = model, keep
         self.name, self.dtype = model.name, model.dtype
+        self.evaluation_only = model.evaluation_only
         self.layers, self.parameters = model.layers, model.parameters
         self.input_shape = model.input_shape
         self._questions = _Questions()
@@ -289,6 +291,8 @@ class RecordedModel:
         answers: what was recorded.
         find: the array of a name.
     """
+
+    evaluation_only = False
 
     def __init__(self, name: str, dtype: str, answers: Answers, find: Find) -> None:
         self.name, self.dtype = name, dtype

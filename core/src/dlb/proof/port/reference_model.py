@@ -97,10 +97,13 @@ class ReferenceModel:
             for output in self.evaluation_pass.outputs
         ]
 
-    def perturbed_gradients(self, training: bool, weights: Mapping[str, Array]) -> list[Gradients]:
+    def perturbed_gradients(
+        self, training: bool, weights: Mapping[str, Array], *, passes_only: bool = False
+    ) -> list[Gradients]:
         """Gradients at weights that are perturbed by a few units in the last place of float32.
 
         Args:
+            passes_only: compute the forward passes alone, since there are no gradients to compare.
             weights: weights of the model; they are loaded again afterwards.
         """
         normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
@@ -111,7 +114,8 @@ class ReferenceModel:
             perturbed_weights = perturbed(float32_weights, self.seed + number, units)
             self.model.remote.load_weights(perturbed_weights)
             self.perturbed_passes.append(self.model.forward(self.inputs))
-            gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
+            if not passes_only:
+                gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
         self.model.remote.load_weights(dict(weights))
         return gradients
 

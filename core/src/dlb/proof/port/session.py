@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
@@ -27,6 +28,7 @@ from dlb.proof.port.inputs import (
 )
 from dlb.proof.port.matching import MatchableModel, Proposal, propose
 from dlb.proof.port.model import Model
+from dlb.proof.port.onnx_model import OnnxModel
 from dlb.proof.port.recording import ModelHandle, RecordingModel
 from dlb.proof.port.weight_map import ModelMap, Pair, WeightMap, mapped_pairs
 from dlb.supervision.group import Launch, worker_group
@@ -70,6 +72,8 @@ class PortSession:
         #: Where the reference's answers are kept, if they are recorded, and its recorders by dtype.
         self.recording: Recording | None = None
         self.recorders: dict[str, RecordingModel] = {}
+        #: Models that are ONNX files, in float64, by name. They need no worker.
+        self.files: dict[str, onnx.ModelProto] = {}
         #: The model whose input shape is used; "" if the user gave the input.
         self.shape_source = ""
 
@@ -107,7 +111,7 @@ class PortSession:
             self.features[name] = capabilities.features
 
     def make_model(self, name: str, inputs: Inputs | None, dtype: str = "float64") -> ModelHandle:
-        """Make a model with its factory; that of a capture is the recorded one.
+        """Make a model with its factory, or read it from its file; that of a capture is the recorded one.
 
         Args:
             inputs: example inputs in the model's layout; None if they are not known yet.
@@ -117,6 +121,11 @@ class PortSession:
         """
         if self.against is not None and name == self.reference:
             return self.against.model(dtype)
+        if name in self.files:
+            known = self.models.get(name)
+            if dtype == "float32" and known is not None and isinstance(known.remote, OnnxModel):
+                return known.remote.in_float32()
+            return OnnxModel(name, self.files[name], inputs)
         try:
             made = RemoteUserModel(
                 self.groups[name], self.factories[name], self.folder, inputs, dtype
@@ -195,6 +204,41 @@ class PortSession:
             self.models[name] = model
         for name, model in self.models.items():
             model.align_outputs(passes[name], passes[self.reference])
+        for name in self.files:
+            self._adopt_constants(name)
+
+    def _adopt_constants(self, name: str) -> None:
+        """Let a file count constants as parameters where another model has one, or the map names it."""
+        remote = self.models[name].remote
+        assert isinstance(remote, OnnxModel)
+        others = [
+            parameter
+            for other, model in self.models.items()
+            if other not in self.files
+            for parameter in model.remote.parameters.values()
+        ]
+        model_map = self.weight_map.models.get(name, ModelMap())
+        named = {*model_map.leave, *(entry.to for entry in model_map.weights or ())}
+        if name == self.reference:
+            for each in self.weight_map.models.values():
+                named.update(entry.source for entry in each.weights or ())
+        remote.adopt(others, named)
+
+    def folding_advice(self) -> str:
+        """What to do if an exporter folded batch normalisations into the layers before; "" if none did."""
+        counts = {
+            name: sum(layer.kind == "batch_norm" for layer in model.remote.layers.values())
+            for name, model in self.models.items()
+        }
+        most = max(counts.values())
+        fewer = next((name for name in self.files if counts[name] < most), None)
+        if fewer is None:
+            return ""
+        return (
+            f". {self.factories[fewer]} has {counts[fewer]} batch normalisations of {most}: its exporter "
+            "folded them into the layers before them. Export it without that; in torch.onnx.export with "
+            "dynamo=True, optimize=False, or with dynamo=False, training=TrainingMode.PRESERVE"
+        )
 
     def load_float32(self, name: str, inputs: Inputs, weights: Mapping[str, Array]) -> Model:
         """Make a model again in float32. After this call the worker computes in float32 only.
@@ -294,6 +338,9 @@ class PortSession:
                     raise RequestError(
                         f"the map leaves '{unknown[0]}', which is no parameter of {side.name}"
                     )
+            added = _added_biases(reference, model), _added_biases(model, reference)
+            for side, biases in zip((reference, model), added):
+                side.leave = (*side.leave, *biases)
             proposal = _propose(reference, model)
             pairs[model.name] = proposal.pairs
             undecided += proposal.undecided
@@ -340,6 +387,33 @@ def _propose(reference: Model, model: Model) -> Proposal:
             if not proposal.undecided:
                 return proposal
     return plain
+
+
+def _added_biases(model: Model, other: Model) -> list[str]:
+    """Biases of zeros that an exporter added to layers of a file, where the other model has none."""
+    if not isinstance(model.remote, OnnxModel):
+        return []
+    own_layers, other_layers = _biased_layers(model), _biased_layers(other)
+    if [each[0] for each in own_layers] != [each[0] for each in other_layers]:
+        return []
+    weights = model.remote.weights()
+    return [
+        bias
+        for (_, bias), (_, other_bias) in zip(own_layers, other_layers)
+        if bias and not other_bias and not weights[bias].any()
+    ]
+
+
+def _biased_layers(model: Model) -> list[tuple[Any, str]]:
+    """Kind and shape of every layer with a weight, in the order of calls, and its bias; "" without one."""
+    found = []
+    for parameters in _matchable(model).parameters_by_unit().values():
+        roles = {parameter.role: parameter for parameter in parameters}
+        layer = model.remote.layers.get(parameters[0].layer)
+        if layer is not None and "weight" in roles:
+            bias = roles["bias"].name if "bias" in roles else ""
+            found.append(((layer.kind, roles["weight"].shape), bias))
+    return found
 
 
 def _matchable(model: Model) -> MatchableModel:

@@ -117,7 +117,7 @@ class Pair:
             array = array.reshape(self.reshape)
         if self.transpose is not None:
             array = array.transpose(self.transpose)
-        return np.ascontiguousarray(array.reshape(self.target.shape))
+        return np.asarray(array.reshape(self.target.shape), order="C")
 
     def bring_back(self, array: Array) -> Array:
         """Convert the other model's array to the shape of the reference; the inverse of :meth:`carry`."""
@@ -125,7 +125,7 @@ class Pair:
         if self.transpose is not None:
             array = array.reshape([shape[axis] for axis in self.transpose])
             array = array.transpose(np.argsort(self.transpose))
-        return np.ascontiguousarray(array.reshape(self.source.shape))
+        return np.asarray(array.reshape(self.source.shape), order="C")
 
 
 def join(parts: Sequence[ParameterDescription], role: str = "") -> ParameterDescription:
