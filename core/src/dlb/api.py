@@ -241,6 +241,7 @@ def verify_port(
     models: Mapping[str, str],
     *,
     against: str | Path | None = None,
+    dtype: str = "float64",
     inputs: str | Path | None = None,
     input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     tokens: int | Mapping[str, int] | None = None,
@@ -261,6 +262,7 @@ def verify_port(
         models: ``package.module:factory`` by adapter, or by ``ADAPTER-WORD`` if there are several of one; or
             the path of an ``.onnx`` file by any name. The first is the reference.
         against: a file that :func:`capture` wrote; its model is the reference, and its inputs are used.
+        dtype: ``float32`` for models that cannot run in float64: they are compared within rounding.
         inputs: an ``.npz`` file with the inputs; by default, seeded noise.
         input_shape: shape of one sample of noise, where no model states it; by name for several inputs.
         tokens: use random integers below this number instead of noise; by name for several inputs.
@@ -288,6 +290,7 @@ def verify_port(
     return prove(
         models,
         against=None if against is None else Path(against),
+        dtype=dtype,
         input_spec=_input_spec(inputs, input_shape, tokens, seed),
         layouts=layouts,
         output_layouts=output_layouts,

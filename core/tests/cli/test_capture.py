@@ -59,6 +59,21 @@ def test_the_layer_that_computes_otherwise_is_named(dlb: Dlb, captured: Path) ->
     )
 
 
+def test_a_port_in_float32_only_is_within_rounding(dlb: Dlb, captured: Path) -> None:
+    ended = port(dlb, captured, "--dtype", "float32")
+    assert ended.status == 0 and not ended.document["proven"], ended.err
+    found = checks(ended)
+    assert list(found) == ["weights", "forward float32", "gradients float32"]
+    assert found["forward float32"]["figures"][0]["relative_l2"] < 1e-6
+    certificate = ended.document["certificate"]
+    assert certificate["inapplicable"]["trajectory"] == "float32_only"
+    wrong = port(
+        dlb, captured, "--dtype", "float32", theirs=THEIRS.replace("b=ReLU()", "b=ReLU(slope=0.1)")
+    )
+    assert wrong.status == 1
+    assert "'fc1' and 'fc2'" in said(checks(wrong)["layers"])
+
+
 def test_a_difference_at_large_inputs_alone_is_located(dlb: Dlb, captured: Path) -> None:
     """Values of layers are recorded for inputs of other scales, too."""
     capped = "class Capped(ReLU):\n    def forward(self, x, training):\n"

@@ -548,7 +548,7 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "no adapter": (["ours:make", "faulty=a:b"], ("ADAPTER=MODULE:FACTORY",)),
     "workload": (["lenet5", *TWO], ("ADAPTER=MODULE:FACTORY",)),
     "on": ([*TWO, "--on", "example"], ("No such option", "--on")),
-    "dtype": ([*TWO, "--dtype", "float64"], ("No such option", "--dtype")),
+    "dtype": ([*TWO, "--dtype", "float16"], ("--dtype", "float32")),
     "none": ([], ("two models or more",)),
     "group": ([*TWO, "--group", "forward"], ("No such option", "--group")),
     "no folder": ([*TWO, "--certificate", "nowhere/c.json"], ("there is no folder nowhere",)),

@@ -71,6 +71,7 @@ _STYLES = {
     "proven": "bold green",
     "deviates": "bold red",
     "unproven": "yellow",
+    "within rounding": "bold green",
     "diverged": "bold yellow",
     "passed": "green",
     "failed": "red",

@@ -48,6 +48,13 @@ __all__ = ["port_command"]
 )
 @with_options(INPUTS)
 @click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="float32 for ports that cannot run in float64: they are compared within rounding.",
+)
+@click.option(
     "--export",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -117,6 +124,7 @@ def port_command(**options: Any) -> int:
             report=note,
         ),
         against=against,
+        dtype=options["dtype"],
         input_spec=spec,
         layouts=_layouts("--layout", options["layouts"]),
         output_layouts=_layouts("--output-layout", options["output_layouts"]),
@@ -138,7 +146,7 @@ def port_command(**options: Any) -> int:
         print_json(document(port, models))
     else:
         print_certificate(port.certificate)
-    return 0 if port.proven else 1
+    return 0 if port.agrees else 1
 
 
 def captured_name(against: Path) -> str:

@@ -73,6 +73,7 @@ Inapplicable = Literal[
     "no_description",
     "no_optimizer",
     "evaluation_only",
+    "float32_only",
     "is_exported",
     "not_asked",
     "not_timed",
@@ -86,6 +87,7 @@ ProofStatus = Literal[
     "diverged",
     "deviates within float32 constants",
     "the same model in float16",
+    "within rounding",
 ]
 
 #: Words for failed checks that a rounding explains, by the finding that every one of them has.
@@ -275,7 +277,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
         float16``. ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
-        failed. Otherwise ``proven``.
+        failed. ``within rounding`` if all checks passed of a port that ran in float32 only. Otherwise
+        ``proven``.
         """
         failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
         if failed:
@@ -288,7 +291,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return "deviates"
         if adapter in self.diverged:
             return "diverged"
-        return "proven" if self.passed(adapter) and not self.left_out else "unproven"
+        if not self.passed(adapter) or self.left_out:
+            return "unproven"
+        return "within rounding" if "float32_only" in self.inapplicable.values() else "proven"
 
     def passed(self, adapter: str) -> bool:
         """Whether every check that was asked for was run, and passed."""

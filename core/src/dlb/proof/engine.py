@@ -31,6 +31,13 @@ EVALUATION_ONLY: Mapping[CheckGroup, Inapplicable] = {
     "gradients": "evaluation_only",
     "trajectory": "evaluation_only",
 }
+#: What is not compared of a port that runs in float32 only.
+FLOAT32_ONLY: Mapping[CheckGroup, Inapplicable] = {
+    "forward": "float32_only",
+    "layers": "float32_only",
+    "gradients": "float32_only",
+    "trajectory": "float32_only",
+}
 #: Groups that do not apply, by kind of subject, with the reason.
 INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
     "port": {

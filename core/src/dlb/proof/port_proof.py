@@ -36,7 +36,7 @@ from dlb.proof.checks.settings import check_settings, have_settings
 from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
-from dlb.proof.engine import EVALUATION_ONLY, INAPPLICABLE, Check, run
+from dlb.proof.engine import EVALUATION_ONLY, FLOAT32_ONLY, INAPPLICABLE, Check, run
 from dlb.proof.files.read import read_model_file
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
@@ -106,9 +106,17 @@ class Port:
     @property
     def proven(self) -> bool:
         """Whether every model that was checked is proven. Only the export of the reference is checked."""
+        return self._all("proven")
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every model is proven, or, if it runs in float32 only, within rounding."""
+        return self._all("proven", "within rounding")
+
+    def _all(self, *words: str) -> bool:
         certificate = self.certificate
         return certificate is not None and all(
-            certificate.status(name) == "proven" for name in certificate.judged_adapters
+            certificate.status(name) in words for name in certificate.judged_adapters
         )
 
 
@@ -197,6 +205,7 @@ def verify_port(
     models: Mapping[str, str],
     *,
     against: Path | None = None,
+    dtype: str = "float64",
     environments: Sequence[AdapterEnvironment] = (),
     input_spec: InputSpec | None = None,
     layouts: Mapping[str, str] | None = None,
@@ -218,6 +227,8 @@ def verify_port(
     Args:
         models: see :func:`verify_models`. With ``against``, all are compared with the capture.
         against: a capture of the reference, which :func:`capture_model` wrote; its inputs are used.
+        dtype: ``float32`` for models that cannot run in float64. They are compared within rounding, and are
+            not proven. The reference runs in both.
         environments: environments of the models' adapters; if left out, those that are found.
         input_spec: the input; if left out, noise of the shape that a model declares.
         layouts, output_layouts: layout of each model's inputs and outputs; override the map's.
@@ -240,6 +251,10 @@ def verify_port(
         weight_map = read_map(map_file, list(named)) if map_file else WeightMap()
         folder = folder or Path.cwd()
         program = _program(named, trainers or {}, batches, folder, captured)
+        if program is not None and dtype == "float32":
+            raise RequestError(
+                "training programs are compared in float64; leave out --dtype float32"
+            )
         if export is not None:
             _make_folder(export)
         scratch = stack.enter_context(scratch_folder())
@@ -252,6 +267,7 @@ def verify_port(
             scratch,
             report,
             captured,
+            dtype,
         )
         launch = Launch("", Path(), scratch, threads, device=device, call_seconds=call_seconds)
         questions = _questions(input_spec or InputSpec(), captured)
@@ -571,6 +587,8 @@ def _prove(
     inapplicable = dict(INAPPLICABLE["port"])
     if any(port.evaluation_only for port in ports):
         inapplicable |= EVALUATION_ONLY
+    if any(port.float32_only for port in ports):
+        inapplicable |= FLOAT32_ONLY
     for group in {result.group for result in results} & set(inapplicable):
         del inapplicable[group]
     return Certificate(
@@ -587,7 +605,7 @@ def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckRe
     """The results of one port; a difference that a constant in float32 explains is named as that."""
     own = [result for result in results if result.adapter == port.model.name]
     perturbed = port.truth.perturbed_passes if port.evaluation_only else port.perturbed
-    if not any(result.verdict == "failed" for result in own) or not perturbed:
+    if not any(result.verdict == "failed" for result in own) or not perturbed or port.float32_only:
         return own
     return with_constants_named(own, port, port.perturbed)
 
@@ -615,6 +633,8 @@ def _checks(port: PortComparison) -> Iterator[tuple[Check, PortCheck]]:
     yield Check("weights", "weights", name, weights), check_carried_weights
     if have_settings(port) and not port.evaluation_only:
         yield Check("settings", "structure", name, by_model), check_settings
+    if port.float32_only:
+        return
     yield Check("forward", "forward", name, by_model), check_outputs
     yield Check("layers", "layers", name, by_model), check_counterparts
     if port.evaluation_only:
@@ -674,7 +694,12 @@ def _prove_float32(
         ):
             if check is gradients and port.evaluation_only:
                 continue
-            yield run(check, partial(compare, port=port, single=float32_models), errors)
+            result = run(check, partial(compare, port=port, single=float32_models), errors)
+            yield result
+            if port.float32_only and check is outputs and result.verdict == "failed":
+                by_model = Baseline(kind="model", names=(truth.model.name,))
+                located = Check("layers", "layers", name, by_model)
+                yield run(located, partial(check_counterparts, port=port), errors)
     if export is not None:
         yield from _prove_exports(session, loaded, truth.inputs, export)
 

@@ -16,6 +16,7 @@ __all__ = [
     "EXTREME_SMALL",
     "EXTREME_TOLERANCE",
     "FLOAT32_CONSTANT",
+    "FLOAT32_LAYERS",
     "FLOAT32_LEAST",
     "FLOAT32_MOST",
     "FLOAT32_MULTIPLE",
@@ -59,6 +60,9 @@ PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
 FLOAT32_LEAST = 1e-6
 #: A value that a constant or a result rounded to float32 once or twice has moved is off by up to this.
 FLOAT32_CONSTANT = 3e-7
+#: A layer of a model in float32 that is this far from the reference in float64 is where a difference begins,
+#: once the outputs differ by more than rounding. Rounding alone grows to some 1e-5 over many layers.
+FLOAT32_LAYERS = 1e-4
 #: A larger error of a float32 forward pass is not rounding.
 FLOAT32_MOST = 1e-3
 #: An exported model and its origin compute the same sums in another order.

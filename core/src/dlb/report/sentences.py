@@ -34,6 +34,7 @@ def describe(result: CheckResult) -> str:
 #: Reasons why groups of checks do not apply, in words.
 _INAPPLICABLE: Mapping[Inapplicable, str] = {
     "evaluation_only": "since a file holds no training",
+    "float32_only": "since the port ran in float32 only",
     "is_exported": "since a file is an export itself",
     "no_description": "since there is no workload",
     "no_optimizer": "since a user's model has no optimizer",

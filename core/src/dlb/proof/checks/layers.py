@@ -141,7 +141,7 @@ def check_counterparts(check: Check, port: PortComparison, training: bool = Fals
     if not compared.figures and not compared.culprit:
         return check.not_run(*(compared.apart or (Finding(cause=NoCounterparts()),)))
     findings = (*compared.culprit, *compared.apart)
-    return check.result(compared.figures, FLOAT64_TOLERANCE, findings, passed=not compared.culprit)
+    return check.result(compared.figures, port.tolerance, findings, passed=not compared.culprit)
 
 
 def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:

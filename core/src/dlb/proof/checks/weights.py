@@ -16,6 +16,7 @@ from dlb.proof.findings.files import BothFolded, FoldedWeights, WeightsNotCompar
 from dlb.proof.findings.port import WeightsLeft
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.tolerances import FOLDED_TOLERANCE, Tensors
+from dlb.proof.update_batches import as_dtype
 
 if TYPE_CHECKING:
     from dlb.proof.files.structure import Structure
@@ -41,7 +42,8 @@ def check_weights(adapter: str, dtype: str, loaded: Tensors, weights: Tensors) -
 
 def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
     """Load the reference's weights into a user's model, and compare them bit for bit."""
-    expected = port.carried_weights
+    dtype = port.model.remote.dtype
+    expected = {name: as_dtype(array, dtype) for name, array in port.carried_weights.items()}
     port.model.remote.load_weights(expected)
     held = port.model.remote.weights()
     left = (*port.truth.model.leave, *port.model.leave)

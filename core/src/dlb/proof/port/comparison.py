@@ -15,7 +15,7 @@ from dlb.proof.port.layer_events import Side
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.weight_map import Pair
-from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb.proof.tolerances import FLOAT32_LAYERS, FLOAT64_TOLERANCE
 from dlb_worker.contract import ForwardPass, Gradients, UserLayer
 
 __all__ = ["PortComparison", "input_names"]
@@ -48,6 +48,16 @@ class PortComparison:
         #: The reference's gradients at perturbed weights, once the checks in float32 need them.
         self.perturbed: list[Gradients] = []
         self._layers: dict[bool, ComparedLayers] = {}
+
+    @property
+    def float32_only(self) -> bool:
+        """Whether the model runs in float32 only, so that it can be compared within rounding only."""
+        return self.model.remote.dtype == "float32"
+
+    @property
+    def tolerance(self) -> float:
+        """The largest distance of values of layers that agree."""
+        return FLOAT32_LAYERS if self.float32_only else FLOAT64_TOLERANCE
 
     @property
     def evaluation_only(self) -> bool:
@@ -128,15 +138,15 @@ class PortComparison:
             if training
             else (self.truth.evaluation_pass, self.evaluation_pass)
         )
-        if not training and outputs_agree(reference_pass, model_pass, FLOAT64_TOLERANCE):
+        if not training and outputs_agree(reference_pass, model_pass, self.tolerance):
             for (_, larger, own), (_, _, other) in zip(
                 self.truth.scaled_passes, self.scaled_passes
             ):
-                if not outputs_agree(own, other, FLOAT64_TOLERANCE):
+                if not outputs_agree(own, other, self.tolerance):
                     inputs, reference_pass, model_pass = larger, own, other
                     break
         compared = compare_layers(
-            *self._sides(reference_pass, model_pass), self.pairs, FLOAT64_TOLERANCE
+            *self._sides(reference_pass, model_pass), self.pairs, self.tolerance
         )
         if not compared.culprit:
             return compared
@@ -145,7 +155,7 @@ class PortComparison:
             model.forward(inputs, training=training, layers=list(model.remote.layers))
             for model in (self.truth.model, self.model)
         ]
-        return compare_layers(*self._sides(*passes), self.pairs, FLOAT64_TOLERANCE)
+        return compare_layers(*self._sides(*passes), self.pairs, self.tolerance)
 
     def _sides(self, reference_pass: ForwardPass, model_pass: ForwardPass) -> tuple[Side, Side]:
         reference = self.truth.model

@@ -23,7 +23,7 @@ from dlb.proof.port.inputs import (
 )
 from dlb.proof.port.layer_events import Side
 from dlb.proof.port.recording import ModelHandle
-from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb.proof.tolerances import FLOAT32_LAYERS, FLOAT64_TOLERANCE
 from dlb_worker.contract import Dropout, ForwardPass, Gradients
 
 __all__ = ["Model"]
@@ -169,14 +169,20 @@ class Model:
         """The first layer that differs between two passes in training mode; None if none does."""
         leaves = [name for name in self.remote.layers if name]
         first, second = (self.forward(inputs, training=True, layers=leaves) for _ in range(2))
-        if not _differ(first.outputs, second.outputs):
+        tolerance = FLOAT64_TOLERANCE if self.remote.dtype == "float64" else FLOAT32_LAYERS
+
+        def differ(one: Sequence[Array], other: Sequence[Array]) -> bool:
+            compared = figures(dict(enumerate(one)), dict(enumerate(other)))  # type: ignore[arg-type]
+            return not passes(compared, tolerance)
+
+        if not differ(first.outputs, second.outputs):
             return None
         layers = [
             call.layer
             for call, other_call in zip(first.calls, second.calls)
             if call.output is not None
             and other_call.output is not None
-            and _differ([call.output], [other_call.output])
+            and differ([call.output], [other_call.output])
         ]
         layer = Side(self.name, self.remote.layers, first).facts(layers[0]) if layers else None
         return Finding(cause=DrawsRandom(model=self.name, layer=layer))
@@ -184,8 +190,3 @@ class Model:
 
 def _reshaped(array: Array, shape: tuple[int, ...]) -> Array:
     return array.reshape(shape) if array.size == np.prod(shape, dtype=int) else array
-
-
-def _differ(first: Sequence[Array], second: Sequence[Array]) -> bool:
-    compared = figures(dict(enumerate(first)), dict(enumerate(second)))  # type: ignore[arg-type]
-    return not passes(compared, FLOAT64_TOLERANCE)

@@ -109,13 +109,14 @@ class ReferenceModel:
         normalised = any(layer.kind == "batch_norm" for layer in self.model.remote.layers.values())
         units = NORMALISED_UNITS if normalised else PERTURBED_UNITS
         float32_weights = {name: array.astype(np.float32) for name, array in weights.items()}
+        cotangents = self.cotangents  # of the pass at the weights themselves
         gradients, self.perturbed_passes = [], []
         for number in range(PERTURBED_RUNS):
             perturbed_weights = perturbed(float32_weights, self.seed + number, units)
             self.model.remote.load_weights(perturbed_weights)
             self.perturbed_passes.append(self.model.forward(self.inputs))
             if not passes_only:
-                gradients.append(self.model.gradients(self.inputs, self.cotangents, training))
+                gradients.append(self.model.gradients(self.inputs, cotangents, training))
         self.model.remote.load_weights(dict(weights))
         return gradients
 

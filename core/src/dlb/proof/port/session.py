@@ -53,15 +53,17 @@ class PortSession:
         scratch: Path,
         report: Callable[[str], None],
         against: CaptureFile | None = None,
+        dtype: str = "float64",
     ) -> None:
         """Prepare a session.
 
         Args:
             models: factories by name, the reference first; that of ``against`` is not called.
             against: the capture of the reference, if the reference does not run here.
+            dtype: that of all models but the reference, which is made in float64 first.
         """
         self.factories = models
-        self.against = against
+        self.against, self.dtype = against, dtype
         self.weight_map = weight_map
         self.axis_orders, self.output_orders = axis_orders, output_orders
         self.folder, self.scratch, self.report = folder, scratch, report
@@ -186,7 +188,8 @@ class PortSession:
             )
             model_map = self.weight_map.models.get(name, ModelMap())
             model_inputs = in_model_layout(inputs, self.axis_orders[name], name)
-            remote = self.make_model(name, model_inputs)
+            dtype = "float64" if name == self.reference else self.dtype
+            remote = self.make_model(name, in_dtype(model_inputs, dtype), dtype)
             self._check_shape(remote, inputs, model_inputs)
             outputs = self.output_orders.get(name) or model_map.output
             model = Model(remote, self.axis_orders[name], outputs, model_map.leave)
@@ -252,6 +255,8 @@ class PortSession:
             RequestError: the model cannot be made in float32.
         """
         model = self.models[name]
+        if model.remote.dtype == "float32":
+            return model
         float32_inputs = in_model_layout(in_dtype(inputs, "float32"), model.input_layout, name)
         remote = self.make_model(name, float32_inputs, "float32")
         remote.load_weights(
