@@ -36,7 +36,7 @@ FLOAT64 = {
 def words(network: str, steps: int) -> list[str]:
     """What ``dlb`` is asked."""
     on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-    return ["verify", NETWORKS[network], *on, "--steps", str(steps), "--json"]
+    return ["verify", NETWORKS[network], *on, "--steps", str(steps), "--threads", "1", "--json"]
 
 
 def worst(document: dict, adapter: str, checks: tuple[str, ...]) -> float:

@@ -10,7 +10,17 @@ DEEP = ROOT / "tests" / "seeded_faults" / "workloads" / "deep.toml"
 
 
 def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:
-    done = dlb("verify", str(DEEP), "--group", "trajectory", "--group", "float32", "--json")
+    done = dlb(
+        "verify",
+        str(DEEP),
+        "--group",
+        "trajectory",
+        "--group",
+        "float32",
+        "--threads",
+        "1",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     checks = json.loads(done.stdout)["certificate"]["checks"]
     across = [result for result in checks if result["check"] == "trajectories"]

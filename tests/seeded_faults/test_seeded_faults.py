@@ -26,7 +26,7 @@ def test_a_seeded_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep", "bounds"])
 def test_without_a_fault_nothing_is_found(workload: str) -> None:
-    certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"])
+    certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"], threads=1)
     assert certificate.status("seeded-faults") == "proven"
 
 
@@ -34,7 +34,7 @@ def test_without_a_fault_nothing_is_found(workload: str) -> None:
 def test_the_limits_of_the_proof(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Faults that the documentation says are not found: if one is, it belongs to the others."""
     monkeypatch.setenv("DLB_SEEDED_FAULT", name)
-    certificate = dlb.assert_proven(WORKLOADS / "bounds.toml", ["seeded-faults"])
+    certificate = dlb.assert_proven(WORKLOADS / "bounds.toml", ["seeded-faults"], threads=1)
     assert certificate.status("seeded-faults") == "proven"
 
 

@@ -108,6 +108,8 @@ def assert_proven(
     groups: Collection[CheckGroup] = CHECK_GROUPS,
     steps: int | None = None,
     seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
     variants: Sequence[str] = (),
 ) -> Certificate:
     """Assert, in a test, that adapters pass every requested check; arguments as :func:`verify`.
@@ -120,7 +122,16 @@ def assert_proven(
     from dlb.report.explanations import explanation_line, reason_text
     from dlb.report.sentences import describe
 
-    certificate = verify(workload, on, groups=groups, steps=steps, seed=seed, variants=variants)
+    certificate = verify(
+        workload,
+        on,
+        groups=groups,
+        steps=steps,
+        seed=seed,
+        threads=threads,
+        device=device,
+        variants=variants,
+    )
     not_proven = [
         adapter for adapter in certificate.judged_adapters if not certificate.passed(adapter)
     ]
