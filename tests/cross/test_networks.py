@@ -34,7 +34,21 @@ def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
         )
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda name: name.replace(" ", "_"))
+#: Each has what no other has; ``--long`` runs all.
+SHORT = (
+    "batch normalisation and residuals",
+    "LSTM language model",
+    "transformer",
+    "mobile network",
+    "parts of sequences, a tied embedding",
+)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param(each, marks=[] if each in SHORT else [pytest.mark.long]) for each in NETWORKS],
+    ids=lambda name: name.replace(" ", "_"),
+)
 def test_a_network_is_the_same_on_every_adapter(
     dlb: Dlb, pytestconfig: pytest.Config, network: str
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from conftest import ROOT, Dlb
 from port_cases import COLUMNS, PORTS, Case, outcome, run
@@ -19,7 +21,16 @@ def name(case: Case) -> str:
     return "-".join((case.folder, *case.models)).replace(":", "-")
 
 
-@pytest.mark.parametrize("case", PORTS, ids=name)
+def chosen() -> Iterator[ParameterSet]:
+    """Every case; of a folder and a verdict, those after the first are long."""
+    met = set()
+    for case in PORTS:
+        kind = (case.folder, case.proof)
+        yield pytest.param(case, id=name(case), marks=[pytest.mark.long] if kind in met else [])
+        met.add(kind)
+
+
+@pytest.mark.parametrize("case", chosen())
 def test_a_port_is_judged_and_the_fault_named(
     case: Case, dlb: Dlb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
