@@ -63,7 +63,7 @@ def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
     calls.answer("train_steps", {"steps": 1})
     result, found = audit(calls, tmp_path)
     assert result["masks_unknown"] == "" and result["read_before"] >= 0 <= result["read_after"]
-    assert result["cpu_before"] >= 0 <= result["cpu_after"]
+    assert result["waited_before"] >= 0 <= result["waited_after"]
     for row, rate in zip(ORDER[:1], RATES):
         twin.set_learning_rate(rate)
         twin.train_step(INPUTS[row], LABELS[row])

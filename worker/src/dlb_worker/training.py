@@ -101,9 +101,9 @@ class Training:
             whole: also write ``weights/NAME``, all weights before the step.
 
         Returns:
-            seconds to read the state before and after the step, and CPU seconds of the process
-            meanwhile: a step whose work is not over when its clock stops makes the second longer. Why
-            the masks are not known, where they are not.
+            seconds to read the state before and after the step, and for how many of them threads
+            waited for a processor: a step whose work is not over when its clock stops makes the second
+            longer. Why the masks are not known, where they are not.
         """
         with self._measured.interval():
             batch = self._next_batch()
@@ -117,16 +117,16 @@ class Training:
                 unknown = str(error)
         for each in self.model.parameters[:1]:  # so that nothing is left to wait for
             self.model.canonical(each)
-        began, used = time.perf_counter(), time.process_time()
+        began, waited = time.perf_counter(), processor_wait()
         weights, state = self.model.weights(), self.model.optimizer_state()
-        read_before, cpu_before = time.perf_counter() - began, time.process_time() - used
+        read_before, waited_before = time.perf_counter() - began, processor_wait() - waited
         if dropout_seed is not None and not unknown:
             self.model.seed_dropout(dropout_seed)
         with self._measured.interval():
             self._step(*batch)
-        began, used = time.perf_counter(), time.process_time()
+        began, waited = time.perf_counter(), processor_wait()
         weights_after, state_after = self.model.weights(), self.model.optimizer_state()
-        read_after, cpu_after = time.perf_counter() - began, time.process_time() - used
+        read_after, waited_after = time.perf_counter() - began, processor_wait() - waited
         arrays["loss"] = self.losses[self.done - 1]
         for when, held, kept in (
             ("before", weights, state),
@@ -141,8 +141,8 @@ class Training:
         return {
             "read_before": read_before,
             "read_after": read_after,
-            "cpu_before": cpu_before,
-            "cpu_after": cpu_after,
+            "waited_before": waited_before,
+            "waited_after": waited_after,
             "masks_unknown": unknown,
         }
 
@@ -216,6 +216,17 @@ class Training:
         if now - self._reported > REPORT_SECONDS or self.done == self.steps:
             self.calls.progress(step=self.done, loss=self.losses[step])
             self._reported = now
+
+
+def processor_wait() -> float:
+    """Seconds that this process's threads have been ready and had no processor; 0 where nobody tells."""
+    nanoseconds = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            nanoseconds += int(path.read_text().split()[1])
+        except (OSError, IndexError, ValueError):  # the thread has ended
+            continue
+    return nanoseconds * 1e-9
 
 
 class Measured:

@@ -150,7 +150,7 @@ def train_audited(
         seed = generator.randrange(1 << 31) if dropouts else None
         draw = Draw(None if step in whole else ELEMENTS, generator.randrange(1 << 31))
         paths, read = training.audit(seed, draw)
-        pending = tuple(_pending(each, request.device) for each in read)
+        pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
         audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
     training.run(request.steps - training.done)
@@ -163,16 +163,16 @@ def train_audited(
     return trained, audit
 
 
-def _pending(read: Mapping[str, Any], device: str) -> float:
+def _pending(read: Mapping[str, Any]) -> float:
     """Seconds by which reading the state took longer after a step than before it.
 
-    On a CPU, work that is not over takes the process's own CPU time; a process that waits for a processor
-    takes none.
+    Other processes may have had the processors meanwhile: what threads waited for one does not count.
     """
-    seconds = float(read["read_after"] - read["read_before"])
-    if device != "cpu":
-        return seconds
-    return min(seconds, float(read["cpu_after"] - read["cpu_before"]))
+    after, before = (
+        max(0.0, float(read[f"read_{when}"]) - max(0.0, float(read[f"waited_{when}"])))
+        for when in ("after", "before")
+    )
+    return after - before
 
 
 def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
@@ -291,8 +291,7 @@ def _judge(
         # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
         for place, failed in enumerate(judged):
             if failed.wrong and small:
-                again = judge_step.judge(order[place], calibrate=True)
-                judged[place] = failed if again.wrong else again
+                judged[place] = failed.unless_explained(judge_step.judge(order[place]))
         for each in order[len(judged) :]:
             if enough():
                 break

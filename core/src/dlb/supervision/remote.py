@@ -136,8 +136,8 @@ class RemoteTraining:
 
         Returns:
             by rank, the file, and the worker's answer: ``read_before`` and ``read_after``, the seconds
-            that reading the state took; ``cpu_before`` and ``cpu_after``, the CPU seconds of its process
-            meanwhile; ``masks_unknown``, why dropout masks are not known.
+            that reading the state took; ``waited_before`` and ``waited_after``, for how many of them
+            threads waited for a processor; ``masks_unknown``, why dropout masks are not known.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]
         read = self.group.call(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +242,21 @@ class JudgedStep:
     def wrong(self) -> bool:
         """Whether a tensor changed otherwise than the definition changes it."""
         return self.worst[0] > 1.0
+
+    def unless_explained(self, again: JudgedStep) -> JudgedStep:
+        """This step, or, if ``again`` finds nothing wrong, that with what only this one judged.
+
+        Args:
+            again: the step, judged with gradients of other kernels.
+        """
+        judged = {each.tensor for each in again.figures}
+        others = [each for each in self.figures if each.tensor not in judged]
+        if again.wrong or any(self.multiple(each) > 1.0 for each in others):
+            return self
+        allowed = {each.tensor: self.allowed[each.tensor] for each in others}
+        return replace(
+            again, figures=(*again.figures, *others), allowed={**again.allowed, **allowed}
+        )
 
     @property
     def loss_multiple(self) -> float:
