@@ -32,15 +32,19 @@ __all__ = [
     "Record",
     "Timing",
     "check_folder",
+    "is_disturbed",
     "keep_model",
     "new_name",
     "read",
     "read_folder",
+    "safe_name",
     "schema",
     "write",
 ]
 
 FORMAT = 2
+#: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
+MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,8 +174,27 @@ class Record(_Part, frozen=True, kw_only=True):
 
 def new_name(workload: str, adapter: str, moment: datetime) -> str:
     """A unique name that sorts by time."""
-    safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", workload).strip("-") or "workload"
-    return f"{moment:%Y%m%dT%H%M%SZ}-{safe_name}-{adapter}-{secrets.token_hex(3)}"
+    return f"{moment:%Y%m%dT%H%M%SZ}-{safe_name(workload)}-{adapter}-{secrets.token_hex(3)}"
+
+
+def safe_name(workload: str) -> str:
+    """A workload's name as a part of a file's."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", workload).strip("-") or "workload"
+
+
+def is_disturbed(timing: Timing, cores: int) -> bool:
+    """Whether other processes used so many cores that the measured times are too long.
+
+    Args:
+        cores: cores of the machine.
+    """
+    # In seconds, not shares: the total of an edited record may be zero.
+    other_cores = timing.other_cores or 0.0
+    idle_seconds = (cores - other_cores) * timing.total_seconds - timing.cpu_seconds
+    return (
+        other_cores > MOST_OTHER_CORES
+        and idle_seconds < LEAST_IDLE_SHARE * cores * timing.total_seconds
+    )
 
 
 def now() -> datetime:

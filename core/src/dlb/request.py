@@ -96,6 +96,7 @@ class Request:
             seeded.
         prove_again: whether a proof that was kept is made again.
         proven: whether a kept proof is used, so that only the timed run is checked.
+        variables: environment variables of the workers' processes, beside those of this process.
     """
 
     workload: Workload
@@ -120,6 +121,7 @@ class Request:
     imported: ImportedModel | None = None
     prove_again: bool = False
     proven: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def left_out(self) -> tuple[CheckGroup, ...]:

@@ -11,8 +11,9 @@ import psutil
 import pytest
 from test_run_records import TIMING, make
 
-from dlb.cli.tables import is_disturbed, print_results
+from dlb.cli.tables import print_results
 from dlb.provenance import OtherWork, _own_seconds
+from dlb.record import is_disturbed
 
 #: Works for so many CPU seconds, tells its number, and is there until it is ended.
 WORK = """

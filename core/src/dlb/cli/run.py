@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
+from dlb.cli.rounds import ROUNDS, plan_of
 from dlb.proof.certificate import CHECK_GROUPS
+
+if TYPE_CHECKING:
+    from dlb.execution.measure import Plan
 
 __all__ = ["run_command", "verify_command"]
 
@@ -100,6 +104,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="The framework's own input pipeline, or data already in memory.",
 )
+@with_options(ROUNDS)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -115,6 +120,7 @@ def run_command(**options: Any) -> int:
     from its own weights.
     """
     steps, epochs = options.pop("steps"), options.pop("epochs")
+    options["plan"] = plan_of(options)
     if steps is not None and epochs is not None:
         raise click.UsageError("--steps and --epochs exclude each other")
     return execute("run", steps, epochs, **options)
@@ -220,13 +226,16 @@ def execute(
     data: str | None,
     as_json: bool,
     certificate: Path | None = None,
+    plan: Plan | None = None,
     **request_options: Any,
 ) -> int:
     """Fill in defaults, find the adapters, run the workload, and print the results."""
     from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import load_with_file
+    from dlb.cli.measurements import measurement_document, print_measurement
     from dlb.cli.tables import outcome_document, print_outcome
     from dlb.errors import RequestError
+    from dlb.execution.measure import measure
     from dlb.execution.run import run
     from dlb.progress import make_reporter
     from dlb.proof.certificate import check_destination
@@ -283,13 +292,25 @@ def execute(
         request = replace(request, at_once=at_once, threads=worker_threads)
     with make_reporter([environment.adapter for environment in environments]) as reporter:
         outcome = run(request, reporter)
+        measurement = None
+        if plan is not None and not outcome.interrupted:
+            measurement = measure(request, outcome, plan, reporter)
+    interrupted = outcome.interrupted or (
+        measurement is not None and measurement.ended == "interrupted"
+    )
     if certificate is not None:
         write_certificate(outcome.certificate, certificate)
     if as_json:
-        print_json(outcome_document(outcome))
+        document = outcome_document(outcome)
+        if measurement is not None:
+            document["measurement"] = measurement_document(measurement)
+        print_json(document)
     else:
         print_outcome(outcome)
-    if outcome.interrupted:
-        note("dlb: interrupted; finished records are kept, no process is left")
+        if measurement is not None:
+            print_measurement(measurement)
+    if interrupted:
+        note("dlb: interrupted; finished records and trials are kept, no process is left")
         return INTERRUPTED
-    return 0 if outcome.passed else 1
+    sound = measurement is None or all(trial.sound for trial in measurement.trials)
+    return 0 if outcome.passed and sound else 1

@@ -16,16 +16,14 @@ from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_var
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import CutDifferently, DropoutSame, WeightsLeft
 from dlb.proof.findings.workload import RoundingGrows
-from dlb.record import Record, Timing
+from dlb.record import Record, is_disturbed
 from dlb.report.sentences import describe, divergence_text, inapplicable_groups
 
-__all__ = ["is_disturbed", "outcome_document", "print_certificate", "print_outcome", "print_record"]
+__all__ = ["outcome_document", "print_certificate", "print_outcome", "print_record"]
 
 Value = TypeVar("Value")
 #: Facts about passed checks that are shown.
 _SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, WeightsLeft)
-#: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
-MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
@@ -90,21 +88,6 @@ def print_results(records: Iterable[Record]) -> None:
                 f"{name}: while it was timed, other work took {record.timing.other_cores:.1f} of {cores} "
                 "cores: its times are not a quiet machine's"
             )
-
-
-def is_disturbed(timing: Timing, cores: int) -> bool:
-    """Whether other processes used so many cores that the measured times are too long.
-
-    Args:
-        cores: cores of the machine.
-    """
-    # In seconds, not shares: the total of an edited record may be zero.
-    other_cores = timing.other_cores or 0.0
-    idle_seconds = (cores - other_cores) * timing.total_seconds - timing.cpu_seconds
-    return (
-        other_cores > MOST_OTHER_CORES
-        and idle_seconds < LEAST_IDLE_SHARE * cores * timing.total_seconds
-    )
 
 
 def _result_row(record: Record) -> list[str]:

@@ -73,6 +73,7 @@ class Stage:
             device=request.device,
             call_seconds=request.call_seconds,
             stop=self.stop,
+            variables=request.variables,
         )
         return start_workers(launch, request.seed)
 

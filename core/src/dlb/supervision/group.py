@@ -65,6 +65,7 @@ class Launch:
         call_seconds: a call without an answer or progress for this time has hung.
         stop: once set, waiting ends as with an interrupt. Ctrl-C itself reaches only the main thread.
         name: what messages call it, if there are several groups of one adapter.
+        variables: environment variables of the processes, beside those of this process.
     """
 
     adapter: str
@@ -77,6 +78,7 @@ class Launch:
     call_seconds: float = 300.0
     stop: threading.Event = field(default_factory=threading.Event)
     name: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -163,6 +165,7 @@ class Group:
         host, port = self._listener.getsockname()[:2]
         return {
             **inherited,
+            **self.launch.variables,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,

@@ -1,0 +1,133 @@
+"""Measurements as tables for people and as documents for programs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import click
+import msgspec
+
+from dlb.cli.output import print_table
+from dlb.measure.comparison import Compared, compare, own_ratio
+from dlb.measure.ratios import Ratio
+from dlb.proof.certificate import with_variant
+from dlb.results.measurement import Measurement, TrialResult
+
+__all__ = ["measurement_document", "print_measurement"]
+
+
+def compared_cells(measurement: Measurement) -> list[Compared]:
+    """Every cell next to the first, which is the baseline."""
+    return compare(
+        measurement.trials,
+        len(measurement.cells),
+        margin=measurement.margin,
+        pilot=measurement.pilot,
+    )
+
+
+def measurement_document(measurement: Measurement) -> dict[str, Any]:
+    """The document of ``--json``: the measurement, and what follows from it."""
+    document: dict[str, Any] = msgspec.to_builtins(measurement)
+    own = own_ratio(measurement.trials, len(measurement.cells))
+    document["compared"] = [msgspec.to_builtins(each) for each in compared_cells(measurement)]
+    document["own_ratio"] = None if own is None else msgspec.to_builtins(own)
+    return document
+
+
+def print_measurement(measurement: Measurement) -> None:
+    """Print a table of cells with ratios, intervals and words, and what a reader must know of the trials."""
+    if not measurement.trials:
+        click.echo("Nothing was measured in rounds")
+        return
+    baseline = measurement.cells[0].adapter
+    rows = []
+    for compared in compared_cells(measurement):
+        cell = measurement.cells[compared.cell]
+        own = [trial for trial in measurement.trials if trial.cell == compared.cell]
+        rows.append(
+            [
+                with_variant(cell.adapter, cell.options.variant),
+                _milliseconds(compared.seconds),
+                _milliseconds(_mean(own)),
+                _per_second(own),
+                *_ratio_cells(compared),
+                ", ".join(_kinds(own)),
+                cell.proof,
+            ]
+        )
+    columns = ["adapter", "median ms", "mean ms", "samples/s", f"times {baseline}", "interval"]
+    columns += ["", "steps", "proof"]
+    done = len({trial.round for trial in measurement.trials})
+    title = f"{measurement.cells[0].workload_name}: {done} rounds of new processes, 95% intervals"
+    print_table(columns, rows, title, right=columns[1:5])
+    for line in _lines(measurement, done):
+        click.echo(line)
+
+
+def _ratio_cells(compared: Compared) -> list[str]:
+    if compared.ratio is None or compared.word is None:
+        return ["1" if compared.seconds is not None else "-", "", ""]
+    ratio = compared.ratio
+    return [f"{ratio.ratio:.3f}", _interval(ratio), compared.word]
+
+
+def _interval(ratio: Ratio) -> str:
+    if not math.isfinite(ratio.high):
+        return "of one round: unknown"
+    return f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _mean(trials: list[TrialResult]) -> float | None:
+    means = [trial.mean for trial in trials if trial.mean is not None]
+    return sum(means) / len(means) if means else None
+
+
+def _per_second(trials: list[TrialResult]) -> str:
+    found = [each.samples_per_second for each in trials if each.samples_per_second is not None]
+    return f"{sum(found) / len(found):,.0f}" if found else "-"
+
+
+def _kinds(trials: list[TrialResult]) -> list[str]:
+    counted = Counter(trial.kind for trial in trials if trial.failure is None)
+    if len(counted) == 1:
+        return list(counted)
+    return [f"{number} {kind}" for kind, number in counted.most_common()]
+
+
+def _lines(measurement: Measurement, done: int) -> list[str]:
+    lines = []
+    own = own_ratio(measurement.trials, len(measurement.cells))
+    if own is not None:
+        lines.append(
+            f"An adapter next to itself, in the same rounds: {own.ratio:.3f}, {_interval(own)}"
+        )
+    disturbed = sum(trial.disturbed for trial in measurement.trials)
+    if disturbed:
+        lines.append(
+            f"Disturbed by other work: {disturbed} of {len(measurement.trials)} trials; each was "
+            "repeated at most twice"
+        )
+    for trial in measurement.trials:
+        adapter = measurement.cells[trial.cell].adapter
+        if trial.failure is not None:
+            lines.append(f"{adapter}, round {trial.round + 1} failed: {trial.failure.line}")
+        elif not trial.sound:
+            wrong = [check for check, verdict in trial.checks.items() if verdict != "passed"]
+            lines.append(
+                f"{adapter}, round {trial.round + 1}: {', '.join(wrong) or 'no check'}: not proven"
+            )
+    if measurement.ended == "budget":
+        widths = [each.ratio.width for each in compared_cells(measurement) if each.ratio]
+        within = f": ratios are known to within {max(widths):.1%}" if widths else ""
+        lines.append(f"The budget ended after {done} of {measurement.rounds} rounds{within}")
+    if measurement.ended == "interrupted":
+        lines.append("Interrupted; the same command goes on with it")
+    lines.append(f"Measurement: measurements/{measurement.name}.json")
+    return lines

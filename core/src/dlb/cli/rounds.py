@@ -1,0 +1,93 @@
+"""Options that say how often something is measured."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dlb.execution.measure import Plan
+
+__all__ = ["ROUNDS", "plan_of"]
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+ROUNDS = (
+    click.option(
+        "--rounds",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        help="Then measure in N rounds, each with a new process of every adapter, and of one twice.",
+    ),
+    click.option(
+        "--precision",
+        metavar="SHARE",
+        help="Measure until ratios are known to within so much, such as 2%: 5 rounds, then as many as follow "
+        "from their spread.",
+    ),
+    click.option(
+        "--budget",
+        metavar="TIME",
+        help="Begin no round that would end after this time, such as 20m.",
+    ),
+    click.option(
+        "--order",
+        type=click.Choice(["interleaved", "isolated"]),
+        default="interleaved",
+        show_default=True,
+        help="Rounds of all adapters, or all trials of one adapter after the other.",
+    ),
+    click.option(
+        "--margin",
+        default="1%",
+        show_default=True,
+        metavar="SHARE",
+        help="Adapters that differ by less count as the same.",
+    ),
+)
+
+
+def plan_of(options: dict[str, Any]) -> Plan | None:
+    """The plan that options ask for, which are taken out; None if nothing is measured in rounds.
+
+    Raises:
+        click.UsageError: an option has a wrong form, or two exclude each other.
+    """
+    from dlb.execution.measure import Plan
+    from dlb.measure.stopping import PILOT_ROUNDS
+
+    count, precision = options.pop("rounds"), options.pop("precision")
+    budget, order, margin = options.pop("budget"), options.pop("order"), options.pop("margin")
+    if count is not None and precision is not None:
+        raise click.UsageError("--rounds and --precision exclude each other")
+    if order == "isolated" and (precision is not None or budget is not None):
+        raise click.UsageError("--order isolated has no rounds to stop after; give --rounds alone")
+    if count is None and precision is None:
+        if budget is not None or order != "interleaved":
+            raise click.UsageError("--budget and --order need --rounds or --precision")
+        return None
+    return Plan(
+        rounds=PILOT_ROUNDS if count is None else count,
+        precision=None if precision is None else _share("--precision", precision),
+        budget_seconds=None if budget is None else _seconds("--budget", budget),
+        order=order,
+        margin=_share("--margin", margin),
+    )
+
+
+def _share(flag: str, text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(%?)", text.strip())
+    share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    if not 0 < share < 1:
+        raise click.UsageError(f"{flag} {text}: must be above 0 and below 100%, such as 2%")
+    return share
+
+
+def _seconds(flag: str, text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", text.strip())
+    seconds = float(found[1]) * _UNITS[found[2] or "s"] if found else 0.0
+    if not 0 < seconds < float("inf"):
+        raise click.UsageError(f"{flag} {text}: must be a time above 0, such as 90s, 20m or 2h")
+    return seconds

@@ -1,0 +1,277 @@
+"""Trials in rounds: a measurement that can be ended at any moment and goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from dlb import __version__, record
+from dlb.execution import kept_proofs
+from dlb.execution.adapter import run_adapter
+from dlb.execution.run import Outcome
+from dlb.measure.comparison import pilot_ratios
+from dlb.measure.schedule import Order, Trial, rounds
+from dlb.measure.steady import find_steady
+from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
+from dlb.proof.certificate import CheckGroup
+from dlb.provenance import available_cores, git_state, machine_facts
+from dlb.record import Record, Timing
+from dlb.request import Prepared, Reporter, Request, prepare
+from dlb.results import measurement as results
+from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
+from dlb.scratch import scratch_folder
+
+__all__ = ["Plan", "measure"]
+
+#: Groups of checks that are about a trial's own model.
+TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
+#: How often a disturbed trial is repeated.
+REPEATS = 2
+#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
+#: share of the steps.
+WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure.
+
+    Attributes:
+        rounds: how many rounds; those of the pilot, if a precision is asked for.
+        precision: half of the interval's width that is asked for, relative; None for fixed rounds.
+        budget_seconds: no round begins that would end after it; None for any time.
+        order: see :data:`dlb.measure.schedule.Order`.
+        margin: cells that differ by less count as the same.
+    """
+
+    rounds: int = PILOT_ROUNDS
+    precision: float | None = None
+    budget_seconds: float | None = None
+    order: Order = "interleaved"
+    margin: float = 0.01
+
+
+def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
+    """Time every adapter of a request that was proven, in rounds of fresh processes.
+
+    Args:
+        request: what was run and proven, with a folder for results.
+        outcome: what came of it.
+
+    Returns:
+        the measurement; its file is written after every trial.
+
+    Raises:
+        RecordError: a file cannot be written; finished trials are kept.
+    """
+    out = request.out
+    assert out is not None
+    done = {each.adapter: each for each in outcome.records if each.failure is None}
+    environments = [each for each in request.environments if each.adapter in done]
+    cells = [_cell(done[each.adapter]) for each in environments]
+    cell_requests = [
+        replace(request, environments=[each], groups=TRIAL_GROUPS, proven=True, out=None)
+        for each in environments
+    ]
+    measurement = _begun(request, plan, cells)
+    began = time.monotonic()
+    used = sum(_seconds(trial) for trial in measurement.trials)
+    with scratch_folder() as folder:
+        prepared = prepare(cell_requests[0], folder) if cells else None
+        try:
+            while prepared is not None and not measurement.ended:
+                for trial in _left(measurement, plan):
+                    measurement = _run_trial(
+                        measurement, trial, cell_requests[trial.cell], prepared, reporter, out
+                    )
+                    results.write(measurement, out)
+                    spent = used + time.monotonic() - began
+                    if _round_is_over(measurement) and _ends_here(measurement, plan, spent):
+                        break
+                measurement = _after_rounds(measurement, plan, used + time.monotonic() - began)
+        except KeyboardInterrupt:
+            measurement = msgspec.structs.replace(measurement, ended="interrupted")
+    results.write(measurement, out)
+    return measurement
+
+
+def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
+    """An unfinished measurement of the same, or a new one."""
+    assert request.out is not None
+    proof = kept_proofs.proof_key(request)
+    settings = [proof, request.steps, request.warmup, msgspec.to_builtins(plan)]
+    key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if proof else ""
+    unfinished = results.find_unfinished(request.out, key)
+    if unfinished is not None:
+        return msgspec.structs.replace(unfinished, cells=tuple(cells), ended="")
+    began = record.now()
+    return Measurement(
+        format=results.FORMAT,
+        name=f"{began:%Y%m%dT%H%M%SZ}-{record.safe_name(request.workload.name)}-{secrets.token_hex(3)}",
+        key=key,
+        started=began.isoformat(timespec="seconds"),
+        seed=secrets.randbits(32),
+        order=plan.order,
+        rounds=plan.rounds,
+        pilot=plan.rounds if plan.precision is not None else None,
+        precision=plan.precision,
+        budget_seconds=plan.budget_seconds,
+        margin=plan.margin,
+        cells=tuple(cells),
+        machine=machine_facts(),
+        core={"version": __version__, "git": git_state(Path(__file__).parent)},
+    )
+
+
+def _cell(proven: Record) -> Cell:
+    return Cell(
+        adapter=proven.adapter,
+        framework=f"{proven.framework} {proven.framework_version}".strip(),
+        workload_name=proven.workload_name,
+        workload_hash=proven.workload_hash,
+        options=proven.options,
+        proof=proven.proof,
+        record=proven.name,
+    )
+
+
+def _left(measurement: Measurement, plan: Plan) -> Iterator[Trial]:
+    """The trials that have not ended."""
+    ended = {(trial.round, trial.cell, trial.again) for trial in measurement.trials}
+    for trial in rounds(
+        len(measurement.cells), measurement.seed, measurement.rounds, order=plan.order
+    ):
+        if (trial.round, trial.cell, trial.again) not in ended:
+            yield trial
+
+
+def _run_trial(
+    measurement: Measurement,
+    trial: Trial,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    out: Path,
+) -> Measurement:
+    """The measurement with a trial; with several attempts, if it was disturbed."""
+    for attempt in range(1 + REPEATS):
+        result = _attempt(measurement, trial, attempt, request, prepared, reporter, out)
+        measurement = msgspec.structs.replace(measurement, trials=(*measurement.trials, result))
+        if not result.disturbed or result.failure is not None:
+            break
+    return measurement
+
+
+def _attempt(
+    measurement: Measurement,
+    trial: Trial,
+    attempt: int,
+    request: Request,
+    prepared: Prepared,
+    reporter: Reporter,
+    out: Path,
+) -> TrialResult:
+    adapter = request.environments[0].adapter
+    reporter.phase(adapter, f"round {trial.round + 1} of {measurement.rounds}")
+    name = f"trial-{len(measurement.trials)}"
+    own = replace(prepared, scratch=prepared.scratch / name)
+    own.scratch.mkdir()
+    variables = {"PYTHONHASHSEED": str(trial.hash_seed), "DLB_PADDING": "x" * trial.padding}
+    request = replace(request, variables=variables)
+    began = record.now()
+    ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
+    result = TrialResult(
+        round=trial.round,
+        cell=trial.cell,
+        again=trial.again,
+        hash_seed=trial.hash_seed,
+        padding=trial.padding,
+        attempt=attempt,
+        started=began.isoformat(timespec="seconds"),
+        checks={check.check: check.verdict for check in ended.checks},
+        failure=ended.failure,
+    )
+    if ended.timing is None or ended.failure is not None:
+        return result
+    return _with_figures(result, ended.timing, request, out)
+
+
+def _with_figures(result: TrialResult, timing: Timing, request: Request, out: Path) -> TrialResult:
+    """The result with its figures, and its series in a file."""
+    seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
+    skipped = _warmup(seconds, request.warmup)
+    steady = find_steady(seconds[skipped:])
+    first = skipped + steady.start
+    figures: dict[str, float] = {}
+    if steady.kind != "no steady state":
+        times = seconds[first:]
+        p95, p99 = np.percentile(times, (95, 99))
+        samples = len(times) * request.batch_size / float(times.sum() + waiting[first:].sum())
+        figures = {
+            "median": float(np.median(times)),
+            "mean": float(times.mean()),
+            "p95": float(p95),
+            "p99": float(p99),
+            "samples_per_second": samples,
+        }
+    return msgspec.structs.replace(
+        result,
+        kind=steady.kind,
+        first_steady=first,
+        start_seconds=timing.start_seconds,
+        build_seconds=timing.build_seconds,
+        first_step_seconds=float(seconds[0]),
+        cpu_seconds=timing.cpu_seconds,
+        memory_bytes=timing.memory_bytes,
+        other_cores=timing.other_cores or 0.0,
+        disturbed=record.is_disturbed(timing, available_cores()),
+        series=results.keep_series(out, step_seconds=seconds, data_seconds=waiting),
+        **figures,
+    )
+
+
+def _warmup(seconds: np.ndarray, least: int) -> int:
+    """How many first steps are warm-up by rule."""
+    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
+    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
+
+
+def _seconds(trial: TrialResult) -> float:
+    """Roughly how long a trial took."""
+    return trial.start_seconds + trial.build_seconds + trial.cpu_seconds
+
+
+def _round_is_over(measurement: Measurement) -> bool:
+    last = measurement.trials[-1].round
+    met = {(trial.cell, trial.again) for trial in measurement.trials if trial.round == last}
+    return len(met) == len(measurement.cells) + 1
+
+
+def _ends_here(measurement: Measurement, plan: Plan, spent: float) -> bool:
+    """Whether the budget has no room for another round."""
+    if plan.budget_seconds is None or plan.order == "isolated":
+        return False
+    done = len({trial.round for trial in measurement.trials})
+    return affordable_rounds(spent / done, spent, plan.budget_seconds) < 1
+
+
+def _after_rounds(measurement: Measurement, plan: Plan, spent: float) -> Measurement:
+    """The measurement with its end, or with the number of rounds that the pilot asks for."""
+    done = len({trial.round for trial in measurement.trials})
+    ended: Ended = "rounds" if plan.precision is None else "precision"
+    if done < measurement.rounds:
+        return msgspec.structs.replace(measurement, ended="budget")
+    if plan.precision is None or measurement.rounds > plan.rounds:
+        return msgspec.structs.replace(measurement, ended=ended)
+    needed = rounds_needed(pilot_ratios(measurement.trials, len(measurement.cells)), plan.precision)
+    if needed <= done:
+        return msgspec.structs.replace(measurement, ended=ended)
+    return msgspec.structs.replace(measurement, rounds=needed)

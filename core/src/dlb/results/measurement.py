@@ -1,0 +1,237 @@
+"""Measurements: a JSON document with a header, its cells and the figures of every trial.
+
+It is ``measurements/NAME.json`` in a results folder. The times of a trial's steps are beside it, in
+``series/SHA256.safetensors``. Both are written when a trial ends, so that a measurement that was killed goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dlb import documents
+from dlb.errors import DataError, RecordError
+from dlb.failure import Failure
+from dlb.measure.schedule import Order
+from dlb.measure.steady import SteadyClass
+from dlb.proof.certificate import ProofStatus, Verdict
+from dlb.record import Options
+
+__all__ = [
+    "FORMAT",
+    "Cell",
+    "Ended",
+    "Measurement",
+    "TrialResult",
+    "find_unfinished",
+    "keep_series",
+    "read",
+    "read_series",
+    "write",
+]
+
+Array = npt.NDArray[Any]
+FORMAT = 1
+#: Why no further round was run; empty while a measurement goes on.
+Ended = Literal["", "rounds", "precision", "budget", "interrupted"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class: immutable; unknown fields are rejected."""
+
+
+class Cell(_Part, frozen=True, kw_only=True):
+    """What is measured: a workload on an adapter with its options.
+
+    Attributes:
+        adapter, framework: what ran.
+        workload_name, workload_hash: the workload.
+        options: options of the run.
+        proof: the status of its proof.
+        record: name of the record that holds the proof.
+    """
+
+    adapter: str
+    framework: str
+    workload_name: str
+    workload_hash: str
+    options: Options
+    proof: ProofStatus
+    record: str
+
+
+class TrialResult(_Part, frozen=True, kw_only=True):
+    """One trial: a fresh process that trained a new model.
+
+    Attributes:
+        round, cell, again, hash_seed, padding: as :class:`dlb.measure.schedule.Trial`.
+        attempt: 0, or how often the trial was repeated since it was disturbed.
+        started: start time, ISO 8601, UTC.
+        kind, first_steady: class of the series, and its first steady step.
+        median, mean, p95, p99: seconds of steady steps; null if there are none.
+        samples_per_second: of steady steps, with the waiting for batches.
+        start_seconds, build_seconds, first_step_seconds: the phases before.
+        cpu_seconds: of all workers, during training.
+        memory_bytes: resident size at the end; null if it cannot be told.
+        other_cores: cores that other processes used meanwhile.
+        disturbed: whether that is more than a quiet machine's.
+        checks: verdicts of the checks of the timed model itself.
+        series: SHA-256 of the file of its series; empty after a failure.
+        failure: what went wrong; null if nothing did.
+    """
+
+    round: int
+    cell: int
+    again: bool
+    hash_seed: int
+    padding: int
+    attempt: int
+    started: str
+    kind: SteadyClass = "no steady state"
+    first_steady: int = 0
+    median: float | None = None
+    mean: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    samples_per_second: float | None = None
+    start_seconds: float = 0.0
+    build_seconds: float = 0.0
+    first_step_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: int | None = None
+    other_cores: float = 0.0
+    disturbed: bool = False
+    checks: dict[str, Verdict] = {}
+    series: str = ""
+    failure: Failure | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether every check of the timed model passed."""
+        return self.failure is None and set(self.checks.values()) == {"passed"}
+
+
+class Measurement(_Part, frozen=True, kw_only=True):
+    """A measurement.
+
+    Attributes:
+        format: version of this document.
+        name: its file is ``NAME.json``.
+        key: hash of what is measured and how; an unfinished one of the same key is gone on with.
+        started: start time, ISO 8601, UTC.
+        seed, order: of the rounds.
+        rounds: rounds that are planned.
+        pilot: first rounds that decided how many there are; null if that was asked for.
+        precision: half of the interval's width that was asked for; null if rounds were.
+        budget_seconds: time that it may take; null for any.
+        margin: cells that differ by less count as the same.
+        cells, trials: what was measured, and every trial in the order of its end.
+        ended: why it ended.
+        machine, core: hardware and system; dlb's version and revision.
+    """
+
+    format: int
+    name: str
+    key: str
+    started: str
+    seed: int
+    order: Order
+    rounds: int
+    pilot: int | None
+    precision: float | None
+    budget_seconds: float | None
+    margin: float
+    cells: tuple[Cell, ...]
+    trials: tuple[TrialResult, ...] = ()
+    ended: Ended = ""
+    machine: dict[str, Any] = {}
+    core: dict[str, Any] = {}
+
+
+def write(measurement: Measurement, folder: Path) -> Path:
+    """Write a measurement atomically into a results folder.
+
+    Raises:
+        RecordError: it cannot be written; the old file is unchanged.
+    """
+    path = folder / "measurements" / f"{measurement.name}.json"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        documents.write_atomically(path, documents.encode(measurement))
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
+def read(path: Path) -> Measurement:
+    """Read a measurement, and validate it.
+
+    Raises:
+        RecordError: the file cannot be read, is not a measurement, or has a later format.
+    """
+    return documents.read(path, Measurement, "measurement", FORMAT)
+
+
+def find_unfinished(folder: Path, key: str) -> Measurement | None:
+    """The last measurement of a results folder that has a key and was not finished; None if there is none."""
+    found = None
+    for path in sorted((folder / "measurements").glob("*.json")):
+        try:
+            each = read(path)
+        except RecordError:  # of somebody else; it is not this one
+            continue
+        if key and each.key == key and each.ended in ("", "interrupted"):
+            found = each
+    return found
+
+
+def keep_series(folder: Path, **series: Array) -> str:
+    """Write the series of a trial, and return the SHA-256 of their file.
+
+    Args:
+        series: float64 [steps] each.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    content = save({name: np.ascontiguousarray(array) for name, array in series.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / "series" / f"{digest}.safetensors"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            documents.write_atomically(path, content)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from None
+    return digest
+
+
+def read_series(folder: Path, digest: str) -> dict[str, Array]:
+    """The series of a trial by name.
+
+    Raises:
+        DataError: there is no such file, or it was altered.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise DataError(f"'{digest[:80]}' is no SHA-256")
+    path = folder / "series" / f"{digest}.safetensors"
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise DataError("its content is not that of its name", path=path)
+        return dict(load(content))
+    except OSError as error:
+        raise DataError(f"{error.strerror or error}", path=path) from None
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"not a file of series: {error}", path=path) from None

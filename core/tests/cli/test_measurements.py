@@ -1,0 +1,165 @@
+"""``dlb run --rounds``: trials in new processes, a document that grows, and a table that says what is known."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from dlb_process import PATIENCE, Dlb
+
+from dlb.errors import DataError, RecordError
+from dlb.results import measurement as results
+
+BOTH = ("--on", "example", "--on", "faulty")
+
+
+def documents(dlb: Dlb) -> list[dict[str, Any]]:
+    """Every measurement that was written; each is whole and valid."""
+    found = []
+    for path in sorted((dlb.out / "measurements").glob("*.json")):
+        assert results.read(path).name == path.stem
+        found.append(json.loads(path.read_bytes()))
+    return found
+
+
+def test_rounds_of_two_adapters(dlb: Dlb) -> None:
+    ended = dlb.run(*BOTH, "--rounds", 3, "--json")
+    assert ended.status == 0, ended.err
+    (document,) = documents(dlb)
+    told = ended.document["measurement"]
+    assert told["name"] == document["name"] and document["ended"] == "rounds"
+    trials = [each for each in document["trials"] if each["attempt"] == 0]
+    for number in range(3):
+        counted = Counter(each["cell"] for each in trials if each["round"] == number)
+        assert sorted(counted.values()) == [1, 2]
+    assert len({each["hash_seed"] for each in trials}) == len(trials)
+    for trial in document["trials"]:
+        assert set(trial["checks"].values()) == {"passed"}
+        assert {"weights float32", "audit, steps", "audit, clock"} <= trial["checks"].keys()
+        series = results.read_series(dlb.out, trial["series"])
+        assert len(series["step_seconds"]) == len(series["data_seconds"]) == 20
+        if trial["median"] is not None:
+            steady = series["step_seconds"][trial["first_steady"] :]
+            assert trial["median"] == np.median(steady)
+    first, second = told["compared"]
+    assert first["ratio"] is None
+    if second["ratio"] is not None:
+        assert second["word"] in ("faster", "slower", "same", "unclear")
+
+
+def test_the_table_says_what_is_known(dlb: Dlb) -> None:
+    ended = dlb.run(*BOTH, "--rounds", 2, "--steps", 60)
+    assert ended.status == 0, ended.err
+    assert "2 rounds of new processes" in ended.out
+    assert "times example" in ended.out and "An adapter next to itself" in ended.out
+
+
+def test_one_adapter_is_measured_next_to_itself(dlb: Dlb) -> None:
+    ended = dlb.run("--rounds", 2, "--json")
+    assert ended.status == 0, ended.err
+    trials = [each for each in ended.document["measurement"]["trials"] if each["attempt"] == 0]
+    assert sum(each["again"] for each in trials) == 2 and len(trials) == 4
+
+
+def test_an_interrupted_measurement_goes_on(dlb: Dlb) -> None:
+    words = dlb.run_words(*BOTH, "--rounds", 3, "--steps", 40)
+    process = dlb.start(*words)
+    deadline = time.monotonic() + PATIENCE
+    while not any(len(each["trials"]) > 2 for each in documents(dlb)):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    ended = dlb.finish(process)
+    assert ended.status == 130 and "trials are kept" in ended.complaint
+    (before,) = documents(dlb)
+    assert before["ended"] == "interrupted"
+    assert dlb(*words).status == 0
+    (after,) = documents(dlb)
+    assert after["trials"][: len(before["trials"])] == before["trials"]
+    trials = [each for each in after["trials"] if each["attempt"] == 0]
+    assert (
+        len({(each["round"], each["cell"], each["again"]) for each in trials}) == len(trials) == 9
+    )
+    assert after["ended"] == "rounds"
+
+
+def test_a_killed_measurement_goes_on(dlb: Dlb) -> None:
+    words = dlb.run_words("--rounds", 2, "--steps", 40)
+    process = dlb.start(*words)
+    deadline = time.monotonic() + PATIENCE
+    while not any(each["trials"] for each in documents(dlb)):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    dlb.finish(process)
+    (before,) = documents(dlb)
+    assert dlb(*words).status == 0
+    (after,) = documents(dlb)
+    assert after["trials"][: len(before["trials"])] == before["trials"]
+    assert after["ended"] == "rounds"
+
+
+def test_another_measurement_is_not_gone_on_with(dlb: Dlb) -> None:
+    assert dlb.run("--rounds", 1).status == 0
+    assert dlb.run("--rounds", 2).status == 0
+    assert [each["rounds"] for each in documents(dlb)] == [1, 2]
+
+
+def test_an_adapter_that_failed_is_not_measured(dlb: Dlb) -> None:
+    ended = dlb.run(*BOTH, "--rounds", 2, "--json", fault="die-sigkill@train")
+    assert ended.status == 1
+    measurement = ended.document["measurement"]
+    assert [each["adapter"] for each in measurement["cells"]] == ["example"]
+    assert len([each for each in measurement["trials"] if each["attempt"] == 0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--precision", "0"), "--precision 0: must be above 0"),
+        (("--precision", "x%"), "such as 2%"),
+        (("--precision", "2%", "--rounds", 3), "exclude each other"),
+        (("--rounds", 0), "0 is not in the range"),
+        (("--rounds", 2, "--budget", "soon"), "such as 90s, 20m or 2h"),
+        (("--rounds", 2, "--budget", "0s"), "above 0"),
+        (("--budget", "20m"), "need --rounds or --precision"),
+        (("--order", "isolated"), "need --rounds or --precision"),
+        (("--order", "isolated", "--precision", "2%"), "give --rounds alone"),
+        (("--rounds", 2, "--margin", "150%"), "below 100%"),
+    ],
+)
+def test_bad_options(dlb: Dlb, words: tuple[object, ...], says: str) -> None:
+    ended = dlb.run(*words)
+    assert ended.status == 2 and says in ended.complaint
+    assert documents(dlb) == []
+
+
+def test_a_budget_that_is_too_short_for_a_second_round(dlb: Dlb) -> None:
+    ended = dlb.run("--rounds", 50, "--budget", "1s")
+    assert ended.status == 0, ended.err
+    assert "The budget ended after 1 of 50 rounds" in ended.out
+    (document,) = documents(dlb)
+    assert document["ended"] == "budget"
+
+
+def test_files_of_others(dlb: Dlb) -> None:
+    assert dlb.run("--rounds", 1).status == 0
+    (path,) = (dlb.out / "measurements").glob("*.json")
+    (dlb.out / "measurements" / "foreign.json").write_text("{}")
+    assert dlb.run("--rounds", 2).status == 0
+    with pytest.raises(RecordError):
+        results.read(dlb.out / "measurements" / "foreign.json")
+    digest = results.read(path).trials[0].series
+    series = dlb.out / "series" / f"{digest}.safetensors"
+    content = series.read_bytes()
+    series.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match="not that of its name"):
+        results.read_series(dlb.out, digest)
+    for name in ("../../etc/passwd", "a" * 64, ""):
+        with pytest.raises(DataError):
+            results.read_series(dlb.out, name)
