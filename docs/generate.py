@@ -47,6 +47,7 @@ SET_BY_DLB = {
     "DLB_TOKEN": "Token by which the core recognises the worker.",
     "DLB_ROLE": "Role of the process in a strategy: worker, scheduler or server.",
     "DLB_RANK": "Rank of a worker.",
+    "DLB_PADDING": "Some bytes, drawn for each trial of a measurement, so that its stack begins elsewhere.",
     "DLB_RANK_VARIABLES": "Names of the variables in which a launcher passes the rank.",
     "DLB_TORCH_BACKEND": "The backend of torch.distributed, set by the strategy `ddp`.",
     "DLB_TF_RANK": "Rank, set by the strategy `multi_worker_mirrored`.",
