@@ -118,6 +118,47 @@ def test_an_adapter_that_failed_is_not_measured(dlb: Dlb) -> None:
     assert len([each for each in measurement["trials"] if each["attempt"] == 0]) == 4
 
 
+def test_results_are_compared(dlb: Dlb) -> None:
+    words = dlb.run_words(*BOTH, "--rounds", 2, "--steps", 60)
+    assert dlb(*words).status == 0
+    within = dlb("compare", dlb.out, "--baseline", "faulty", "--json")
+    assert within.status == 0, within.err
+    assert within.document["compared"][1]["ratio"] is None
+    first = dlb.folder / "before"
+    dlb.out.rename(first)
+    assert dlb(*words).status == 0
+    between = dlb("compare", first, dlb.out)
+    assert between.status == 0 and "times before" in between.out, between.err
+    # Half of the time in every trial of the first: the second is slower.
+    (path,) = (first / "measurements").glob("*.json")
+    document = json.loads(path.read_bytes())
+    for trial in document["trials"]:
+        if trial["median"] is not None:
+            trial["median"] /= 10
+    path.write_text(json.dumps(document))
+    assert dlb("compare", first, dlb.out, "--fail-slower", "5%").status == 1
+    document["machine"]["cpu"] = "another"
+    path.write_text(json.dumps(document))
+    refused = dlb("compare", first, dlb.out)
+    assert refused.status == 2 and "two machines" in refused.complaint
+    assert "cpu: another" in dlb("compare", first, dlb.out, "--force").out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "one or two results"),
+        (("a", "b", "c"), "one or two results"),
+        (("nowhere",), "nowhere"),
+        (("a.json", "b.json", "--baseline", "torch"), "about one measurement"),
+        (("a.json", "--fail-slower", "x"), "--fail-slower x"),
+    ],
+)
+def test_bad_comparisons(dlb: Dlb, words: tuple[object, ...], says: str) -> None:
+    ended = dlb("compare", *words)
+    assert ended.status in (1, 2) and says in ended.complaint
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dlb.measure.ratios import Ratio, log_ratios, ratio_of, word_for
+from dlb.measure.ratios import Ratio, log_ratios, ratio_of, ratio_unpaired, word_for
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
 
 #: Spread of trials: builds of one program differ by so much.
@@ -48,6 +48,19 @@ def test_two_stages_keep_the_promise() -> None:
         held += found.low <= 1.0 <= found.high
     assert held / runs > 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs)
     assert 10 < np.mean(needed) < 30
+
+
+def test_an_unpaired_interval_covers_what_it_says() -> None:
+    generator = np.random.default_rng(9)
+    runs, held = 2000, 0
+    for _ in range(runs):
+        own = list(1.1 * np.exp(0.05 * generator.standard_normal(4)))
+        found = ratio_unpaired(own, list(np.exp(0.01 * generator.standard_normal(8))))
+        held += found.low <= 1.1 <= found.high
+    # Welch's interval is a little short with so few.
+    assert 0.92 < held / runs < 0.97
+    assert ratio_unpaired([2.0], [1.0, 1.0]).high == math.inf
+    assert ratio_unpaired([2.0, 2.0], [1.0, 1.0]) == Ratio(2.0, 2.0, 2.0, 2)
 
 
 def test_one_round_says_nothing() -> None:

@@ -18,33 +18,35 @@ from dlb.results.measurement import Measurement, TrialResult
 __all__ = ["measurement_document", "print_measurement"]
 
 
-def compared_cells(measurement: Measurement) -> list[Compared]:
-    """Every cell next to the first, which is the baseline."""
+def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
+    """Every cell next to the baseline."""
     return compare(
         measurement.trials,
         len(measurement.cells),
+        baseline=baseline,
         margin=measurement.margin,
         pilot=measurement.pilot,
     )
 
 
-def measurement_document(measurement: Measurement) -> dict[str, Any]:
+def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
     """The document of ``--json``: the measurement, and what follows from it."""
     document: dict[str, Any] = msgspec.to_builtins(measurement)
     own = own_ratio(measurement.trials, len(measurement.cells))
-    document["compared"] = [msgspec.to_builtins(each) for each in compared_cells(measurement)]
+    document["compared"] = [
+        msgspec.to_builtins(each) for each in compared_cells(measurement, baseline)
+    ]
     document["own_ratio"] = None if own is None else msgspec.to_builtins(own)
     return document
 
 
-def print_measurement(measurement: Measurement) -> None:
+def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     """Print a table of cells with ratios, intervals and words, and what a reader must know of the trials."""
     if not measurement.trials:
         click.echo("Nothing was measured in rounds")
         return
-    baseline = measurement.cells[0].adapter
     rows = []
-    for compared in compared_cells(measurement):
+    for compared in compared_cells(measurement, baseline):
         cell = measurement.cells[compared.cell]
         own = [trial for trial in measurement.trials if trial.cell == compared.cell]
         rows.append(
@@ -58,8 +60,14 @@ def print_measurement(measurement: Measurement) -> None:
                 cell.proof,
             ]
         )
-    columns = ["adapter", "median ms", "mean ms", "samples/s", f"times {baseline}", "interval"]
-    columns += ["", "steps", "proof"]
+    columns = [
+        "adapter",
+        "median ms",
+        "mean ms",
+        "samples/s",
+        f"times {measurement.cells[baseline].adapter}",
+    ]
+    columns += ["interval", "", "steps", "proof"]
     done = len({trial.round for trial in measurement.trials})
     title = f"{measurement.cells[0].workload_name}: {done} rounds of new processes, 95% intervals"
     print_table(columns, rows, title, right=columns[1:5])

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
 
-__all__ = ["ROUNDS", "plan_of"]
+__all__ = ["ROUNDS", "plan_of", "share_of"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -70,14 +70,19 @@ def plan_of(options: dict[str, Any]) -> Plan | None:
         return None
     return Plan(
         rounds=PILOT_ROUNDS if count is None else count,
-        precision=None if precision is None else _share("--precision", precision),
+        precision=None if precision is None else share_of("--precision", precision),
         budget_seconds=None if budget is None else _seconds("--budget", budget),
         order=order,
-        margin=_share("--margin", margin),
+        margin=share_of("--margin", margin),
     )
 
 
-def _share(flag: str, text: str) -> float:
+def share_of(flag: str, text: str) -> float:
+    """A share, such as 2% or 0.02.
+
+    Raises:
+        click.UsageError: the text is none.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(%?)", text.strip())
     share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0 < share < 1:

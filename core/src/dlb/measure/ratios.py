@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-__all__ = ["CONFIDENCE", "Ratio", "Word", "log_ratios", "ratio_of", "word_for"]
+__all__ = ["CONFIDENCE", "Ratio", "Word", "log_ratios", "ratio_of", "ratio_unpaired", "word_for"]
 
 #: Share of intervals that hold the true ratio.
 CONFIDENCE = 0.95
@@ -96,6 +96,37 @@ def ratio_of(
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs))
 
 
+def ratio_unpaired(
+    times: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+) -> Ratio:
+    """The ratio of two cells that were measured at other times, by Welch's interval.
+
+    What drifted in between is in the ratio, and not in the interval.
+
+    Args:
+        times, baseline: seconds of the trials of both cells; above 0.
+
+    Raises:
+        ValueError: a side is empty, or a time is not above 0.
+    """
+    if not times or not baseline or not all(0 < each < math.inf for each in (*times, *baseline)):
+        raise ValueError("both sides need times above 0, and finite")
+    sides = [[math.log(each) for each in side] for side in (times, baseline)]
+    means = [math.fsum(side) / len(side) for side in sides]
+    apart = means[0] - means[1]
+    fewest = min(map(len, sides))
+    if fewest < 2:
+        return Ratio(math.exp(apart), 0.0, math.inf, fewest)
+    shares = [spread(side) ** 2 / len(side) for side in sides]
+    total = math.fsum(shares)
+    if not total:
+        return Ratio(math.exp(apart), math.exp(apart), math.exp(apart), fewest)
+    # Welch and Satterthwaite's degrees of freedom.
+    freedom = total**2 / math.fsum(share**2 / (len(side) - 1) for share, side in zip(shares, sides))
+    half = t_quantile(confidence, freedom) * math.sqrt(total)
+    return Ratio(math.exp(apart), math.exp(apart - half), math.exp(apart + half), fewest)
+
+
 def word_for(ratio: Ratio, margin: float, own: float = 0.0) -> Word:
     """What may be said of a cell next to its baseline.
 
@@ -125,7 +156,7 @@ def spread(logs: Sequence[float]) -> float:
 
 
 @cache
-def t_quantile(confidence: float, freedom: int) -> float:
+def t_quantile(confidence: float, freedom: float) -> float:
     """How many standard errors a two-sided interval of Student's t reaches to each side."""
     from scipy import stats
 

@@ -31,6 +31,7 @@ __all__ = [
     "TrialResult",
     "find_unfinished",
     "keep_series",
+    "latest",
     "read",
     "read_series",
     "write",
@@ -176,6 +177,20 @@ def read(path: Path) -> Measurement:
         RecordError: the file cannot be read, is not a measurement, or has a later format.
     """
     return documents.read(path, Measurement, "measurement", FORMAT)
+
+
+def latest(path: Path) -> Measurement:
+    """A measurement: that of a file, or the last one of a results folder.
+
+    Raises:
+        RecordError: there is none, or it cannot be read.
+    """
+    if not path.is_dir():
+        return read(path)
+    names = sorted((path / "measurements").glob("*.json"))
+    if not names:
+        raise RecordError("holds no measurement; make one with: dlb run ... --rounds 5", path=path)
+    return read(names[-1])
 
 
 def find_unfinished(folder: Path, key: str) -> Measurement | None:
