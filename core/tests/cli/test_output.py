@@ -19,7 +19,8 @@ from dlb.progress import Rate
 
 COMMANDS = [
     "", "run", "verify", "port", "capture", "diff", "compare", "list", "show", "export", "data",
-    "data list", "data fetch", "data path", "env", "env create", "env list", "env add", "env remove", "env doctor",
+    "data list", "data fetch", "data path",
+    "env", "env create", "env list", "env add", "env remove", "env doctor",
 ]  # fmt: skip
 LISTS = ["adapters", "workloads", "datasets", "strategies", "plugins"]
 #: What the command's own start must not load.
