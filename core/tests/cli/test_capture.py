@@ -138,7 +138,17 @@ def test_a_model_that_draws_random_numbers_is_told(dlb: Dlb) -> None:
     assert (dlb.folder / "ref.safetensors").exists()
 
 
-def test_a_folder_that_is_not_there(dlb: Dlb) -> None:
+@pytest.mark.parametrize(
+    ("to", "words", "says"),
+    [
+        ("no/ref.safetensors", (), "there is no folder"),
+        ("ref.safetensors", ("--threads", 0), "--threads is 0"),
+        ("ref.safetensors", ("--from", "."), "add --provision"),
+        ("ref.safetensors", ("--layout", "CHWN"), "'CHWN'"),
+    ],
+)
+def test_bad_requests(dlb: Dlb, to: str, words: tuple[object, ...], says: str) -> None:
     (dlb.folder / "ours.py").write_text(HEAD + OURS)
-    ended = dlb("capture", "no/ref.safetensors", "example=ours:make", *SAME)
-    assert ended.status == 2 and "there is no folder" in ended.err
+    ended = dlb("capture", to, "example=ours:make", *words)
+    assert ended.status == 2 and says in ended.complaint
+    assert not (dlb.folder / to).exists()

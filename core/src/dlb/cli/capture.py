@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dlb.cli.inputs import INPUTS, input_spec
-from dlb.cli.options import SEED, WORKERS, with_options
+from dlb.cli.options import SEED, WORKERS, check_workers, with_options
 from dlb.cli.output import note, print_json, print_warnings
 
 __all__ = ["capture_command"]
@@ -44,14 +44,12 @@ def capture_command(file: Path, model: str, **options: Any) -> int:
     """
     from dlb.adapters import adapters_of_models, find_adapters
     from dlb.cli.tables import print_certificate
-    from dlb.errors import RequestError
     from dlb.proof.port_proof import capture_model, check_models
     from dlb.provenance import available_cores
 
     print_warnings()
     ((name, factory),) = check_models([model]).items()
-    if options["source"] is not None and not options["provision"]:
-        raise RequestError("--from says what --provision makes environments from; add --provision")
+    check_workers(options)
     port = capture_model(
         name,
         factory,

@@ -57,7 +57,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
                 _per_second(own),
                 *_ratio_cells(compared),
                 ", ".join(_kinds(own)),
-                cell.proof,
+                cell.proof if all(trial.sound for trial in own) else "unproven",
             ]
         )
     columns = [

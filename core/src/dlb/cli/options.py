@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 
 from dlb.cli.output import json_option
 
-__all__ = ["CERTIFICATE", "FORMER_TIMEOUT", "SEED", "WORKERS", "with_options"]
+__all__ = ["CERTIFICATE", "FORMER_TIMEOUT", "SEED", "WORKERS", "check_workers", "with_options"]
 
 Decorator = Callable[[Any], Any]
 
@@ -83,3 +83,18 @@ WORKERS: tuple[Decorator, ...] = (
     FORMER_TIMEOUT,
     json_option,
 )
+
+
+def check_workers(options: Mapping[str, Any]) -> None:
+    """Check what :data:`WORKERS` were given.
+
+    Raises:
+        RequestError: ``--from`` is given without ``--provision``, or ``--threads`` is below 1.
+    """
+    from dlb.errors import RequestError
+
+    if options["source"] is not None and not options["provision"]:
+        raise RequestError("--from says what --provision makes environments from; add --provision")
+    threads = options["threads"]
+    if threads is not None and threads < 1:
+        raise RequestError(f"--threads is {threads}; it must be 1 or more")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.inputs import INPUTS, NO_INPUTS, input_spec
-from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
+from dlb.cli.options import CERTIFICATE, SEED, WORKERS, check_workers, with_options
 from dlb.cli.output import note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
@@ -97,14 +97,10 @@ def port_command(**options: Any) -> int:
     against = options["against"]
     models = check_models(options["models"], () if against is None else (captured_name(against),))
     check_destination(options["certificate"])
-    if options["source"] is not None and not options["provision"]:
-        raise RequestError("--from says what --provision makes environments from; add --provision")
+    check_workers(options)
     spec = input_spec(options)
     if against is not None and spec != input_spec({**options, **NO_INPUTS, "seed": 0}):
         raise RequestError("a capture has its own inputs and seed; leave those options out")
-    threads = options["threads"]
-    if threads is not None and threads < 1:
-        raise RequestError(f"--threads is {threads}; it must be 1 or more")
     as_json = options["as_json"]
 
     def on_matched(port: Port) -> None:
@@ -133,7 +129,7 @@ def port_command(**options: Any) -> int:
         export=options["export"],
         trainers=_layouts("--trainer", options["trainers"], "torch=package.module:trainer"),
         batches=options["batches"],
-        threads=threads or available_cores(),
+        threads=options["threads"] or available_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],
         report=note,

@@ -110,7 +110,10 @@ def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
     settings = [proof, request.steps, request.warmup, msgspec.to_builtins(plan)]
     key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if proof else ""
     unfinished = results.find_unfinished(request.out, key)
-    if unfinished is not None:
+    # Trials name cells by their places, so all cells must be there again.
+    if unfinished is not None and [each.adapter for each in unfinished.cells] == [
+        each.adapter for each in cells
+    ]:
         return msgspec.structs.replace(unfinished, cells=tuple(cells), ended="")
     began = record.now()
     return Measurement(
