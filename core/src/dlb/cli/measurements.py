@@ -69,7 +69,8 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     ]
     columns += ["interval", "", "steps", "proof"]
     done = len({trial.round for trial in measurement.trials})
-    title = f"{measurement.cells[0].workload_name}: {done} rounds of new processes, 95% intervals"
+    counted = f"{done} round{'' if done == 1 else 's'}"
+    title = f"{measurement.cells[0].workload_name}: {counted} of new processes, 95% intervals"
     print_table(columns, rows, title, right=columns[1:5])
     for line in _lines(measurement, done):
         click.echo(line)
