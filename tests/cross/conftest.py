@@ -12,23 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = ("torch", "tf", "mxnet", "chainer")
+#: Tests run beside each other, and frameworks whose threads wait for a processor crawl.
+ONE_THREAD = ("--threads", "1")
 Dlb = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="all tests, many more random models")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: one of many alike, run with --long alone")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long"):
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from conftest import ADAPTERS, Dlb
+from conftest import ADAPTERS, ONE_THREAD, Dlb
 from dlb import record
 
 ON = [word for adapter in ADAPTERS for word in ("--on", adapter)]
@@ -25,7 +25,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(dlb: Dlb, out: Path) -> dict:
-    done = dlb("run", "lenet5", *ON, "--epochs", "2", "--out", str(out), "--json")
+    done = dlb("run", "lenet5", *ON, *ONE_THREAD, "--epochs", "2", "--out", str(out), "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     return json.loads(done.stdout)
 
@@ -100,15 +100,17 @@ def test_the_first_losses_agree(records: dict[str, record.Record]) -> None:
 
 
 def test_verify_proves_all_four_from_memory(dlb: Dlb) -> None:
-    done = dlb("verify", "lenet5", *ON, "--seed", "3", "--json")
+    done = dlb("verify", "lenet5", *ON, *ONE_THREAD, "--seed", "3", "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     assert json.loads(done.stdout)["proven"] is True
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    "adapter", ["torch", *(pytest.param(each, marks=pytest.mark.long) for each in ADAPTERS[1:])]
+)
 def test_a_float64_run_is_proven(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
     words = ("--dtype", "float64", "--steps", "3", "--batch-size", "16", "--input", "memory")
-    done = dlb("run", "lenet5", "--on", adapter, *words, "--out", str(tmp_path))
+    done = dlb("run", "lenet5", "--on", adapter, *words, *ONE_THREAD, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr + done.stdout
 
 

@@ -34,25 +34,16 @@ def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
         )
 
 
-#: Each has what no other has; ``--long`` runs all.
-SHORT = (
-    "batch normalisation and residuals",
-    "LSTM language model",
-    "transformer",
-    "mobile network",
-    "parts of sequences, a tied embedding",
-)
+#: Those of the default run have most kinds of layers between them.
+CASES = [
+    ("transformer", FEW_STEPS),
+    ("mobile network", FEW_STEPS),
+    *(pytest.param(each, STEPS, marks=pytest.mark.long) for each in NETWORKS),
+]
 
 
-@pytest.mark.parametrize(
-    "network",
-    [pytest.param(each, marks=[] if each in SHORT else [pytest.mark.long]) for each in NETWORKS],
-    ids=lambda name: name.replace(" ", "_"),
-)
-def test_a_network_is_the_same_on_every_adapter(
-    dlb: Dlb, pytestconfig: pytest.Config, network: str
-) -> None:
-    steps = STEPS if pytestconfig.getoption("--long") else FEW_STEPS
+@pytest.mark.parametrize(("network", "steps"), CASES, ids=lambda each: str(each).replace(" ", "_"))
+def test_a_network_is_the_same_on_every_adapter(dlb: Dlb, network: str, steps: int) -> None:
     done = dlb(*words(network, steps))
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     document = json.loads(done.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ADAPTERS, Dlb
+from conftest import ADAPTERS, ONE_THREAD, Dlb
 from dlb.catalogue import load_workload
 from dlb.imported import import_file
 from dlb.workload import Attention, type_name
@@ -22,7 +22,8 @@ def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path:
     wanted = [each.layer for each in load_workload("lenet5").model.nodes]
     assert list(map(type_name, found)) == list(map(type_name, wanted))
     on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-    done = dlb("verify", str(path), *on, "--steps", "3", "--batch-size", "8", "--json")
+    words = (*on, *ONE_THREAD, "--steps", "3", "--batch-size", "8", "--json")
+    done = dlb("verify", str(path), *words)
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     document = json.loads(done.stdout)
     assert document["proven"] is True

@@ -22,10 +22,11 @@ def name(case: Case) -> str:
 
 
 def chosen() -> Iterator[ParameterSet]:
-    """Every case; of a folder and a verdict, those after the first are long."""
+    """Every case; those of a verdict by a check, and of two adapters, after the first are long."""
     met = set()
     for case in PORTS:
-        kind = (case.folder, case.proof)
+        adapters = tuple(model.partition("=")[0].partition(":")[0] for model in case.models)
+        kind = (case.proof, case.check, *adapters)
         yield pytest.param(case, id=name(case), marks=[pytest.mark.long] if kind in met else [])
         met.add(kind)
 

@@ -31,7 +31,14 @@ STEPS = 5
 #: These take many seconds a model, and have fewer.
 SLOW: frozenset[CheckGroup] = frozenset({"structure", "export"})
 #: What is run, and on how many models in a long run and otherwise.
-RUNS = {"computed": (frozenset(CHECK_GROUPS) - SLOW, 200, 8), "exported": (SLOW, 20, 2)}
+COMPUTED = frozenset(CHECK_GROUPS) - SLOW
+#: Checks, and how many models; the few are the same in each run.
+RUNS = [
+    pytest.param(COMPUTED, 8, True, id="computed"),
+    pytest.param(SLOW, 2, True, id="exported"),
+    pytest.param(COMPUTED, 200, False, id="many computed", marks=pytest.mark.long),
+    pytest.param(SLOW, 20, False, id="many exported", marks=pytest.mark.long),
+]
 RATES = st.sampled_from([0.1, 0.05, 0.01])
 DECAYS = st.sampled_from([0.0, 0.0, 5e-4, 0.1])
 OPTIMIZERS = st.one_of(
@@ -94,25 +101,23 @@ def layer_types(workers: dict[str, Workers]) -> frozenset[str]:
     return frozenset(described[0]).intersection(*described)
 
 
-@pytest.mark.parametrize(("groups", "many", "few"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("groups", "count", "derandomize"), RUNS)
 def test_random_models_are_the_same(
     groups: frozenset[CheckGroup],
-    many: int,
-    few: int,
+    count: int,
+    derandomize: bool,
     environments: list[AdapterEnvironment],
     workers: dict[str, Workers],
-    pytestconfig: pytest.Config,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    long = pytestconfig.getoption("--long")
     types = layer_types(workers)
     assert types == set(W.layer_types())
     found: list[Certificate] = []
     began = time.monotonic()
 
     @settings(
-        max_examples=many if long else few,
-        derandomize=not long,
+        max_examples=count,
+        derandomize=derandomize,
         deadline=None,
         database=None,
         # A model costs seconds: to shrink one would take many minutes.
@@ -129,7 +134,7 @@ def test_random_models_are_the_same(
         found.append(proven(model, optimizer, schedule, seed, groups, environments, workers))
 
     prove()
-    assert len(found) >= (many if long else few)
+    assert len(found) >= count
     with capsys.disabled():
         print(f"\n{len(found)} models in {time.monotonic() - began:.0f} s; worst")
         for name in dict.fromkeys(one.check for one in found[0].checks):
@@ -167,7 +172,7 @@ def normalised_responses() -> W.Model:
 def test_models_that_once_looked_different_are_the_same(
     make: Callable[[], W.Model], environments: list[AdapterEnvironment], workers: dict[str, Workers]
 ) -> None:
-    proven(make(), W.Adam(), W.Constant(), 0, RUNS["computed"][0], environments, workers)
+    proven(make(), W.Adam(), W.Constant(), 0, COMPUTED, environments, workers)
 
 
 def proven(

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import Dlb
+from conftest import ONE_THREAD, Dlb
 
 STRATEGIES = {
     "torch": "ddp",
@@ -25,7 +25,7 @@ STRATEGIES = {
 
 @pytest.mark.parametrize("adapter", STRATEGIES)
 def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
-    words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12")
+    words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12", *ONE_THREAD)
     done = dlb("run", "lenet5", "--on", adapter, *words, "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     checks = json.loads(done.stdout)["certificate"]["checks"]
@@ -35,7 +35,7 @@ def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
 
 
 def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
-    words = ("--strategy", "chainermn", "--workers", "2", "--threads", "1", "--json")
+    words = ("--strategy", "chainermn", "--workers", "2", *ONE_THREAD, "--json")
     workload = str(Path(__file__).parent / "workloads" / "dropouts.toml")
     done = dlb("verify", workload, "--on", "chainer", *words)
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
@@ -44,13 +44,22 @@ def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
     assert {one["verdict"] for one in checks.values()} == {"passed"}
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize("adapter", STRATEGIES)
+#: A peer that is killed closes its connections; one that is stopped does not.
+LOST = [
+    pytest.param(
+        adapter, sent, id=f"{adapter}-{name}", marks=[] if name == default else [pytest.mark.long]
+    )
+    for adapter, default in zip(STRATEGIES, ("killed", "stopped", "killed", "stopped"))
+    for name, sent in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
+]
+
+
+@pytest.mark.parametrize(("adapter", "sent"), LOST)
 def test_a_lost_peer_ends_the_run(
     home: Path, tmp_path: Path, adapter: str, sent: signal.Signals
 ) -> None:
     """Whatever the framework would do: noticed within 10 s, all ended within 10 s more."""
-    words = ["--strategy", STRATEGIES[adapter], "--workers", "2", "--epochs", "1000"]
+    words = ["--strategy", STRATEGIES[adapter], "--workers", "2", "--epochs", "1000", *ONE_THREAD]
     command = [str(Path(sys.executable).parent / "dlb"), "run", "lenet5", "--on", adapter]
     process = subprocess.Popen(
         [*command, *words, "--out", str(tmp_path)],

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conftest import ADAPTERS, ROOT, run_dlb
+from conftest import ADAPTERS, ONE_THREAD, ROOT, run_dlb
 from dlb.workload import layer_types
 
 
@@ -28,18 +28,21 @@ def install(uv: str, wheels: Path, folder: Path, *packages: str) -> Path:
     return python
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    "adapter", ["torch", *(pytest.param(each, marks=pytest.mark.long) for each in ADAPTERS[1:])]
+)
 def test_a_core_and_an_adapter_are_enough(
     wheels: Path, uv: str, tmp_path: Path, adapter: str
 ) -> None:
     python = install(uv, wheels, tmp_path, "dlb-core", f"dlb-{adapter}")
-    words = ("run", "lenet5", "--steps", "20", "--out", str(tmp_path / "out"), "--json")
-    done = run_dlb(tmp_path / "home", *words, python=str(python))
+    words = ("run", "lenet5", "--steps", "20", *ONE_THREAD, "--out", str(tmp_path / "out"))
+    done = run_dlb(tmp_path / "home", *words, "--json", python=str(python))
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     (one,) = json.loads(done.stdout)["records"]
     assert one["adapter"] == adapter and one["proof"] == "proven"
 
-    done = run_dlb(tmp_path / "home", "verify", "lenet5", "--on", adapter, python=str(python))
+    words = ("verify", "lenet5", "--on", adapter, *ONE_THREAD)
+    done = run_dlb(tmp_path / "home", *words, python=str(python))
     assert done.returncode == 0, done.stderr + done.stdout
 
 
@@ -63,7 +66,6 @@ def test_the_conformance_suite_tests_an_adapter(wheels: Path, uv: str, tmp_path:
 def test_environments_can_be_made_from_wheels(wheels: Path, tmp_path: Path) -> None:
     done = run_dlb(tmp_path, "env", "create", "torch", "--from", str(wheels), timeout=1800)
     assert done.returncode == 0, done.stderr
-    done = run_dlb(
-        tmp_path, "run", "lenet5", "--on", "torch", "--steps", "5", "--out", str(tmp_path / "out")
-    )
+    words = ("run", "lenet5", "--on", "torch", "--steps", "5", *ONE_THREAD)
+    done = run_dlb(tmp_path, *words, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr + done.stdout

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from dlb_seeded_faults.audit import audit, find, started
 from dlb_seeded_faults.plugin import NAME, TIMED_NAMES
 from dlb_seeded_faults.timed import TIMED
@@ -21,7 +23,17 @@ def workers() -> Iterator[Workers]:
         yield workers
 
 
-@pytest.mark.parametrize("name", TIMED, ids=lambda name: name.replace(" ", "_"))
+def chosen() -> Iterator[ParameterSet]:
+    """Every fault; of those that a check finds in one way, all but the first two are long."""
+    met: Counter[tuple[str, str, int, bool, bool]] = Counter()
+    for name, fault in TIMED.items():
+        kind = (fault.check, fault.workload, fault.workers, fault.rare, fault.alone)
+        long = [pytest.mark.long] if met[kind] > 1 else []
+        yield pytest.param(name, id=name.replace(" ", "_"), marks=long)
+        met[kind] += 1
+
+
+@pytest.mark.parametrize("name", chosen())
 def test_a_fault_of_a_timed_run_is_found(workers: Workers, name: str) -> None:
     found = find(TIMED[name], WORKLOADS, workers)
     checks = [result.check for result in found]
