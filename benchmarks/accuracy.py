@@ -134,7 +134,7 @@ def _run(part: Part, seed: int, adapters: Sequence[str], threads: int | None, fo
     if not missing:
         return True
     words = [str(Path(sys.executable).parent / "dlb"), "run", part.name, "--seed", str(seed)]
-    words += ["--steps", str(part.steps), "--out", str(folder)]
+    words += ["--rounds", "0", "--steps", str(part.steps), "--out", str(folder)]
     words += [word for name in missing for word in ("--on", name)]
     words += ["--threads", str(threads)] if threads else []
     ran(words, stdout=sys.stderr)

@@ -60,7 +60,9 @@ def dlb(home: Path) -> Dlb:
 def run_dlb(
     home: Path, *words: str, timeout: float = 1200, python: str = sys.executable, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``dlb`` of an interpreter's environment with a DLB_HOME."""
+    """Run ``dlb`` of an interpreter's environment with a DLB_HOME; without rounds, if none are asked for."""
+    if words[0] == "run" and "--rounds" not in words:
+        words += ("--rounds", "0")
     command = Path(python).parent / "dlb"
     return subprocess.run(
         [str(command), *words],

@@ -78,6 +78,7 @@ def test_a_network_is_proven(dlb: Dlb, network: str) -> None:
 
 
 def test_a_run_trains_both_alike(dlb: Dlb, tmp_path: Path) -> None:
-    document = dlb("run", "torch-mnist", *ON, "--steps", "20", "--out", str(tmp_path))
+    words = ("--data", "fashion-mnist-subset", "--steps", "20", "--rounds", "0")
+    document = dlb("run", "caffe-mnist", *ON, *words, "--out", str(tmp_path))
     assert document["proven"] is True
     assert [each["adapter"] for each in document["records"]] == ["torch", "theano"]

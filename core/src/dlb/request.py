@@ -96,6 +96,8 @@ class Request:
             seeded.
         prove_again: whether a proof that was kept is made again.
         proven: whether a kept proof is used, so that only the timed run is checked.
+        trial_draws: the run is a trial of a measurement, which is not tested, and this many steps are drawn
+            for its audit, beside the first and the last; None for a run that stands alone.
         variables: environment variables of the workers' processes, beside those of this process.
     """
 
@@ -121,6 +123,7 @@ class Request:
     imported: ImportedModel | None = None
     prove_again: bool = False
     proven: bool = False
+    trial_draws: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property

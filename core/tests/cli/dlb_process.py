@@ -65,11 +65,12 @@ class Ended:
 class Dlb:
     """Runs ``dlb`` and looks after its processes, which carry a mark in their environment."""
 
-    def __init__(self, command: Path, folder: Path) -> None:
+    def __init__(self, command: Path, folder: Path, home: Path | None = None) -> None:
         self.command = command
         self.folder = folder
         self.mark = f"{folder}-{time.monotonic_ns()}"
         self.out = folder / "results"
+        self.home = home or folder / "home"
 
     def environment(self, fault: str = "", more: Mapping[str, str] | None = None) -> dict[str, str]:
         kept = {
@@ -80,8 +81,8 @@ class Dlb:
         return {
             **kept,
             "PYTHONPYCACHEPREFIX": str(self.command.parents[1] / "compiled"),
-            "DLB_HOME": str(self.folder / "home"),
-            "DLB_TEST_MARK": self.mark,
+            "DLB_HOME": str(self.home),
+            "PYTEST_DLB_MARK": self.mark,
             "DLB_FAULT": fault,
             "TMPDIR": str(self.folder),
             "COLUMNS": "200",
@@ -122,6 +123,8 @@ class Dlb:
     def run_words(self, *words: object, workload: object = "") -> Sequence[object]:
         mlp = workload or TESTS / "workloads" / "mlp.toml"
         given = ["run", mlp, "--steps", 20, "--threads", 1, "--out", self.out, *words]
+        if not {"--rounds", "--precision"} & set(words):
+            given += ["--rounds", 0]
         return given if "--on" in words else [*given, "--on", "example"]
 
     def left(self) -> list[str]:
@@ -136,7 +139,7 @@ class Dlb:
         found = []
         for process in psutil.process_iter():
             try:
-                marked = process.environ().get("DLB_TEST_MARK") == self.mark
+                marked = process.environ().get("PYTEST_DLB_MARK") == self.mark
                 if marked and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:

@@ -47,7 +47,7 @@ def test_workers_with_dropout_equal_one(dlb: Dlb) -> None:
     words = ("--workers", 2, "--strategy", "example_sync", "--steps", 12, "--batch-size", 64)
     ended = dlb(
         *("run", DROPOUT, "--on", "example", "--threads", 1, "--warmup", 2, "--json"),
-        *("--out", dlb.out, *words),
+        *("--rounds", 0, "--out", dlb.out, *words),
     )
     assert ended.status == 0, ended.err
     found = checks(ended.document, "example")

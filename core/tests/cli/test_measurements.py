@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,23 @@ from dlb_process import PATIENCE, Dlb
 from dlb.errors import DataError, RecordError
 from dlb.results import measurement as results
 
-BOTH = ("--on", "example", "--on", "faulty")
+
+@pytest.fixture(scope="module")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DLB_HOME whose proofs all these tests use: they are about what follows."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def dlb(dlb_command: Path, tmp_path: Path, proofs: Path) -> Iterator[Dlb]:
+    running = Dlb(dlb_command, tmp_path, proofs)
+    yield running
+    for process in running.alive():
+        process.kill()
+
+
+ONCE = ("--repeats", 0)
+BOTH = ("--on", "example", "--on", "faulty", *ONCE)
 
 
 def documents(dlb: Dlb) -> list[dict[str, Any]]:
@@ -40,6 +58,7 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
     for trial in document["trials"]:
         assert set(trial["checks"].values()) == {"passed"}
         assert {"weights float32", "audit, steps", "audit, clock"} <= trial["checks"].keys()
+        assert trial["judged"] == 20
         series = results.read_series(dlb.out, trial["series"])
         assert len(series["step_seconds"]) == len(series["data_seconds"]) == 20
         if trial["median"] is not None:
@@ -73,6 +92,20 @@ def test_a_measurement_that_was_ended_goes_on(dlb: Dlb, killed: bool) -> None:
         len({(each["round"], each["cell"], each["again"]) for each in trials}) == len(trials) == 6
     )
     assert after["ended"] == "rounds"
+
+
+def test_more_steps_than_the_run_has(dlb: Dlb) -> None:
+    """The paper's rule: a fixed number of steps is skipped, and all others count."""
+    words = ("--warmup", 10, "--trial-steps", 60, "--steady", "after-warmup")
+    ended = dlb.run(*ONCE, "--rounds", 2, *words)
+    assert ended.status == 0, ended.err
+    assert "not tested" in ended.out and "Audit: " in ended.out
+    (document,) = documents(dlb)
+    for trial in document["trials"]:
+        assert (trial["kind"], trial["first_steady"]) == ("not tested", 10)
+        series = results.read_series(dlb.out, trial["series"])["step_seconds"]
+        assert len(series) == 60 and trial["median"] == np.median(series[10:])
+        assert trial["judged"] == 24
 
 
 def test_an_adapter_that_failed_is_not_measured(dlb: Dlb) -> None:
@@ -132,11 +165,10 @@ def test_bad_comparisons(dlb: Dlb, words: tuple[object, ...], says: str) -> None
         (("--precision", "0"), "--precision 0: must be above 0"),
         (("--precision", "x%"), "such as 2%"),
         (("--precision", "2%", "--rounds", 3), "exclude each other"),
-        (("--rounds", 0), "0 is not in the range"),
+        (("--rounds", -1), "-1 is not in the range"),
+        (("--rounds", 2, "--trial-steps", 2), "more than the 2 steps of --warmup"),
         (("--rounds", 2, "--budget", "soon"), "such as 90s, 20m or 2h"),
         (("--rounds", 2, "--budget", "0s"), "above 0"),
-        (("--budget", "20m"), "need --rounds or --precision"),
-        (("--order", "isolated"), "need --rounds or --precision"),
         (("--order", "isolated", "--precision", "2%"), "give --rounds alone"),
         (("--rounds", 2, "--margin", "150%"), "below 100%"),
     ],
@@ -156,10 +188,10 @@ def test_a_budget_that_is_too_short_for_a_second_round(dlb: Dlb) -> None:
 
 
 def test_files_of_others(dlb: Dlb) -> None:
-    assert dlb.run("--rounds", 1).status == 0
+    assert dlb.run(*ONCE, "--rounds", 1).status == 0
     (path,) = (dlb.out / "measurements").glob("*.json")
     (dlb.out / "measurements" / "foreign.json").write_text("{}")
-    assert dlb.run("--rounds", 2).status == 0
+    assert dlb.run(*ONCE, "--rounds", 2).status == 0
     with pytest.raises(RecordError):
         results.read(dlb.out / "measurements" / "foreign.json")
     digest = results.read(path).trials[0].series

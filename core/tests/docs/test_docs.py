@@ -333,7 +333,7 @@ def numpy_adapter(
 def test_the_adapter_on_one_page_is_proven(
     numpy_adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["run", str(numpy_adapter), "--on", "numpy", "--steps", "20", "--json"]
+    words = ["run", str(numpy_adapter), "--on", "numpy", "--steps", "20", "--rounds", "0", "--json"]
     # NumPy has no exporter, so there is something that was not run.
     assert cli.call([*words, "--out", str(tmp_path / "out")]) == 1
     document = json.loads(capsys.readouterr().out)

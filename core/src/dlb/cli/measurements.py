@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
-from dlb.measure.comparison import Compared, compare, own_ratio
-from dlb.measure.ratios import Ratio
+from dlb.measure.comparison import Compared, compare, figures_by_round, own_ratio
+from dlb.measure.ratios import Ratio, spread
 from dlb.proof.certificate import with_variant
+from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.results.measurement import Measurement, TrialResult
 
 __all__ = ["measurement_document", "print_measurement"]
@@ -53,6 +54,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
             [
                 with_variant(cell.adapter, cell.options.variant),
                 _milliseconds(compared.seconds),
+                _apart(measurement, compared.cell),
                 _milliseconds(_mean(own)),
                 _per_second(own),
                 *_ratio_cells(compared),
@@ -63,6 +65,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     columns = [
         "adapter",
         "median ms",
+        "spread",
         "mean ms",
         "samples/s",
         f"times {measurement.cells[baseline].adapter}",
@@ -71,7 +74,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     done = len({trial.round for trial in measurement.trials})
     counted = f"{done} round{'' if done == 1 else 's'}"
     title = f"{measurement.cells[0].workload_name}: {counted} of new processes, 95% intervals"
-    print_table(columns, rows, title, right=columns[1:5])
+    print_table(columns, rows, title, right=columns[1:6])
     for line in _lines(measurement, done):
         click.echo(line)
 
@@ -87,6 +90,14 @@ def _interval(ratio: Ratio) -> str:
     if not math.isfinite(ratio.high):
         return "of one round: unknown"
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def _apart(measurement: Measurement, cell: int) -> str:
+    """The standard deviation of the medians of a cell's trials, relative."""
+    figures = list(figures_by_round(measurement.trials, cell).values())
+    if len(figures) < 2:
+        return "-"
+    return f"{math.expm1(spread([math.log(each) for each in figures])):.1%}"
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -110,6 +121,23 @@ def _kinds(trials: list[TrialResult]) -> list[str]:
     return [f"{number} {kind}" for kind, number in counted.most_common()]
 
 
+def _audited(measurement: Measurement) -> list[str]:
+    """How much the audits of all trials of an adapter find, of the one for which that is least."""
+    found = []
+    for place, cell in enumerate(measurement.cells):
+        # The first step is always judged; the others were drawn.
+        drawn = [max(0, each.judged - 1) for each in measurement.trials if each.cell == place]
+        missed = math.prod(1 - chance(cell.options.steps, count) for count in drawn)
+        found.append((1 - missed, sum(drawn)))
+    probability, count = min(found)
+    if not count:
+        return []
+    return [
+        f"Audit: {count} or more steps of each adapter, drawn at random, and the first of each process; a "
+        f"fault in 1 of {AUDIT_RARE} steps is found with {probability:.1%}"
+    ]
+
+
 def _lines(measurement: Measurement, done: int) -> list[str]:
     lines = []
     own = own_ratio(measurement.trials, len(measurement.cells))
@@ -120,9 +148,10 @@ def _lines(measurement: Measurement, done: int) -> list[str]:
     disturbed = sum(trial.disturbed for trial in measurement.trials)
     if disturbed:
         lines.append(
-            f"Disturbed by other work: {disturbed} of {len(measurement.trials)} trials; each was "
-            "repeated at most twice"
+            f"Disturbed by other work: {disturbed} of {len(measurement.trials)} trials, repetitions "
+            "included; of each cell and round the last counts"
         )
+    lines += _audited(measurement)
     for trial in measurement.trials:
         adapter = measurement.cells[trial.cell].adapter
         if trial.failure is not None:

@@ -17,9 +17,10 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 ROUNDS = (
     click.option(
         "--rounds",
-        type=click.IntRange(1, 10_000),
+        type=click.IntRange(0, 10_000),
         metavar="N",
-        help="Then measure in N rounds, each with a new process of every adapter, and of one twice.",
+        help="Then measure in N rounds, each with a new process of every adapter, and of one twice; 0 for "
+        "none. Default: 5.",
     ),
     click.option(
         "--precision",
@@ -46,11 +47,32 @@ ROUNDS = (
         metavar="SHARE",
         help="Adapters that differ by less count as the same.",
     ),
+    click.option(
+        "--trial-steps",
+        type=click.IntRange(2, 10_000_000),
+        metavar="N",
+        help="Steps of each process of a round. Default: those of some seconds, at most the run's.",
+    ),
+    click.option(
+        "--steady",
+        type=click.Choice(["found", "after-warmup"]),
+        default="found",
+        show_default=True,
+        help="Which of them count: a steady state that is looked for, or all behind --warmup.",
+    ),
+    click.option(
+        "--repeats",
+        type=click.IntRange(0, 100),
+        default=2,
+        show_default=True,
+        metavar="N",
+        help="How often a process is repeated during which others took the cores it needed.",
+    ),
 )
 
 
 def plan_of(options: dict[str, Any]) -> Plan | None:
-    """The plan that options ask for, which are taken out; None if nothing is measured in rounds.
+    """The plan that options ask for, which are taken out; None for no rounds.
 
     Raises:
         click.UsageError: an option has a wrong form, or two exclude each other.
@@ -60,13 +82,13 @@ def plan_of(options: dict[str, Any]) -> Plan | None:
 
     count, precision = options.pop("rounds"), options.pop("precision")
     budget, order, margin = options.pop("budget"), options.pop("order"), options.pop("margin")
+    trial_steps, steady = options.pop("trial_steps"), options.pop("steady")
+    repeats = options.pop("repeats")
     if count is not None and precision is not None:
         raise click.UsageError("--rounds and --precision exclude each other")
     if order == "isolated" and (precision is not None or budget is not None):
         raise click.UsageError("--order isolated has no rounds to stop after; give --rounds alone")
-    if count is None and precision is None:
-        if budget is not None or order != "interleaved":
-            raise click.UsageError("--budget and --order need --rounds or --precision")
+    if count == 0:
         return None
     return Plan(
         rounds=PILOT_ROUNDS if count is None else count,
@@ -74,6 +96,9 @@ def plan_of(options: dict[str, Any]) -> Plan | None:
         budget_seconds=None if budget is None else _seconds("--budget", budget),
         order=order,
         margin=share_of("--margin", margin),
+        trial_steps=trial_steps,
+        steady=steady,
+        repeats=repeats,
     )
 
 

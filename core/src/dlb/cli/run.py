@@ -278,6 +278,10 @@ def execute(
         **request_options,
     )
     check(request)
+    if plan is not None and plan.trial_steps is not None and plan.trial_steps <= request.warmup:
+        raise RequestError(
+            f"--trial-steps is {plan.trial_steps}; it must be more than the {request.warmup} steps of --warmup"
+        )
     check_destination(certificate)
     if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
@@ -293,7 +297,8 @@ def execute(
     with make_reporter([environment.adapter for environment in environments]) as reporter:
         outcome = run(request, reporter)
         measurement = None
-        if plan is not None and not outcome.interrupted:
+        ran = any(each.timing is not None for each in outcome.records if each.failure is None)
+        if plan is not None and ran and not outcome.interrupted:
             measurement = measure(request, outcome, plan, reporter)
     interrupted = outcome.interrupted or (
         measurement is not None and measurement.ended == "interrupted"

@@ -270,7 +270,8 @@ def _measure(
     diverged = find_divergence(stage, timed.losses.tolist())
     run.diverged = diverged or run.diverged
     run.timing, run.observed = timed.timing, timed.observed
-    run.quality = test_model(stage, timed)
+    if stage.request.trial_draws is None:
+        run.quality = test_model(stage, timed)
     if groups & {"structure", "export"} and diverged is not None:
         refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)
     elif groups & {"structure", "export"}:

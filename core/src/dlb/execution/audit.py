@@ -190,10 +190,11 @@ def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
     batch = request.batch_size * math.prod(request.workload.model.input.shape)
     each = np.dtype(request.dtype).itemsize * (weights + batch)
     between = range(1, request.steps - 1)
-    count = min(steps_needed(), max(1, MOST_BYTES // each), len(between))
+    wanted = steps_needed() if request.trial_draws is None else request.trial_draws
+    count = min(wanted, max(1, MOST_BYTES // each), len(between))
     drawn = generator.sample(between, count)
     steps = sorted({0, request.steps - 1, *drawn})
-    whole = {0, *(drawn[:1] or steps[-1:])}
+    whole = {0} if request.trial_draws is not None else {0, *(drawn[:1] or steps[-1:])}
     return steps, whole if weights <= WHOLE_WEIGHTS else set()
 
 
@@ -273,7 +274,7 @@ def _judge(
     judged: list[JudgedStep] = []
     replay = Replay()
     # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
-    small = FLOAT64_STEPS * step_seconds <= budget
+    small = request.trial_draws is None and FLOAT64_STEPS * step_seconds <= budget
     if small:
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)

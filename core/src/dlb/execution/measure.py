@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import threading
 import time
@@ -19,9 +20,11 @@ from dlb.execution.adapter import run_adapter
 from dlb.execution.run import Outcome
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
-from dlb.measure.steady import find_steady
+from dlb.measure.steady import Steady, SteadyRule, find_steady
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
-from dlb.proof.certificate import CheckGroup
+from dlb.proof.certificate import CheckGroup, CheckResult
+from dlb.proof.checks.audit import steps_needed
+from dlb.proof.findings.audit import StepsAudited
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Record, Timing
 from dlb.request import Prepared, Reporter, Request, prepare
@@ -33,11 +36,13 @@ __all__ = ["Plan", "measure"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
-#: How often a disturbed trial is repeated.
-REPEATS = 2
 #: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
 #: share of the steps.
 WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
+#: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
+TRIAL_SECONDS, TRIAL_STEPS = 3.0, 40
+#: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
+FEWEST_DRAWS = 2
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ class Plan:
         budget_seconds: no round begins that would end after it; None for any time.
         order: see :data:`dlb.measure.schedule.Order`.
         margin: cells that differ by less count as the same.
+        trial_steps: steps of a trial; None for those of some seconds, but no more than the run's.
+        steady: which steps of a trial count.
+        repeats: how often a disturbed trial is repeated.
     """
 
     rounds: int = PILOT_ROUNDS
@@ -57,6 +65,9 @@ class Plan:
     budget_seconds: float | None = None
     order: Order = "interleaved"
     margin: float = 0.01
+    trial_steps: int | None = None
+    steady: SteadyRule = "found"
+    repeats: int = 2
 
 
 def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
@@ -76,21 +87,37 @@ def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) 
     assert out is not None
     done = {each.adapter: each for each in outcome.records if each.failure is None}
     environments = [each for each in request.environments if each.adapter in done]
-    cells = [_cell(done[each.adapter]) for each in environments]
+    measurement = _begun(request, plan, [_cell(done[each.adapter], plan) for each in environments])
+    cells = [each.options.steps for each in measurement.cells]
     cell_requests = [
-        replace(request, environments=[each], groups=TRIAL_GROUPS, proven=True, out=None)
-        for each in environments
+        replace(
+            request,
+            environments=[environment],
+            groups=TRIAL_GROUPS,
+            proven=True,
+            out=None,
+            steps=steps,
+            warmup=min(request.warmup, steps - 1),
+            trial_draws=max(FEWEST_DRAWS, math.ceil(steps_needed() / plan.rounds)),
+        )
+        for environment, steps in zip(environments, cells)
     ]
-    measurement = _begun(request, plan, cells)
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        prepared = prepare(cell_requests[0], folder) if cells else None
+        longest = max(cell_requests, key=lambda each: each.steps, default=None)
+        prepared = prepare(longest, folder) if longest else None
         try:
             while prepared is not None and not measurement.ended:
                 for trial in _left(measurement, plan):
                     measurement = _run_trial(
-                        measurement, trial, cell_requests[trial.cell], prepared, reporter, out
+                        measurement,
+                        trial,
+                        plan.repeats,
+                        cell_requests[trial.cell],
+                        prepared,
+                        reporter,
+                        out,
                     )
                     results.write(measurement, out)
                     spent = used + time.monotonic() - began
@@ -114,7 +141,12 @@ def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
     if unfinished is not None and [each.adapter for each in unfinished.cells] == [
         each.adapter for each in cells
     ]:
-        return msgspec.structs.replace(unfinished, cells=tuple(cells), ended="")
+        # How many steps a trial has follows from the first run: now as then.
+        kept = [
+            msgspec.structs.replace(each, options=before.options)
+            for each, before in zip(cells, unfinished.cells)
+        ]
+        return msgspec.structs.replace(unfinished, cells=tuple(kept), ended="")
     began = record.now()
     return Measurement(
         format=results.FORMAT,
@@ -128,19 +160,25 @@ def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
         precision=plan.precision,
         budget_seconds=plan.budget_seconds,
         margin=plan.margin,
+        steady=plan.steady,
         cells=tuple(cells),
         machine=machine_facts(),
         core={"version": __version__, "git": git_state(Path(__file__).parent)},
     )
 
 
-def _cell(proven: Record) -> Cell:
+def _cell(proven: Record, plan: Plan) -> Cell:
+    assert proven.timing is not None
+    steps = plan.trial_steps
+    if steps is None:
+        enough = math.ceil((WARMUP_SECONDS + TRIAL_SECONDS) / proven.timing.median)
+        steps = min(proven.options.steps, max(TRIAL_STEPS, enough))
     return Cell(
         adapter=proven.adapter,
         framework=f"{proven.framework} {proven.framework_version}".strip(),
         workload_name=proven.workload_name,
         workload_hash=proven.workload_hash,
-        options=proven.options,
+        options=msgspec.structs.replace(proven.options, steps=steps),
         proof=proven.proof,
         record=proven.name,
     )
@@ -159,13 +197,14 @@ def _left(measurement: Measurement, plan: Plan) -> Iterator[Trial]:
 def _run_trial(
     measurement: Measurement,
     trial: Trial,
+    repeats: int,
     request: Request,
     prepared: Prepared,
     reporter: Reporter,
     out: Path,
 ) -> Measurement:
     """The measurement with a trial; with several attempts, if it was disturbed."""
-    for attempt in range(1 + REPEATS):
+    for attempt in range(1 + repeats):
         result = _attempt(measurement, trial, attempt, request, prepared, reporter, out)
         measurement = msgspec.structs.replace(measurement, trials=(*measurement.trials, result))
         if not result.disturbed or result.failure is not None:
@@ -185,7 +224,13 @@ def _attempt(
     adapter = request.environments[0].adapter
     reporter.phase(adapter, f"round {trial.round + 1} of {measurement.rounds}")
     name = f"trial-{len(measurement.trials)}"
-    own = replace(prepared, scratch=prepared.scratch / name)
+    crops = prepared.crops
+    own = replace(
+        prepared,
+        scratch=prepared.scratch / name,
+        order=prepared.order[: request.steps],
+        crops=None if crops is None else crops[: request.steps],
+    )
     own.scratch.mkdir()
     variables = {"PYTHONHASHSEED": str(trial.hash_seed), "DLB_PADDING": "x" * trial.padding}
     request = replace(request, variables=variables)
@@ -200,18 +245,30 @@ def _attempt(
         attempt=attempt,
         started=began.isoformat(timespec="seconds"),
         checks={check.check: check.verdict for check in ended.checks},
+        judged=_judged(ended.checks),
         failure=ended.failure,
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    return _with_figures(result, ended.timing, request, out)
+    return _with_figures(result, ended.timing, request, measurement.steady, out)
 
 
-def _with_figures(result: TrialResult, timing: Timing, request: Request, out: Path) -> TrialResult:
+def _judged(checks: Sequence[CheckResult]) -> int:
+    """How many audited steps were compared with the definition of a step."""
+    causes = (finding.cause for check in checks for finding in check.findings)
+    return sum(cause.judged for cause in causes if isinstance(cause, StepsAudited))
+
+
+def _with_figures(
+    result: TrialResult, timing: Timing, request: Request, rule: SteadyRule, out: Path
+) -> TrialResult:
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
-    skipped = _warmup(seconds, request.warmup)
-    steady = find_steady(seconds[skipped:])
+    if rule == "found":
+        skipped = _warmup(seconds, request.warmup)
+        steady = find_steady(seconds[skipped:])
+    else:
+        skipped, steady = request.warmup, Steady("not tested", 0, ())
     first = skipped + steady.start
     figures: dict[str, float] = {}
     if steady.kind != "no steady state":

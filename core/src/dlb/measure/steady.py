@@ -15,12 +15,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["STEADY_SHARE", "Steady", "SteadyClass", "find_steady"]
+__all__ = ["STEADY_SHARE", "Steady", "SteadyClass", "SteadyRule", "find_steady"]
 
 Array = npt.NDArray[Any]
 #: ``flat``: steady from the first step on. What comes before is slower in a ``warm-up``, and faster in a
-#: ``slow-down``.
-SteadyClass = Literal["flat", "warm-up", "slow-down", "no steady state"]
+#: ``slow-down``. ``not tested``: all steps behind a fixed number count.
+SteadyClass = Literal["flat", "warm-up", "slow-down", "no steady state", "not tested"]
+#: Which steps count: those of a steady state that is found, or all behind the warm-up that was asked for.
+SteadyRule = Literal["found", "after-warmup"]
 #: Levels that differ by less are one.
 LEVEL_SHARE = 0.01
 #: The steady steps must be this share of all.

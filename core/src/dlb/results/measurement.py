@@ -19,7 +19,7 @@ from dlb import documents
 from dlb.errors import DataError, RecordError
 from dlb.failure import Failure
 from dlb.measure.schedule import Order
-from dlb.measure.steady import SteadyClass
+from dlb.measure.steady import SteadyClass, SteadyRule
 from dlb.proof.certificate import ProofStatus, Verdict
 from dlb.record import Options
 
@@ -53,7 +53,7 @@ class Cell(_Part, frozen=True, kw_only=True):
     Attributes:
         adapter, framework: what ran.
         workload_name, workload_hash: the workload.
-        options: options of the run.
+        options: options of its trials.
         proof: the status of its proof.
         record: name of the record that holds the proof.
     """
@@ -83,6 +83,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         other_cores: cores that other processes used meanwhile.
         disturbed: whether that is more than a quiet machine's.
         checks: verdicts of the checks of the timed model itself.
+        judged: audited steps whose changes were compared with the definition of a step.
         series: SHA-256 of the file of its series; empty after a failure.
         failure: what went wrong; null if nothing did.
     """
@@ -109,6 +110,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     other_cores: float = 0.0
     disturbed: bool = False
     checks: dict[str, Verdict] = {}
+    judged: int = 0
     series: str = ""
     failure: Failure | None = None
 
@@ -132,6 +134,7 @@ class Measurement(_Part, frozen=True, kw_only=True):
         precision: half of the interval's width that was asked for; null if rounds were.
         budget_seconds: time that it may take; null for any.
         margin: cells that differ by less count as the same.
+        steady: which steps of a trial count.
         cells, trials: what was measured, and every trial in the order of its end.
         ended: why it ended.
         machine, core: hardware and system; dlb's version and revision.
@@ -148,6 +151,7 @@ class Measurement(_Part, frozen=True, kw_only=True):
     precision: float | None
     budget_seconds: float | None
     margin: float
+    steady: SteadyRule
     cells: tuple[Cell, ...]
     trials: tuple[TrialResult, ...] = ()
     ended: Ended = ""
