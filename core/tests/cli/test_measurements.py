@@ -59,8 +59,12 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
         assert set(trial["checks"].values()) == {"passed"}
         assert {"weights float32", "audit, steps", "audit, clock"} <= trial["checks"].keys()
         assert trial["judged"] == 20
+        resources = trial["observed"]["resources"]
+        assert resources["memory_peak_bytes"] > 10_000_000 and resources["processes"] >= 1
+        assert "series" not in resources
         series = results.read_series(dlb.out, trial["series"])
         assert len(series["step_seconds"]) == len(series["data_seconds"]) == 20
+        assert "resources/cores" in series
         if trial["median"] is not None:
             steady = series["step_seconds"][trial["first_steady"] :]
             assert trial["median"] == np.median(steady)

@@ -13,7 +13,7 @@ except where it says that they run in the command's process.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import pluggy
 
@@ -186,6 +186,20 @@ def dlb_observe_run(framework: str, context: Mapping[str, Any]) -> Iterator[Mapp
 @hookspec
 def dlb_observe_step(framework: str, step: int, seconds: float, loss: float) -> None:
     """After each timed step, outside its time. Costs nothing when no plugin has it."""
+
+
+@hookspec
+def dlb_observe_processes(  # type: ignore[empty-body]
+    framework: str, processes: Callable[[], Sequence[int]], device: str
+) -> Iterator[Mapping[str, Any]]:
+    """Wrap the timed training of all workers, from outside.
+
+    A generator as that of :func:`dlb_observe_run`. Numbers by step or by time belong in a mapping
+    ``series`` of lists. Runs in the command's process.
+
+    Args:
+        processes: the numbers (PIDs) of the workers and servers that run now.
+    """
 
 
 @hookspec

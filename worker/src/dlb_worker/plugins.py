@@ -12,14 +12,14 @@ import os
 import sys
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import importlib_metadata
 import pluggy
 
 from dlb_worker import hookspecs
 from dlb_worker.contract import CONTRACT, AdapterDescription, StrategyDescription
-from dlb_worker.errors import PluginError, UnknownNameError
+from dlb_worker.errors import DlbError, PluginError, UnknownNameError
 
 __all__ = [
     "BrokenPlugin",
@@ -30,6 +30,7 @@ __all__ = [
     "check_hooks",
     "load_plugin",
     "load_plugins",
+    "observer",
     "plugins_of",
 ]
 
@@ -134,6 +135,25 @@ class _Registry:
                 f"{other} has an adapter '{description.name}' too; uninstall one of them"
             )
         self.adapters[description.name] = description
+
+
+@contextlib.contextmanager
+def observer(name: str, generator: Any, observed: Dict[str, Any]) -> Iterator[None]:
+    """Run an observer's generator around the block, and keep what it yielded under its name.
+
+    Raises:
+        DlbError: it failed before its yield.
+    """
+    wrapped = contextlib.contextmanager(lambda: generator)()
+    try:
+        seen = wrapped.__enter__()
+    except Exception as error:
+        raise DlbError(f"observer '{name}' failed: {type(error).__name__}: {error}") from error
+    try:
+        yield
+    finally:
+        wrapped.__exit__(None, None, None)
+        observed[name] = dict(seen)
 
 
 @lru_cache(maxsize=1)

@@ -9,9 +9,10 @@ import numpy as np
 
 from dlb_worker.arrays import write_arrays
 from dlb_worker.contract import BuildRequest, DataRequest
-from dlb_worker.errors import DlbError, UnsupportedError
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
+from dlb_worker.plugins import observer
 from dlb_worker.sampling import drawn
 
 if TYPE_CHECKING:
@@ -277,19 +278,5 @@ def observers(
         for implementation in calls.plugins.hook.dlb_observe_run.get_hookimpls():
             arguments = {name: passed[name] for name in implementation.argnames}
             generator = implementation.function(**arguments)
-            stack.enter_context(_observer(implementation.plugin_name, generator, observed))
+            stack.enter_context(observer(implementation.plugin_name, generator, observed))
         yield
-
-
-@contextmanager
-def _observer(name: str, generator: Any, observed: Dict[str, Any]) -> Iterator[None]:
-    wrapped = contextmanager(lambda: generator)()
-    try:
-        seen = wrapped.__enter__()
-    except Exception as error:
-        raise DlbError(f"observer '{name}' failed: {type(error).__name__}: {error}") from error
-    try:
-        yield
-    finally:
-        wrapped.__exit__(None, None, None)
-        observed[name] = dict(seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -75,8 +76,52 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     counted = f"{done} round{'' if done == 1 else 's'}"
     title = f"{measurement.cells[0].workload_name}: {counted} of new processes, 95% intervals"
     print_table(columns, rows, title, right=columns[1:6])
+    _print_phases(measurement)
     for line in _lines(measurement, done):
         click.echo(line)
+
+
+def _print_phases(measurement: Measurement) -> None:
+    """Print what came before steady steps, and what the processes took: medians over trials."""
+    columns = ["adapter", "start s", "build s", "first step ms", "waiting ms", "cores", "peak MiB"]
+    energy = any(_seen(trial, "cpu_energy_joules") is not None for trial in measurement.trials)
+    rows = []
+    for place, cell in enumerate(measurement.cells):
+        own = [each for each in measurement.trials if each.cell == place and each.failure is None]
+        if not own:
+            continue
+        used = [
+            (_seen(each, "cpu_user_seconds") + _seen(each, "cpu_system_seconds"))
+            / _seen(each, "seconds")
+            for each in own
+            if _seen(each, "seconds")
+        ]
+        peaks = [_seen(each, "memory_peak_bytes") for each in own]
+        row = [
+            with_variant(cell.adapter, cell.options.variant),
+            _middle([each.start_seconds for each in own], 1),
+            _middle([each.build_seconds for each in own], 2),
+            _middle([each.first_step_seconds * 1e3 for each in own], 1),
+            _middle([each.waiting * 1e3 for each in own if each.waiting is not None], 2),
+            _middle(used, 2),
+            _middle([peak / 2**20 for peak in peaks if peak is not None], 0),
+        ]
+        if energy:
+            joules = [_seen(each, "cpu_energy_joules") for each in own]
+            steps = cell.options.steps
+            row.append(_middle([each / steps for each in joules if each is not None], 2))
+        rows.append(row)
+    columns += ["joules a step"] if energy else []
+    print_table(columns, rows, "Phases and resources, medians of processes", right=columns[1:])
+
+
+def _seen(trial: TrialResult, name: str) -> Any:
+    """A number of the observer that comes with dlb; None if it is not there."""
+    return trial.observed.get("resources", {}).get(name)
+
+
+def _middle(values: list[float], digits: int) -> str:
+    return f"{statistics.median(values):,.{digits}f}" if values else "-"
 
 
 def _ratio_cells(compared: Compared) -> list[str]:

@@ -7,9 +7,10 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -250,7 +251,19 @@ def _attempt(
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    return _with_figures(result, ended.timing, request, measurement.steady, out)
+    observed, series = _apart(ended.observed)
+    result = msgspec.structs.replace(result, observed=observed)
+    return _with_figures(result, ended.timing, series, request, measurement.steady, out)
+
+
+def _apart(observed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What observers recorded, and their series, which are named ``PLUGIN/NAME``."""
+    facts, series = {}, {}
+    for plugin, seen in observed.items():
+        facts[plugin] = {name: value for name, value in seen.items() if name != "series"}
+        for name, values in seen.get("series", {}).items():
+            series[f"{plugin}/{name}"] = np.array(values, np.float64)
+    return facts, series
 
 
 def _judged(checks: Sequence[CheckResult]) -> int:
@@ -260,7 +273,12 @@ def _judged(checks: Sequence[CheckResult]) -> int:
 
 
 def _with_figures(
-    result: TrialResult, timing: Timing, request: Request, rule: SteadyRule, out: Path
+    result: TrialResult,
+    timing: Timing,
+    series: Mapping[str, np.ndarray],
+    request: Request,
+    rule: SteadyRule,
+    out: Path,
 ) -> TrialResult:
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
@@ -281,6 +299,7 @@ def _with_figures(
             "p95": float(p95),
             "p99": float(p99),
             "samples_per_second": samples,
+            "waiting": float(waiting[first:].mean()),
         }
     return msgspec.structs.replace(
         result,
@@ -293,7 +312,9 @@ def _with_figures(
         memory_bytes=timing.memory_bytes,
         other_cores=timing.other_cores or 0.0,
         disturbed=record.is_disturbed(timing, available_cores()),
-        series=results.keep_series(out, step_seconds=seconds, data_seconds=waiting),
+        series=results.keep_series(
+            out, {**series, "step_seconds": seconds, "data_seconds": waiting}
+        ),
         **figures,
     )
 

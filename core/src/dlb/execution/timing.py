@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dlb.execution.audit import Audit, train_audited
 from dlb.execution.models import Stage
 from dlb.execution.workers import Workers
+from dlb.observers import observe_processes
 from dlb.proof.checks.float32 import prove_timed_model
 from dlb.provenance import OtherWork
 from dlb.record import Timing
@@ -56,18 +57,21 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
         prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
     stage.phase("training")
     other_work = OtherWork()
-    trained, audit = train_audited(
-        stage,
-        model,
-        features,
-        lambda event: stage.reporter.steps(
-            stage.adapter, event["step"], request.steps, event["loss"]
-        ),
-    )
+    with observe_processes(stage.adapter, workers.group.processes, request.device) as observed:
+        trained, audit = train_audited(
+            stage,
+            model,
+            features,
+            lambda event: stage.reporter.steps(
+                stage.adapter, event["step"], request.steps, event["loss"]
+            ),
+        )
     timing = summarise(
         trained, request, workers.seconds, built, other_work.cores(), audit.step_numbers
     )
-    return TimedRun(model, timing, trained.losses, trained.facts[0]["observed"], audit)
+    return TimedRun(
+        model, timing, trained.losses, {**trained.facts[0]["observed"], **observed}, audit
+    )
 
 
 def summarise(

@@ -8,6 +8,7 @@ where it was.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,12 +79,14 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         median, mean, p95, p99: seconds of steady steps; null if there are none.
         samples_per_second: of steady steps, with the waiting for batches.
         start_seconds, build_seconds, first_step_seconds: the phases before.
+        waiting: mean seconds that a steady step waited for its batch, beside its own time.
         cpu_seconds: of all workers, during training.
         memory_bytes: resident size at the end; null if it cannot be told.
         other_cores: cores that other processes used meanwhile.
         disturbed: whether that is more than a quiet machine's.
         checks: verdicts of the checks of the timed model itself.
         judged: audited steps whose changes were compared with the definition of a step.
+        observed: what observers recorded, by plugin, without its series.
         series: SHA-256 of the file of its series; empty after a failure.
         failure: what went wrong; null if nothing did.
     """
@@ -102,6 +105,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     p95: float | None = None
     p99: float | None = None
     samples_per_second: float | None = None
+    waiting: float | None = None
     start_seconds: float = 0.0
     build_seconds: float = 0.0
     first_step_seconds: float = 0.0
@@ -111,6 +115,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     disturbed: bool = False
     checks: dict[str, Verdict] = {}
     judged: int = 0
+    observed: dict[str, Any] = {}
     series: str = ""
     failure: Failure | None = None
 
@@ -210,11 +215,11 @@ def find_unfinished(folder: Path, key: str) -> Measurement | None:
     return found
 
 
-def keep_series(folder: Path, **series: Array) -> str:
+def keep_series(folder: Path, series: Mapping[str, Array]) -> str:
     """Write the series of a trial, and return the SHA-256 of their file.
 
     Args:
-        series: float64 [steps] each.
+        series: float64, by name: [steps], or as an observer has it.
 
     Raises:
         RecordError: the file cannot be written.

@@ -121,6 +121,12 @@ class Group:
         workers = [member for member in self.members if member.role == "worker"]
         return sorted(workers, key=lambda member: member.rank)
 
+    def processes(self) -> list[int]:
+        """The numbers of all processes, launchers included."""
+        return sorted(
+            {process.pid for process in self._started} | {member.pid for member in self.members}
+        )
+
     # --- starting ------------------------------------------------------------------------
 
     def start(self, plan: Mapping[str, Any]) -> None:
