@@ -168,7 +168,23 @@ def normalised_responses() -> W.Model:
     return chain((3, 9, 9), *layers, W.Linear(out_features=CLASSES))
 
 
-@pytest.mark.parametrize("make", [pooled_up, normalised, narrow, normalised_responses])
+def added_to_itself() -> W.Model:
+    """MXNet's hard sigmoid writes its gradient over that of the sum."""
+    return W.Model(
+        input=W.Input(shape=(4, 6)),
+        nodes=(
+            W.Node(name="bounded", layer=W.HardSigmoid(), inputs=("input",)),
+            W.Node(name="sum", layer=W.Add(), inputs=("input", "bounded")),
+            W.Node(name="part", layer=W.Gather(axis=1, indices=(1,)), inputs=("sum",)),
+            W.Node(name="flat", layer=W.Flatten(), inputs=("part",)),
+            W.Node(name="logits", layer=W.Linear(out_features=CLASSES), inputs=("flat",)),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [pooled_up, normalised, narrow, normalised_responses, added_to_itself]
+)
 def test_models_that_once_looked_different_are_the_same(
     make: Callable[[], W.Model], environments: list[AdapterEnvironment], workers: dict[str, Workers]
 ) -> None:

@@ -47,12 +47,16 @@ class ReLU6(Operator):
 
 
 class HardSigmoid(Operator):
-    """MXNet's own. Composed in float64, since the operator keeps its slope in float32."""
+    """MXNet's own. Composed in float64, since the operator keeps its slope in float32.
+
+    The gradient of the operator is written over the one that it gets, which may be another's too (its input
+    and output added, and some of the sum taken). The factor has an array of its own for it.
+    """
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         if self.dtype == "float64":
             return F.minimum(F.relu(inputs + 3), 6) / 6
-        return F.hard_sigmoid(inputs, alpha=1 / 6, beta=0.5)
+        return F.hard_sigmoid(inputs, alpha=1 / 6, beta=0.5) * 1.0
 
 
 class GELUInDouble(Operator):
