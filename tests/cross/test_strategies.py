@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import ONE_THREAD, Dlb
+from conftest import ONE_THREAD, ROOT, Dlb
 
 STRATEGIES = {
     "torch": "ddp",
@@ -23,10 +23,18 @@ STRATEGIES = {
 }
 
 
+#: Small, and with convolutions.
+WORKLOADS = [
+    pytest.param(str(ROOT / "core" / "tests" / "workloads" / "mlp.toml"), id="mlp"),
+    pytest.param("lenet5", id="lenet5", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("adapter", STRATEGIES)
-def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
+def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str, workload: str) -> None:
     words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12", *ONE_THREAD)
-    done = dlb("run", "lenet5", "--on", adapter, *words, "--out", str(tmp_path), "--json")
+    done = dlb("run", workload, "--on", adapter, *words, "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     checks = json.loads(done.stdout)["certificate"]["checks"]
     distributed = next(one for one in checks if one["check"] == "distributed")
