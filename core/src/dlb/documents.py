@@ -16,7 +16,15 @@ import msgspec
 from dlb import interrupts
 from dlb.errors import RecordError
 
-__all__ = ["encode", "make_schema", "read", "shipped_schema", "temporary_file", "write_atomically"]
+__all__ = [
+    "decoder",
+    "encode",
+    "make_schema",
+    "read",
+    "shipped_schema",
+    "temporary_file",
+    "write_atomically",
+]
 
 #: A record of a million steps is smaller; a larger file cannot be a document of dlb.
 LARGEST_BYTES = 200 * 1024 * 1024
@@ -68,27 +76,17 @@ def temporary_file(path: Path) -> Iterator[Path]:
         raise
 
 
-def read(
-    path: Path,
-    form: type[Form],
-    noun: str,
-    version: int,
-    converters: Mapping[int, Callable[[bytes], dict[str, Any]]] | None = None,
-) -> Form:
+def read(path: Path, noun: str, readers: Mapping[int, Callable[[bytes], Form]]) -> Form:
     """Read a document and validate it.
 
     Args:
         path: the document's file.
-        form: the type of the document.
         noun: the document's name in messages, such as "record".
-        version: the current format.
-        converters: by older format, a function that converts content to plain containers of
-            the current format.
+        readers: by format, what reads its content; it may raise :class:`msgspec.DecodeError`.
 
     Raises:
         RecordError: the file cannot be read, is not such a document, or has an unknown format.
     """
-    converters = converters or {}
     try:
         # A device or a pipe has no end, or never begins.
         if path.exists() and not path.is_file():
@@ -102,18 +100,25 @@ def read(
         ) from None
     try:
         found_version = msgspec.json.decode(content, type=_Versioned).format
-        if found_version in converters:
-            return msgspec.convert(converters[found_version](content), form)
-        if found_version != version:
-            readable = " and ".join(map(str, sorted((*converters, version))))
+        if found_version not in readers:
+            readable = " and ".join(map(str, sorted(readers)))
             raise RecordError(
                 f"a {noun} of format {found_version}; this dlb reads format {readable}; "
                 "use the dlb-core that wrote it, or a later one",
                 path=path,
             )
-        return msgspec.json.decode(content, type=form)
+        return readers[found_version](content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"not a {noun}: {error}", path=path) from None
+
+
+def decoder(form: type[Form]) -> Callable[[bytes], Form]:
+    """What reads the content of a document of the current format."""
+
+    def decode(content: bytes) -> Form:
+        return msgspec.json.decode(content, type=form)
+
+    return decode
 
 
 def shipped_schema(noun: str, version: int) -> bytes:

@@ -1,10 +1,11 @@
 """Run records: one versioned JSON document per run, written atomically. A folder of them is the
-database. Exported models are kept under ``models/`` in that folder, named by their SHA-256.
+database. The certificate, the series of the steps and the exported model are beside them, in ``certificates/``,
+``series/`` and ``models/``, named by the SHA-256 of their content.
 
 History of the format:
 
 - 1: the first.
-- 2: the certificate's format 2; a failure has fields.
+- 2: the certificate's format 2; a failure has fields; certificate and series are files of their own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import hashlib
 import re
 import secrets
 import tempfile
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from dlb import documents
+from dlb import contents, documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof.certificate import Certificate, ProofStatus
@@ -29,19 +33,27 @@ __all__ = [
     "Exported",
     "Options",
     "Quality",
+    "QualitySummary",
     "Record",
+    "StoredRecord",
     "Timing",
+    "TimingSummary",
     "check_folder",
+    "discard_certificate",
     "is_disturbed",
     "keep_model",
     "new_name",
     "read",
     "read_folder",
+    "read_header",
     "safe_name",
     "schema",
+    "series_of",
+    "without_series",
     "write",
 ]
 
+Array = npt.NDArray[Any]
 FORMAT = 2
 #: Cores that other processes may use without a note. If they use more, this share of all cores must be idle.
 MOST_OTHER_CORES, LEAST_IDLE_SHARE = 0.1, 0.1
@@ -71,13 +83,10 @@ class Options(_Part, frozen=True, kw_only=True):
     variant: dict[str, str] = {}
 
 
-class Timing(_Part, frozen=True, kw_only=True):
+class TimingSummary(_Part, frozen=True, kw_only=True):
     """The time and the resources that training took.
 
     Attributes:
-        step_seconds: time of every step, warm-up included: forward, backward, update, until the
-            device has finished.
-        data_seconds: time that each step waited for its batch.
         total_seconds: time of the whole training loop.
         start_seconds, build_seconds: time to start the framework; time to build the timed model.
         median, lower_quartile, upper_quartile: of ``step_seconds`` after the warm-up.
@@ -91,8 +100,6 @@ class Timing(_Part, frozen=True, kw_only=True):
         audited_steps: steps, from 0, that were audited; they are timed as the others.
     """
 
-    step_seconds: tuple[float, ...]
-    data_seconds: tuple[float, ...]
     total_seconds: float
     start_seconds: float
     build_seconds: float
@@ -107,15 +114,30 @@ class Timing(_Part, frozen=True, kw_only=True):
     audited_steps: tuple[int, ...] = ()
 
 
-class Quality(_Part, frozen=True, kw_only=True):
-    """The result of training: the mean loss of each step, and the accuracy on the test split.
+class Timing(TimingSummary, frozen=True, kw_only=True):
+    """The same, with its series.
 
-    A loss that is NaN or infinite is null.
+    Attributes:
+        step_seconds: time of every step, warm-up included: forward, backward, update, until the
+            device has finished.
+        data_seconds: time that each step waited for its batch.
     """
 
-    losses: tuple[float | None, ...]
+    step_seconds: tuple[float, ...]
+    data_seconds: tuple[float, ...]
+
+
+class QualitySummary(_Part, frozen=True, kw_only=True):
+    """The result of training: the accuracy on the test split."""
+
     test_accuracy: float
     test_samples: int
+
+
+class Quality(QualitySummary, frozen=True, kw_only=True):
+    """The same, with the mean loss of each step. A loss that is NaN or infinite is null."""
+
+    losses: tuple[float | None, ...]
 
 
 class Exported(_Part, frozen=True, kw_only=True):
@@ -125,7 +147,7 @@ class Exported(_Part, frozen=True, kw_only=True):
     bytes: int
 
 
-class Record(_Part, frozen=True, kw_only=True):
+class _Run(_Part, frozen=True, kw_only=True):
     """One adapter's run of one workload.
 
     Attributes:
@@ -138,8 +160,7 @@ class Record(_Part, frozen=True, kw_only=True):
         data: the data set's name, and where it was read from.
         options: the options of the run.
         proof: the certificate's status of this adapter: ``proven``, ``deviates`` or ``unproven``.
-        certificate: every comparison of this run, those of other adapters included.
-        timing, quality, exported: null if the run did not get that far.
+        exported: null if the run did not get that far.
         failure: what went wrong; null if nothing did.
         machine, worker, core: hardware and system; the worker's interpreter, packages and
             libraries; dlb's version and revision.
@@ -160,9 +181,6 @@ class Record(_Part, frozen=True, kw_only=True):
     data: dict[str, str]
     options: Options
     proof: ProofStatus
-    certificate: Certificate | None
-    timing: Timing | None = None
-    quality: Quality | None = None
     exported: Exported | None = None
     failure: Failure | None = None
     machine: dict[str, Any] = {}
@@ -170,6 +188,35 @@ class Record(_Part, frozen=True, kw_only=True):
     core: dict[str, Any] = {}
     observed: dict[str, Any] = {}
     converted_from: int = 0
+
+
+class Record(_Run, frozen=True, kw_only=True):
+    """One adapter's run of one workload, with all that is kept of it.
+
+    Attributes:
+        certificate: every comparison of this run, those of other adapters included.
+        timing, quality: null if the run did not get that far.
+    """
+
+    certificate: Certificate | None
+    timing: Timing | None = None
+    quality: Quality | None = None
+
+
+class StoredRecord(_Run, frozen=True, kw_only=True):
+    """The document of a record: what an index lists.
+
+    Attributes:
+        certificate: SHA-256 of ``certificates/SHA256.json``; empty if there is none.
+        series: SHA-256 of ``series/SHA256.safetensors``, with ``step_seconds``, ``data_seconds``, ``losses``
+            and those of observers, as ``PLUGIN/NAME``; empty if there is none.
+        timing, quality: null if the run did not get that far.
+    """
+
+    certificate: str
+    series: str = ""
+    timing: TimingSummary | None = None
+    quality: QualitySummary | None = None
 
 
 def new_name(workload: str, adapter: str, moment: datetime) -> str:
@@ -209,7 +256,7 @@ def check_folder(folder: Path) -> Path:
         RequestError: it cannot be made or written to.
     """
     try:
-        (folder / "models").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -221,20 +268,83 @@ def check_folder(folder: Path) -> Path:
 
 
 def write(record: Record, folder: Path) -> Path:
-    """Write a record atomically; it replaces one of the same name.
+    """Write a record and what belongs to it atomically; it replaces one of the same name.
 
     Raises:
         RecordError: it cannot be written; an older record of the name is unchanged.
     """
     path = folder / f"{record.name}.json"
+    stored = _stored(record, folder)
     try:
-        documents.write_atomically(path, documents.encode(record))
+        documents.write_atomically(path, documents.encode(stored))
     except OSError as error:
         raise RecordError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
             "folder with --out; finished records are unchanged"
         ) from None
     return path
+
+
+def _stored(record: Record, folder: Path) -> StoredRecord:
+    """The document of a record, whose certificate and series are written."""
+    certificate, series = "", _series(record)
+    if record.certificate is not None:
+        content = documents.encode(record.certificate)
+        certificate = contents.keep(folder, "certificates", content)
+    kept = {name: getattr(record, name) for name in _Run.__struct_fields__}
+    return StoredRecord(
+        **{**kept, "observed": without_series(record.observed)},
+        certificate=certificate,
+        series=contents.keep_arrays(folder, series) if series else "",
+        timing=_summary(record.timing, TimingSummary),
+        quality=_summary(record.quality, QualitySummary),
+    )
+
+
+def _summary(whole: Any, form: Any) -> Any:
+    """The fields of a part that are in the document."""
+    if whole is None:
+        return None
+    return form(**{name: getattr(whole, name) for name in form.__struct_fields__})
+
+
+def _series(record: Record) -> dict[str, Array]:
+    """Series by name; a number that is null is NaN."""
+    series = series_of(record.observed)
+    if record.timing is not None:
+        series["step_seconds"] = _numbers(record.timing.step_seconds)
+        series["data_seconds"] = _numbers(record.timing.data_seconds)
+    if record.quality is not None:
+        series["losses"] = _numbers(record.quality.losses)
+    return series
+
+
+def series_of(observed: Mapping[str, Any]) -> dict[str, Array]:
+    """The series of observers, as ``PLUGIN/NAME``."""
+    return {
+        f"{plugin}/{name}": _numbers(values)
+        for plugin, seen in observed.items()
+        for name, values in seen.get("series", {}).items()
+    }
+
+
+def without_series(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """What observers recorded, without their series."""
+    return {
+        plugin: {name: value for name, value in seen.items() if name != "series"}
+        for plugin, seen in observed.items()
+    }
+
+
+def _numbers(values: Iterable[float | None]) -> Array:
+    return np.array([np.nan if each is None else each for each in values], np.float64)
+
+
+def discard_certificate(before: Record, now: Certificate, folder: Path) -> None:
+    """Delete the certificate of a record that has another one by now."""
+    if before.certificate is not None and before.certificate != now:
+        content = documents.encode(before.certificate)
+        contents.discard(folder, "certificates", hashlib.sha256(content).hexdigest())
 
 
 def keep_model(file: Path, folder: Path) -> Exported:
@@ -245,15 +355,11 @@ def keep_model(file: Path, folder: Path) -> Exported:
     """
     try:
         content = file.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        path = folder / "models" / f"{digest}.onnx"
-        if not path.exists():
-            documents.write_atomically(path, content)
     except OSError as error:
         raise RecordError(
-            f"cannot keep the exported model in {folder}: {error.strerror or error}; free some "
-            "space or choose another folder with --out"
+            f"cannot read the exported model: {error.strerror or error}", path=file
         ) from None
+    digest = contents.keep(folder, "models", content)
     return Exported(sha256=digest, bytes=len(content))
 
 
@@ -261,11 +367,67 @@ def read(path: Path) -> Record:
     """Read a record of this format or of format 1, and validate it.
 
     Raises:
-        RecordError: the file cannot be read, is not a record, or has a later format.
+        RecordError: the file cannot be read, is not a record, or has a later format; or what belongs to it is
+            not there.
     """
     from dlb import format_1
 
-    return documents.read(path, Record, "record", FORMAT, {1: format_1.convert_record})
+    def old(content: bytes) -> Record:
+        return msgspec.convert(format_1.convert_record(content), Record)
+
+    def current(content: bytes) -> Record:
+        return _whole(documents.decoder(StoredRecord)(content), path.parent)
+
+    return documents.read(path, "record", {1: old, FORMAT: current})
+
+
+def read_header(path: Path) -> StoredRecord:
+    """Read the document of a record alone.
+
+    Raises:
+        RecordError: the file cannot be read, or is not a record of this format.
+    """
+    return documents.read(path, "record", {FORMAT: documents.decoder(StoredRecord)})
+
+
+def _whole(stored: StoredRecord, folder: Path) -> Record:
+    """The record of a document."""
+    certificate, series = None, {}
+    if stored.certificate:
+        content = contents.read(folder, "certificates", stored.certificate)
+        certificate = documents.decoder(Certificate)(content)
+    if stored.series:
+        series = contents.read_arrays(folder, stored.series)
+    observed = dict(stored.observed)
+    for name, array in series.items():
+        plugin, _, own = name.partition("/")
+        if own:
+            seen = observed.get(plugin, {})
+            observed[plugin] = {**seen, "series": {**seen.get("series", {}), own: array.tolist()}}
+    try:
+        timing = quality = None
+        if stored.timing is not None:
+            timing = Timing(
+                **_fields(stored.timing),
+                step_seconds=tuple(series["step_seconds"].tolist()),
+                data_seconds=tuple(series["data_seconds"].tolist()),
+            )
+        if stored.quality is not None:
+            losses = tuple(
+                each if np.isfinite(each) else None for each in series["losses"].tolist()
+            )
+            quality = Quality(**_fields(stored.quality), losses=losses)
+    except KeyError as error:
+        path = contents.path_of(folder, "series", stored.series) if stored.series else folder
+        raise RecordError(f"the record's series {error} is missing", path=path) from None
+    kept = {name: getattr(stored, name) for name in _Run.__struct_fields__}
+    return Record(
+        **{**kept, "observed": observed}, certificate=certificate, timing=timing, quality=quality
+    )
+
+
+def _fields(part: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__struct_fields__}
 
 
 def read_folder(folder: Path) -> tuple[list[Record], list[RecordError]]:
@@ -285,5 +447,5 @@ def schema() -> bytes:
 
 
 def make_schema() -> bytes:
-    """The JSON Schema of :class:`Record`; the shipped one is generated with it."""
-    return documents.make_schema(Record, f"dlb run record, format {FORMAT}")
+    """The JSON Schema of :class:`StoredRecord`; the shipped one is generated with it."""
+    return documents.make_schema(StoredRecord, f"dlb run record, format {FORMAT}")

@@ -147,8 +147,9 @@ class Dlb:
         return found
 
     def records(self) -> dict[str, dict[str, Any]]:
-        """Every record by adapter; each is whole and valid."""
+        """Every record by adapter, its certificate and series included; each is whole and valid."""
         import jsonschema
+        import msgspec
 
         from dlb import record
 
@@ -157,7 +158,8 @@ class Dlb:
         for path in self.out.glob("*.json"):
             document = json.loads(path.read_bytes())
             jsonschema.validate(document, schema)
-            assert record.read(path).name == path.stem
-            found[document["adapter"]] = document
+            whole = record.read(path)
+            assert whole.name == path.stem
+            found[document["adapter"]] = json.loads(msgspec.json.encode(whole))
         assert not list(self.out.rglob("*.part"))
         return found

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from dlb_process import PATIENCE, Dlb
 
-from dlb.errors import DataError, RecordError
+from dlb import contents
+from dlb.errors import RecordError
 from dlb.results import measurement as results
 
 
@@ -62,7 +63,7 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
         resources = trial["observed"]["resources"]
         assert resources["memory_peak_bytes"] > 10_000_000 and resources["processes"] >= 1
         assert "series" not in resources
-        series = results.read_series(dlb.out, trial["series"])
+        series = contents.read_arrays(dlb.out, trial["series"])
         assert len(series["step_seconds"]) == len(series["data_seconds"]) == 20
         assert "resources/cores" in series
         if trial["median"] is not None:
@@ -107,7 +108,7 @@ def test_more_steps_than_the_run_has(dlb: Dlb) -> None:
     (document,) = documents(dlb)
     for trial in document["trials"]:
         assert (trial["kind"], trial["first_steady"]) == ("not tested", 10)
-        series = results.read_series(dlb.out, trial["series"])["step_seconds"]
+        series = contents.read_arrays(dlb.out, trial["series"])["step_seconds"]
         assert len(series) == 60 and trial["median"] == np.median(series[10:])
         assert trial["judged"] == 24
 
@@ -202,8 +203,8 @@ def test_files_of_others(dlb: Dlb) -> None:
     series = dlb.out / "series" / f"{digest}.safetensors"
     content = series.read_bytes()
     series.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match="not that of its name"):
-        results.read_series(dlb.out, digest)
+    with pytest.raises(RecordError, match="not that of its name"):
+        contents.read_arrays(dlb.out, digest)
     for name in ("../../etc/passwd", "a" * 64, ""):
-        with pytest.raises(DataError):
-            results.read_series(dlb.out, name)
+        with pytest.raises(RecordError):
+            contents.read_arrays(dlb.out, name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from dlb_process import Dlb
+
+from dlb import record
 
 #: What is wrong with the model, and the check that must find it.
 WRONG = {
@@ -53,8 +53,9 @@ def losses_of(dlb: Dlb, *words: object) -> list[float]:
     ended = dlb.run(*words, "--steps", 40, "--json")
     assert ended.status == 0, ended.err
     (path,) = ended.document["files"]
-    losses: list[float] = json.loads((dlb.folder / path).read_text())["quality"]["losses"]
-    return losses
+    quality = record.read(dlb.folder / path).quality
+    assert quality is not None
+    return [float(loss or "nan") for loss in quality.losses]
 
 
 def test_augmented_runs_are_proven_and_repeat(dlb: Dlb) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -93,6 +94,7 @@ RECORDS = {
         proof="unproven",
     ),
     "observed": make(observed={"energy": {"joules": 3.5, "samples": [1, None]}}),
+    "series of an observer": make(observed={"power": {"series": {"watts": [3.5, 2.0]}, "most": 4}}),
     "unicode": make(
         framework="NumPy ☂", failure=Failure(kind="DlbError", message='quote " and \\ and \n')
     ),
@@ -104,7 +106,12 @@ def test_round_trip_and_schema(one: Record, tmp_path: Path) -> None:
     path = record.write(one, tmp_path)
     assert path.name == f"{one.name}.json" and record.read(path) == one
     jsonschema.validate(json.loads(path.read_bytes()), json.loads(record.schema()))
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    parts = {"certificates": bool(one.certificate), "series": bool(one.timing)}
+    folders = [name for name, there in parts.items() if there]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([path.name, *folders])
+    for name in folders:
+        (content,) = (tmp_path / name).iterdir()
+        assert content.stem == hashlib.sha256(content.read_bytes()).hexdigest()
     assert path.stat().st_mode & 0o777 == 0o644
 
 
@@ -157,9 +164,40 @@ def test_a_record_that_cannot_be_written(tmp_path: Path) -> None:
         record.check_folder(Path("/dev/null/results"))
 
 
+@pytest.mark.parametrize("kind", ["certificates", "series"])
+def test_what_belongs_to_a_record_and_is_gone_or_altered(tmp_path: Path, kind: str) -> None:
+    path = record.write(make(), tmp_path)
+    assert record.read_header(path).proof == "deviates"
+    (part,) = (tmp_path / kind).iterdir()
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(RecordError, match="not that of its name"):
+        record.read(path)
+    part.unlink()
+    with pytest.raises(RecordError, match="moved as a whole"):
+        record.read(path)
+    assert record.read_folder(tmp_path)[0] == []
+
+
+def test_equal_parts_are_one_file(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        record.write(make(name=name), tmp_path)
+    assert len(list((tmp_path / "certificates").iterdir())) == 1
+    assert len(list((tmp_path / "series").iterdir())) == 1
+
+
+def test_a_million_steps_are_small(tmp_path: Path) -> None:
+    times = tuple(0.001 + step * 1e-9 for step in range(1_000_000))
+    timing = msgspec.structs.replace(TIMING, step_seconds=times, data_seconds=times)
+    quality = Quality(losses=times, test_accuracy=0.1, test_samples=500)
+    path = record.write(make(timing=timing, quality=quality), tmp_path)
+    assert path.stat().st_size < 10_000
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*.*")) < 25_000_000
+
+
 def document(**changes: Any) -> bytes:
     """A record's text, some fields changed; None takes a field away."""
-    whole = {**msgspec.to_builtins(make()), **changes}
+    header = msgspec.to_builtins(make(certificate=None, timing=None, quality=None))
+    whole = {**header, "certificate": "", **changes}
     return json.dumps({name: value for name, value in whole.items() if value is not ...}).encode()
 
 

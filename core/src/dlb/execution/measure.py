@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from dlb import __version__, record
+from dlb import __version__, contents, record
 from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
 from dlb.execution.run import Outcome
@@ -251,19 +250,9 @@ def _attempt(
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    observed, series = _apart(ended.observed)
-    result = msgspec.structs.replace(result, observed=observed)
+    result = msgspec.structs.replace(result, observed=record.without_series(ended.observed))
+    series = record.series_of(ended.observed)
     return _with_figures(result, ended.timing, series, request, measurement.steady, out)
-
-
-def _apart(observed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What observers recorded, and their series, which are named ``PLUGIN/NAME``."""
-    facts, series = {}, {}
-    for plugin, seen in observed.items():
-        facts[plugin] = {name: value for name, value in seen.items() if name != "series"}
-        for name, values in seen.get("series", {}).items():
-            series[f"{plugin}/{name}"] = np.array(values, np.float64)
-    return facts, series
 
 
 def _judged(checks: Sequence[CheckResult]) -> int:
@@ -312,7 +301,7 @@ def _with_figures(
         memory_bytes=timing.memory_bytes,
         other_cores=timing.other_cores or 0.0,
         disturbed=record.is_disturbed(timing, available_cores()),
-        series=results.keep_series(
+        series=contents.keep_arrays(
             out, {**series, "step_seconds": seconds, "data_seconds": waiting}
         ),
         **figures,

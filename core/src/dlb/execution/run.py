@@ -154,6 +154,9 @@ def _run_all(
     ]
     written = (_write(adapter_record, request) for adapter_record in final)
     paths = [path for path in written if path is not None]
+    if request.out is not None:
+        for before in records:
+            record.discard_certificate(before, certificate, request.out)
     return Outcome(final, certificate, paths, interrupted)
 
 

@@ -340,9 +340,11 @@ def read(path: Path) -> Certificate:
     """
     from dlb import format_1
 
-    return documents.read(
-        path, Certificate, "certificate", FORMAT, {1: format_1.convert_certificate}
-    )
+    def old(content: bytes) -> Certificate:
+        return msgspec.convert(format_1.convert_certificate(content), Certificate)
+
+    readers = {1: old, FORMAT: documents.decoder(Certificate)}
+    return documents.read(path, "certificate", readers)
 
 
 def schema() -> bytes:

@@ -7,17 +7,13 @@ where it was.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from dlb import documents
-from dlb.errors import DataError, RecordError
+from dlb.errors import RecordError
 from dlb.failure import Failure
 from dlb.measure.schedule import Order
 from dlb.measure.steady import SteadyClass, SteadyRule
@@ -31,14 +27,11 @@ __all__ = [
     "Measurement",
     "TrialResult",
     "find_unfinished",
-    "keep_series",
     "latest",
     "read",
-    "read_series",
     "write",
 ]
 
-Array = npt.NDArray[Any]
 FORMAT = 1
 #: Why no further round was run; empty while a measurement goes on.
 Ended = Literal["", "rounds", "precision", "budget", "interrupted"]
@@ -185,7 +178,7 @@ def read(path: Path) -> Measurement:
     Raises:
         RecordError: the file cannot be read, is not a measurement, or has a later format.
     """
-    return documents.read(path, Measurement, "measurement", FORMAT)
+    return documents.read(path, "measurement", {FORMAT: documents.decoder(Measurement)})
 
 
 def latest(path: Path) -> Measurement:
@@ -213,49 +206,3 @@ def find_unfinished(folder: Path, key: str) -> Measurement | None:
         if key and each.key == key and each.ended in ("", "interrupted"):
             found = each
     return found
-
-
-def keep_series(folder: Path, series: Mapping[str, Array]) -> str:
-    """Write the series of a trial, and return the SHA-256 of their file.
-
-    Args:
-        series: float64, by name: [steps], or as an observer has it.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    from safetensors.numpy import save
-
-    content = save({name: np.ascontiguousarray(array) for name, array in series.items()})
-    digest = hashlib.sha256(content).hexdigest()
-    path = folder / "series" / f"{digest}.safetensors"
-    try:
-        path.parent.mkdir(exist_ok=True)
-        if not path.exists():
-            documents.write_atomically(path, content)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from None
-    return digest
-
-
-def read_series(folder: Path, digest: str) -> dict[str, Array]:
-    """The series of a trial by name.
-
-    Raises:
-        DataError: there is no such file, or it was altered.
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise DataError(f"'{digest[:80]}' is no SHA-256")
-    path = folder / "series" / f"{digest}.safetensors"
-    try:
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise DataError("its content is not that of its name", path=path)
-        return dict(load(content))
-    except OSError as error:
-        raise DataError(f"{error.strerror or error}", path=path) from None
-    except (SafetensorError, ValueError) as error:
-        raise DataError(f"not a file of series: {error}", path=path) from None
