@@ -99,6 +99,7 @@ def test_the_first_losses_agree(records: dict[str, record.Record]) -> None:
     assert np.ptp(np.array(first, dtype=float)) < 1e-5
 
 
+@pytest.mark.long
 def test_verify_proves_all_four_from_memory(dlb: Dlb) -> None:
     done = dlb("verify", "lenet5", *ON, *ONE_THREAD, "--seed", "3", "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]

@@ -396,7 +396,11 @@ def loss_of(model, inputs, labels, smoothing=0.0):
     return -(1 - smoothing) * picked - smoothing * shares.mean()
 
 
-@pytest.mark.parametrize("name", CASES)
+# Each is compiled for seconds: the default run has one of each kind of layer.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if ", " in name else []) for name in CASES],
+)
 def test_value_and_gradients(name, tmp_path):
     case, workload = CASES[name], network(CASES[name])
     weights, inputs, labels = numbers(workload)
