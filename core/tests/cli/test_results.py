@@ -1,0 +1,44 @@
+"""``dlb results``: what a folder holds, listed, shown and exported."""
+
+from __future__ import annotations
+
+import pytest
+from dlb_process import Dlb
+
+
+def test_a_run_and_a_measurement(dlb: Dlb) -> None:
+    assert dlb.run("--rounds", 1, "--repeats", 0).status == 0
+    where = ("--in", dlb.out)
+    listed = dlb("results", "list", *where)
+    assert listed.status == 0 and listed.err == "" and "example" in listed.out
+    rows = dlb("results", "list", *where, "--json").document
+    assert {row["kind"] for row in rows["results"]} == {"run", "measurement"} and rows["count"] == 2
+    named = {row["kind"]: row["name"] for row in rows["results"]}
+    shown = dlb("results", "show", named["run"], *where)
+    assert shown.status == 0 and "provenance" in shown.out
+    shown = dlb("results", "show", named["measurement"], *where)
+    assert shown.status == 0 and "1 round of new processes" in shown.out
+    shown = dlb("results", "show", "last", *where, "--filter", "kind=measurement", "--json")
+    assert shown.document["name"] == named["measurement"]
+    table = dlb("results", "export", *where, "--filter", "kind=run and threads=1")
+    assert table.status == 0 and len(table.out.splitlines()) == 2
+    assert dlb("results", "export", *where, "--format", "mllog", "-o", "x.log").status == 0
+    assert (dlb.folder / "x.log").read_text().startswith(":::MLLOG {")
+    (dlb.out / "notes.json").write_text("{}")
+    listed = dlb("results", "list", *where)
+    assert listed.status == 0 and "notes.json is skipped" in listed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("list", "--in", "nowhere"), "nowhere"),
+        (("list", "--in", ".", "--filter", "thread=2"), "did you mean 'threads'"),
+        (("show", "x", "--in", "."), "there is none; see: dlb results list"),
+        (("export", "--in", ".", "-o", "no/where.csv"), "cannot write"),
+        (("export", "--in", ".", "--format", "xml"), "'xml'"),
+    ],
+)
+def test_bad_requests(dlb: Dlb, words: tuple[str, ...], says: str) -> None:
+    ended = dlb("results", *words)
+    assert ended.status == 2 and says in ended.complaint
