@@ -279,10 +279,7 @@ def _judge(
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
-            if synchronous and not stage.prepared.reference.masks:
-                batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))
-                replay = judge_step.replay(order[0], batches, enough)
-        if not any(each.wrong for each in judged) and (enough() or len(order) <= CALIBRATED):
+        if not any(each.wrong for each in judged) and enough():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
     with drop_at_end(stage.build(group, request.dtype, request.batch_size)) as referee:
@@ -291,6 +288,9 @@ def _judge(
         else:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged.append(judge_step.judge(order[0], calibrate=True))
+        if small and synchronous and not stage.prepared.reference.masks:
+            batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))
+            replay = judge_step.replay(order[0], batches, enough)
         # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
         for place, failed in enumerate(judged):
             if failed.wrong and small:

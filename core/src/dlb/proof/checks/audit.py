@@ -355,7 +355,7 @@ class StepJudge:
     def replay(
         self, first: AuditedStep, batches: Iterable[tuple[Array, Array]], enough: Callable[[], bool]
     ) -> Replay:
-        """Take the first steps from the weights before the first, in float64; and from perturbed ones.
+        """Take the first steps from the weights before the first, and from perturbed ones.
 
         It ends where rounding has grown so far that a loss would say little.
 
