@@ -172,6 +172,7 @@ def run(
     data: str | None = None,
     out: str | Path = "dlb-results",
     prove_again: bool = False,
+    test_steps: int | None = None,
 ) -> Outcome:
     """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
 
@@ -193,6 +194,7 @@ def run(
         data: data to use instead of the workload's, ``NAME[:PATH]``.
         out: folder for records.
         prove_again: make the proof again, even if one was kept that holds.
+        test_steps: test the model every so many steps, too.
 
     Returns:
         a record for each adapter, their paths, and the certificate.
@@ -239,6 +241,7 @@ def run(
         strategy=strategy,
         workers=workers,
         prove_again=prove_again,
+        test_steps=test_steps,
         variants=choose(variants, environments),
         imported=imported,
     )

@@ -36,6 +36,7 @@ __all__ = [
     "QualitySummary",
     "Record",
     "StoredRecord",
+    "Tested",
     "Timing",
     "TimingSummary",
     "check_folder",
@@ -127,11 +128,28 @@ class Timing(TimingSummary, frozen=True, kw_only=True):
     data_seconds: tuple[float, ...]
 
 
+class Tested(_Part, frozen=True, kw_only=True):
+    """A test of the model while it trains.
+
+    Attributes:
+        step: the steps before it.
+        seconds: their time, with the waiting for batches.
+        accuracy: share of test samples whose largest logit is at the label.
+        loss: mean softmax cross-entropy of the test samples; null if it is not finite.
+    """
+
+    step: int
+    seconds: float
+    accuracy: float
+    loss: float | None
+
+
 class QualitySummary(_Part, frozen=True, kw_only=True):
-    """The result of training: the accuracy on the test split."""
+    """The result of training: the accuracy on the test split, at the end and while it trained."""
 
     test_accuracy: float
     test_samples: int
+    tests: tuple[Tested, ...] = ()
 
 
 class Quality(QualitySummary, frozen=True, kw_only=True):

@@ -98,6 +98,8 @@ class Request:
         proven: whether a kept proof is used, so that only the timed run is checked.
         trial_draws: the run is a trial of a measurement, which is not tested, and this many steps are drawn
             for its audit, beside the first and the last; None for a run that stands alone.
+        test_steps, test_seconds: test the model every so many steps, or seconds of training; None for the
+            end alone.
         variables: environment variables of the workers' processes, beside those of this process.
     """
 
@@ -124,6 +126,8 @@ class Request:
     prove_again: bool = False
     proven: bool = False
     trial_draws: int | None = None
+    test_steps: int | None = None
+    test_seconds: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property

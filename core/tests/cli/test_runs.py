@@ -49,6 +49,38 @@ def test_data_of_the_user_are_trained_on(dlb: Dlb) -> None:
 AUGMENTED = ("--set", "data.augmentation.pad=4", "--set", "data.augmentation.flip=true")
 
 
+def test_the_model_is_tested_while_it_trains(dlb: Dlb) -> None:
+    """The training goes on as without tests, and the last test is that of the end."""
+    plain = dlb.run("--out", "plain", "--json")
+    ended = dlb.run("--test-every", 5)
+    assert plain.status == ended.status == 0, ended.err
+    assert "Tests during training" in ended.out
+    quality = dlb.records()["example"]["quality"]
+    assert [test["step"] for test in quality["tests"]] == [5, 10, 15, 20]
+    seconds = [test["seconds"] for test in quality["tests"]]
+    assert seconds == sorted(seconds)
+    last = quality["tests"][-1]
+    assert last["accuracy"] == quality["test_accuracy"] > quality["tests"][0]["accuracy"] - 0.2
+    assert 0 < last["loss"] < 3
+    (path,) = plain.document["files"]
+    without = record.read(dlb.folder / path).quality
+    assert without is not None and list(without.losses) == quality["losses"]
+    assert without.tests == ()
+
+
+def test_the_model_is_tested_by_time(dlb: Dlb) -> None:
+    ended = dlb.run("--test-every", "0.01s", "--steps", 200)
+    assert ended.status == 0, ended.err
+    steps = [test["step"] for test in dlb.records()["example"]["quality"]["tests"]]
+    assert len(steps) >= 2 and steps == sorted(set(steps)) and steps[-1] <= 200
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "soon", "3x", "0s"])
+def test_bad_times_of_tests(dlb: Dlb, text: str) -> None:
+    ended = dlb.run(f"--test-every={text}")
+    assert ended.status == 2 and "--test-every" in ended.complaint
+
+
 def losses_of(dlb: Dlb, *words: object) -> list[float]:
     ended = dlb.run(*words, "--steps", 40, "--json")
     assert ended.status == 0, ended.err

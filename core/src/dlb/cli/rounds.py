@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
 
-__all__ = ["ROUNDS", "plan_of", "share_of"]
+__all__ = ["ROUNDS", "plan_of", "share_of", "test_times"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -113,6 +113,21 @@ def share_of(flag: str, text: str) -> float:
     if not 0 < share < 1:
         raise click.UsageError(f"{flag} {text}: must be above 0 and below 100%, such as 2%")
     return share
+
+
+def test_times(text: str | None) -> dict[str, Any]:
+    """Fields of a request for ``--test-every``.
+
+    Raises:
+        click.UsageError: the text is neither a number of steps nor a time.
+    """
+    if text is None:
+        return {}
+    if text.isdecimal() and int(text):
+        return {"test_steps": int(text)}
+    if not text.strip()[-1:].isalpha():
+        raise click.UsageError(f"--test-every {text}: give a number of steps, or a time as 30s")
+    return {"test_seconds": _seconds("--test-every", text)}
 
 
 def _seconds(flag: str, text: str) -> float:

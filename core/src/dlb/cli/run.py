@@ -12,7 +12,7 @@ import click
 from dlb.cli import INTERRUPTED
 from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
-from dlb.cli.rounds import ROUNDS, plan_of
+from dlb.cli.rounds import ROUNDS, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="The framework's own input pipeline, or data already in memory.",
 )
+@click.option(
+    "--test-every",
+    metavar="N|TIME",
+    help="Test the model every N steps, or every so much time of training, such as 30s; beside the end.",
+)
 @with_options(ROUNDS)
 @click.option(
     "--out",
@@ -120,6 +125,7 @@ def run_command(**options: Any) -> int:
     from its own weights.
     """
     steps, epochs = options.pop("steps"), options.pop("epochs")
+    options |= test_times(options.pop("test_every"))
     options["plan"] = plan_of(options)
     if steps is not None and epochs is not None:
         raise click.UsageError("--steps and --epochs exclude each other")

@@ -22,6 +22,8 @@ from dlb.report.sentences import describe, divergence_text, inapplicable_groups
 __all__ = ["outcome_document", "print_certificate", "print_outcome", "print_record"]
 
 Value = TypeVar("Value")
+#: Tests during training that are shown of an adapter.
+MOST_TESTS = 12
 #: Facts about passed checks that are shown.
 _SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, WeightsLeft)
 
@@ -80,6 +82,7 @@ def print_results(records: Iterable[Record]) -> None:
     columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
     columns += ["accuracy", "threads", "proof"]
     print_table(columns, [_result_row(record) for record in records], title, right=columns[2:9])
+    _print_tests(records)
     for record in records:
         cores = _entry(record.machine, "available_cores", 0)
         if record.timing is not None and is_disturbed(record.timing, cores):
@@ -88,6 +91,23 @@ def print_results(records: Iterable[Record]) -> None:
                 f"{name}: while it was timed, other work took {record.timing.other_cores:.1f} of {cores} "
                 "cores: its times are not a quiet machine's"
             )
+
+
+def _print_tests(records: list[Record]) -> None:
+    """Print the tests while models trained, at most so many of each adapter."""
+    rows = []
+    for record in records:
+        tests = record.quality.tests if record.quality else ()
+        name = with_variant(record.adapter, record.options.variant)
+        stride = -(-len(tests) // MOST_TESTS)
+        for test in tests[::-1][:: max(1, stride)][::-1]:
+            loss = "not a number" if test.loss is None else loss_text(test.loss)
+            rows.append(
+                [name, f"{test.step:,}", f"{test.seconds:,.1f}", loss, f"{test.accuracy:.1%}"]
+            )
+    if rows:
+        columns = ["adapter", "after step", "seconds", "test loss", "accuracy"]
+        print_table(columns, rows, "Tests during training", right=columns[1:])
 
 
 def _result_row(record: Record) -> list[str]:

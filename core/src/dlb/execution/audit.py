@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.execution.models import Stage, drop_at_end
+from dlb.execution.periodic_tests import PeriodicTests
 from dlb.proof.certificate import Baseline
 from dlb.proof.checks.audit import (
     AUDIT_RARE,
@@ -125,12 +126,14 @@ def train_audited(
     stage: Stage,
     model: RemoteModel,
     features: Collection[str],
+    tests: PeriodicTests,
     on_progress: Callable[[Any], None],
 ) -> tuple[Trained, Audit]:
     """Train the model that is timed, and keep what audited steps got and changed.
 
     Args:
         features: features of the adapter.
+        tests: takes the steps between audited ones.
     """
     prepared, request = stage.prepared, stage.request
     training = model.begin_training(
@@ -148,14 +151,15 @@ def train_audited(
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
     steps, whole = _draw(stage, generator)
     for step in steps:
-        training.run(step - training.done)
+        tests.advance(training, step)
         seed = generator.randrange(1 << 31) if dropouts else None
         draw = Draw(None if step in whole else ELEMENTS, generator.randrange(1 << 31))
         paths, read = training.audit(seed, draw)
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
         audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
-    training.run(request.steps - training.done)
+        tests.look(training.done)
+    tests.advance(training, request.steps)
     trained = training.end()
     audit.losses, audit.step_seconds = trained.losses, trained.step_seconds
     audit.untold_seconds = trained.untold_seconds

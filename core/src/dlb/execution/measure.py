@@ -98,6 +98,8 @@ def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) 
             out=None,
             steps=steps,
             warmup=min(request.warmup, steps - 1),
+            test_steps=None,
+            test_seconds=None,
             trial_draws=max(FEWEST_DRAWS, math.ceil(steps_needed() / plan.rounds)),
         )
         for environment, steps in zip(environments, cells)

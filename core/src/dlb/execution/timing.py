@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from dlb.execution.audit import Audit, train_audited
 from dlb.execution.models import Stage
+from dlb.execution.periodic_tests import PeriodicTests
 from dlb.execution.workers import Workers
 from dlb.observers import observe_processes
 from dlb.proof.checks.float32 import prove_timed_model
 from dlb.provenance import OtherWork
-from dlb.record import Timing
+from dlb.record import Tested, Timing
 from dlb.request import Request
 from dlb.supervision.remote import RemoteModel, Trained
 
@@ -32,6 +33,7 @@ class TimedRun:
         timing: the measurements.
         losses: float64 [steps], the mean over workers.
         audit: what was kept of audited steps.
+        tests: of the model while it trained.
         observed: what observers recorded.
     """
 
@@ -40,6 +42,7 @@ class TimedRun:
     losses: npt.NDArray[np.float64]
     observed: dict[str, Any]
     audit: Audit
+    tests: tuple[Tested, ...] = ()
 
 
 def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> TimedRun:
@@ -56,12 +59,13 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     if request.dtype == "float32":
         prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
     stage.phase("training")
-    other_work = OtherWork()
+    other_work, tests = OtherWork(), PeriodicTests(stage, model)
     with observe_processes(stage.adapter, workers.group.processes, request.device) as observed:
         trained, audit = train_audited(
             stage,
             model,
             features,
+            tests,
             lambda event: stage.reporter.steps(
                 stage.adapter, event["step"], request.steps, event["loss"]
             ),
@@ -69,9 +73,9 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     timing = summarise(
         trained, request, workers.seconds, built, other_work.cores(), audit.step_numbers
     )
-    return TimedRun(
-        model, timing, trained.losses, {**trained.facts[0]["observed"], **observed}, audit
-    )
+    seen = {**trained.facts[0]["observed"], **observed}
+    tested = tests.results(trained.step_seconds + trained.data_seconds)
+    return TimedRun(model, timing, trained.losses, seen, audit, tested)
 
 
 def summarise(
