@@ -68,7 +68,8 @@ class Options(_Part, frozen=True, kw_only=True):
     """The options of the run.
 
     ``batch_size`` counts the samples of all workers together. ``warmup`` steps train but are not in
-    the summary. ``variant`` has the adapter's choices that differ from their default.
+    the summary. ``variant`` has the adapter's choices that differ from their default; ``variables``,
+    environment variables that were set for the workers alone.
     """
 
     batch_size: int
@@ -82,6 +83,7 @@ class Options(_Part, frozen=True, kw_only=True):
     strategy: str = ""
     workers: int = 1
     variant: dict[str, str] = {}
+    variables: dict[str, str] = {}
 
 
 class TimingSummary(_Part, frozen=True, kw_only=True):

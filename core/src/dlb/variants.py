@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dlb.adapters import AdapterEnvironment, describe_environment
 from dlb.errors import RequestError, WorkerError
 
-__all__ = ["choose"]
+__all__ = ["choose", "offers_of"]
 
 #: By adapter, the choices that it offers, each with its values; the first value is the default.
 Offers = Mapping[str, Mapping[str, Sequence[str]]]
@@ -72,18 +72,25 @@ def _offers(environments: Sequence[AdapterEnvironment]) -> Offers:
     Raises:
         RequestError: an environment's worker failed.
     """
-    offers = {}
-    for environment in environments:
-        try:
-            described = describe_environment(environment)["adapters"]
-        except WorkerError as error:
-            raise RequestError(
-                f"adapter '{environment.adapter}' could not report its variants: {error}; leave out "
-                "--variant, or the adapter"
-            ) from None
-        entries = [entry for entry in described if entry["name"] == environment.adapter]
-        # A worker without variants may leave the field out.
-        offers[environment.adapter] = entries[0].get("variants", {}) if entries else {}
+    return {environment.adapter: offers_of(environment) for environment in environments}
+
+
+def offers_of(environment: AdapterEnvironment) -> Mapping[str, Sequence[str]]:
+    """The choices that an adapter offers, each with its values, the default first.
+
+    Raises:
+        RequestError: the environment's worker failed.
+    """
+    try:
+        described = describe_environment(environment)["adapters"]
+    except WorkerError as error:
+        raise RequestError(
+            f"adapter '{environment.adapter}' could not report its variants: {error}; leave out "
+            "--variant, or the adapter"
+        ) from None
+    entries = [entry for entry in described if entry["name"] == environment.adapter]
+    # A worker without variants may leave the field out.
+    offers: Mapping[str, Sequence[str]] = entries[0].get("variants", {}) if entries else {}
     return offers
 
 

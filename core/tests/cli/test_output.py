@@ -18,8 +18,8 @@ import dlb
 from dlb.progress import Rate
 
 COMMANDS = [
-    "", "run", "verify", "port", "capture", "diff", "results", "compare", "list", "show", "export", "data",
-    "data list", "data fetch", "data path",
+    "", "run", "verify", "port", "capture", "diff", "tune", "results", "compare", "list", "show", "export",
+    "data", "data list", "data fetch", "data path",
     "env", "env create", "env list", "env add", "env remove", "env doctor",
 ]  # fmt: skip
 LISTS = ["adapters", "workloads", "datasets", "strategies", "plugins"]

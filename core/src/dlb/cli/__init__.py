@@ -23,6 +23,7 @@ COMMANDS = {
     "port": ("port", "Prove that models of your own in several frameworks are the same."),
     "capture": ("capture", "Write what a model of your own computes, to compare ports with."),
     "diff": ("diff", "Prove that two ONNX files compute the same."),
+    "tune": ("tune", "Find the fastest way to run a workload on this machine, under proof."),
     "results": ("results", "List, show and export what was run and measured."),
     "compare": ("compare", "Compare what was measured in rounds."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),

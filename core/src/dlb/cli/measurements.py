@@ -47,13 +47,13 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     if not measurement.trials:
         click.echo("Nothing was measured in rounds")
         return
-    rows = []
+    rows, names = [], cell_names(measurement)
     for compared in compared_cells(measurement, baseline):
         cell = measurement.cells[compared.cell]
         own = [trial for trial in measurement.trials if trial.cell == compared.cell]
         rows.append(
             [
-                with_variant(cell.adapter, cell.options.variant),
+                names[compared.cell],
                 _milliseconds(compared.seconds),
                 _apart(measurement, compared.cell),
                 _milliseconds(_mean(own)),
@@ -69,7 +69,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
         "spread",
         "mean ms",
         "samples/s",
-        f"times {measurement.cells[baseline].adapter}",
+        f"times {names[baseline]}",
     ]
     columns += ["interval", "", "steps", "proof"]
     done = len({trial.round for trial in measurement.trials})
@@ -85,7 +85,7 @@ def _print_phases(measurement: Measurement) -> None:
     """Print what came before steady steps, and what the processes took: medians over trials."""
     columns = ["adapter", "start s", "build s", "first step ms", "waiting ms", "cores", "peak MiB"]
     energy = any(_seen(trial, "cpu_energy_joules") is not None for trial in measurement.trials)
-    rows = []
+    rows, names = [], cell_names(measurement)
     for place, cell in enumerate(measurement.cells):
         own = [each for each in measurement.trials if each.cell == place and each.failure is None]
         if not own:
@@ -98,7 +98,7 @@ def _print_phases(measurement: Measurement) -> None:
         ]
         peaks = [_seen(each, "memory_peak_bytes") for each in own]
         row = [
-            with_variant(cell.adapter, cell.options.variant),
+            names[place],
             _middle([each.start_seconds for each in own], 1),
             _middle([each.build_seconds for each in own], 2),
             _middle([each.first_step_seconds * 1e3 for each in own], 1),
@@ -122,6 +122,20 @@ def _seen(trial: TrialResult, name: str) -> Any:
 
 def _middle(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}" if values else "-"
+
+
+def cell_names(measurement: Measurement) -> list[str]:
+    """The adapters of the cells, with what else differs between them."""
+    threads = {cell.options.threads for cell in measurement.cells}
+    names = []
+    for cell in measurement.cells:
+        differs = dict(cell.options.variant)
+        if len(threads) > 1:
+            differs["threads"] = str(cell.options.threads)
+        if cell.options.variables:
+            differs["environment"] = ", ".join(sorted(cell.options.variables))
+        names.append(with_variant(cell.adapter, differs))
+    return names
 
 
 def _ratio_cells(compared: Compared) -> list[str]:
@@ -198,7 +212,7 @@ def _lines(measurement: Measurement, done: int) -> list[str]:
         )
     lines += _audited(measurement)
     for trial in measurement.trials:
-        adapter = measurement.cells[trial.cell].adapter
+        adapter = cell_names(measurement)[trial.cell]
         if trial.failure is not None:
             lines.append(f"{adapter}, round {trial.round + 1} failed: {trial.failure.line}")
         elif not trial.sound:

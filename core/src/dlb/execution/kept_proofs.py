@@ -53,7 +53,7 @@ def proof_key(request: Request) -> str:
         "machine": {name: str(value) for name, value in sorted(machine_facts().items())},
         "variables": {
             name: value
-            for name, value in sorted(os.environ.items())
+            for name, value in sorted({**os.environ, **request.variables}.items())
             if name not in _VOLATILE and not name.startswith(_VOLATILE_PREFIXES)
         },
         "variants": {name: dict(value) for name, value in sorted(request.variants.items())},

@@ -31,8 +31,9 @@ from dlb.request import Prepared, Reporter, Request, prepare
 from dlb.results import measurement as results
 from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
 from dlb.scratch import scratch_folder
+from dlb.workload import workload_hash
 
-__all__ = ["Plan", "measure"]
+__all__ = ["Plan", "measure", "measure_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
@@ -71,11 +72,29 @@ class Plan:
 
 
 def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
-    """Time every adapter of a request that was proven, in rounds of fresh processes.
+    """Time every adapter of a request, in rounds of fresh processes.
 
     Args:
         request: what was run and proven, with a folder for results.
-        outcome: what came of it.
+        outcome: what came of it; adapters that failed are left out.
+    """
+    done = {each.adapter: each for each in outcome.records if each.failure is None}
+    measured = [
+        (replace(request, environments=[each]), done[each.adapter])
+        for each in request.environments
+        if each.adapter in done
+    ]
+    return measure_cells(measured, plan, reporter)
+
+
+def measure_cells(
+    measured: Sequence[tuple[Request, Record]], plan: Plan, reporter: Reporter
+) -> Measurement:
+    """Time cells, in rounds of fresh processes.
+
+    Args:
+        measured: of each cell, the request of one adapter, and the record that has its proof. All have the
+            same folder for results.
 
     Returns:
         the measurement; its file is written after every trial.
@@ -83,41 +102,40 @@ def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) 
     Raises:
         RecordError: a file cannot be written; finished trials are kept.
     """
-    out = request.out
+    out = measured[0][0].out
     assert out is not None
-    done = {each.adapter: each for each in outcome.records if each.failure is None}
-    environments = [each for each in request.environments if each.adapter in done]
-    measurement = _begun(request, plan, [_cell(done[each.adapter], plan) for each in environments])
-    cells = [each.options.steps for each in measurement.cells]
+    measurement = _begun(
+        [request for request, _ in measured],
+        plan,
+        [_cell(request, proven, plan) for request, proven in measured],
+    )
     cell_requests = [
         replace(
             request,
-            environments=[environment],
             groups=TRIAL_GROUPS,
             proven=True,
             out=None,
-            steps=steps,
-            warmup=min(request.warmup, steps - 1),
+            steps=cell.options.steps,
+            warmup=min(request.warmup, cell.options.steps - 1),
             test_steps=None,
             test_seconds=None,
             trial_draws=max(FEWEST_DRAWS, math.ceil(steps_needed() / plan.rounds)),
         )
-        for environment, steps in zip(environments, cells)
+        for (request, _), cell in zip(measured, measurement.cells)
     ]
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        longest = max(cell_requests, key=lambda each: each.steps, default=None)
-        prepared = prepare(longest, folder) if longest else None
+        prepared = _prepare(cell_requests, folder)
         try:
-            while prepared is not None and not measurement.ended:
+            while not measurement.ended:
                 for trial in _left(measurement, plan):
                     measurement = _run_trial(
                         measurement,
                         trial,
                         plan.repeats,
                         cell_requests[trial.cell],
-                        prepared,
+                        prepared[trial.cell],
                         reporter,
                         out,
                     )
@@ -132,17 +150,40 @@ def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) 
     return measurement
 
 
-def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
+def _prepare(requests: Sequence[Request], folder: Path) -> list[Prepared]:
+    """What the trials of each cell receive; what is the same for several is computed once."""
+    made: dict[object, Prepared] = {}
+    found = []
+    keys = [
+        (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
+        for each in requests
+    ]
+    for key in keys:
+        if key not in made:
+            alike = [request for request, other in zip(requests, keys) if other == key]
+            longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
+            steps = max(each.steps for each in alike)
+            own = folder / f"cells-{len(made)}"
+            own.mkdir()
+            made[key] = prepare(replace(longest, steps=steps), own)
+        found.append(made[key])
+    return found
+
+
+def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Measurement:
     """An unfinished measurement of the same, or a new one."""
-    assert request.out is not None
-    proof = kept_proofs.proof_key(request)
-    settings = [proof, request.steps, request.warmup, msgspec.to_builtins(plan)]
-    key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if proof else ""
-    unfinished = results.find_unfinished(request.out, key)
-    # Trials name cells by their places, so all cells must be there again.
-    if unfinished is not None and [each.adapter for each in unfinished.cells] == [
-        each.adapter for each in cells
-    ]:
+    out = requests[0].out
+    assert out is not None
+    proofs = [kept_proofs.proof_key(each) for each in requests]
+    own = [
+        [cell.adapter, cell.options.variant, cell.options.variables, request.steps, request.warmup]
+        for cell, request in zip(cells, requests)
+    ]
+    settings = [proofs, own, msgspec.to_builtins(plan)]
+    key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if all(proofs) else ""
+    # Trials name cells by their places: the key has all cells in their order.
+    unfinished = results.find_unfinished(out, key)
+    if unfinished is not None:
         # How many steps a trial has follows from the first run: now as then.
         kept = [
             msgspec.structs.replace(each, options=before.options)
@@ -150,9 +191,10 @@ def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
         ]
         return msgspec.structs.replace(unfinished, cells=tuple(kept), ended="")
     began = record.now()
+    name = record.safe_name(requests[0].workload.name)
     return Measurement(
         format=results.FORMAT,
-        name=f"{began:%Y%m%dT%H%M%SZ}-{record.safe_name(request.workload.name)}-{secrets.token_hex(3)}",
+        name=f"{began:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(3)}",
         key=key,
         started=began.isoformat(timespec="seconds"),
         seed=secrets.randbits(32),
@@ -169,7 +211,7 @@ def _begun(request: Request, plan: Plan, cells: Sequence[Cell]) -> Measurement:
     )
 
 
-def _cell(proven: Record, plan: Plan) -> Cell:
+def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
     assert proven.timing is not None
     steps = plan.trial_steps
     if steps is None:
@@ -180,7 +222,9 @@ def _cell(proven: Record, plan: Plan) -> Cell:
         framework=f"{proven.framework} {proven.framework_version}".strip(),
         workload_name=proven.workload_name,
         workload_hash=proven.workload_hash,
-        options=msgspec.structs.replace(proven.options, steps=steps),
+        options=msgspec.structs.replace(
+            proven.options, steps=steps, variables=dict(request.variables)
+        ),
         proof=proven.proof,
         record=proven.name,
     )
@@ -235,7 +279,7 @@ def _attempt(
     )
     own.scratch.mkdir()
     variables = {"PYTHONHASHSEED": str(trial.hash_seed), "DLB_PADDING": "x" * trial.padding}
-    request = replace(request, variables=variables)
+    request = replace(request, variables={**request.variables, **variables})
     began = record.now()
     ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
     result = TrialResult(

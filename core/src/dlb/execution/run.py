@@ -277,6 +277,7 @@ def _record(
             strategy=request.strategy,
             workers=request.workers,
             variant=request.variant(adapter_run.adapter),
+            variables=dict(request.variables),
         ),
         proof="deviates" if deviates else "unproven",
         certificate=certificate,
