@@ -1,0 +1,191 @@
+"""How often a thing is called different from itself, and how often a planted slow-down is found.
+
+    pip install benchmarks/slower pyperf
+    python benchmarks/false_alarms.py [--on ADAPTER] [--workload W] [--slower 3] [--load] >> FILE.csv
+
+Each comparison is a measurement in rounds, as ``dlb run`` makes it, of an adapter and itself; with ``--slower
+3``, of itself with steps that take 3% longer, for which dlb-slower must be in the adapter's environment. With
+``--load``, a process keeps one core busy half of the time. A row for each comparison has ratio, interval, and
+word, and what others would have said of the same trials:
+
+- ``quartiles``: whether the quartiles of steps of the first two processes are apart, as a plain loop shows;
+- ``pyperf``: whether pyperf calls the mean times of all processes significantly different.
+
+A summary goes to standard error: the share that was called different, with Clopper and Pearson's bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from dlb import contents
+from dlb.adapters import find_adapters
+from dlb.catalogue import load_with_file
+from dlb.execution.measure import Plan, measure_cells
+from dlb.execution.run import run
+from dlb.measure.comparison import compare
+from dlb.progress import Silent
+from dlb.request import Request
+from dlb.results.measurement import Measurement
+from dlb.samples import replace_missing_data
+
+DIFFERENT = ("faster", "slower")
+#: Half of the time busy, in pieces that a scheduler sees.
+LOAD = """
+import time
+while True:
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+    time.sleep(0.05)
+"""
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--on", default="torch", metavar="ADAPTER")
+    parser.add_argument("--workload", default="lenet5")
+    parser.add_argument("--comparisons", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--slower", type=float, default=0.0, metavar="PERCENT")
+    parser.add_argument("--load", action="store_true")
+    asked = parser.parse_args()
+    described, imported = load_with_file(asked.workload)
+    described = replace_missing_data(described, lambda line: print(line, file=sys.stderr))
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(
+        [
+            "slower",
+            "load",
+            "rounds",
+            "ratio",
+            "low",
+            "high",
+            "word",
+            "quartiles",
+            "pyperf",
+            "seconds",
+        ]
+    )
+    plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0)
+    words: list[tuple[str, bool, bool]] = []
+    with tempfile.TemporaryDirectory() as name, _load(asked.load):
+        request = Request(
+            workload=described,
+            environments=find_adapters([asked.on]),
+            out=Path(name),
+            batch_size=described.batch_size,
+            steps=asked.steps,
+            warmup=min(10, asked.steps // 10),
+            threads=1,
+            imported=imported,
+        )
+        (record,) = run(request, Silent()).records
+        if record.proof != "proven":
+            print(f"{asked.on} is not proven: {record.proof}", file=sys.stderr)
+            return 1
+        slower = {"DLB_SLOWER": str(asked.slower / 100)} if asked.slower else {}
+        cells = [(request, record), (replace(request, variables=slower), record)]
+        for number in range(asked.comparisons):
+            began = time.monotonic()
+            measurement = measure_cells(cells, plan, Silent())
+            if measurement.ended == "interrupted":
+                return 130
+            seconds = time.monotonic() - began
+            _, compared = compare(measurement.trials, 2, margin=plan.margin)
+            ratio, word = compared.ratio, compared.word or "no steady state"
+            loop, pyperf = _quartiles_apart(measurement, request.out), _pyperf(measurement)
+            figures = ["", "", ""] if ratio is None else [ratio.ratio, ratio.low, ratio.high]
+            table.writerow(
+                [asked.slower, int(asked.load), asked.rounds]
+                + [f"{each:.4f}" if each else "" for each in figures]
+                + [word, int(loop), int(pyperf), f"{seconds:.1f}"]
+            )
+            sys.stdout.flush()
+            words.append((word, loop, pyperf))
+            print(f"{number + 1} of {asked.comparisons}: {word}", file=sys.stderr)
+    _summarise(words)
+    return 0
+
+
+@contextlib.contextmanager
+def _load(wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", LOAD])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _quartiles_apart(measurement: Measurement, folder: Path | None) -> bool:
+    """Whether the quartiles of two processes' steps do not overlap."""
+    assert folder is not None
+    spans = []
+    for cell in (0, 1):
+        first = next(t for t in measurement.trials if t.cell == cell and t.series)
+        steps = contents.read_arrays(folder, first.series)["step_seconds"]
+        spans.append(np.percentile(steps[len(steps) // 10 :], (25, 75)))
+    (low, high), (other_low, other_high) = spans
+    return bool(high < other_low or other_high < low)
+
+
+def _pyperf(measurement: Measurement) -> bool:
+    """Whether pyperf calls the means of all processes different."""
+    import pyperf
+
+    def benchmark(cell: int) -> Any:
+        means = [t.mean for t in measurement.trials if t.cell == cell and not t.again and t.mean]
+        runs = [
+            pyperf.Run([mean], collect_metadata=False, metadata={"name": "step"}) for mean in means
+        ]
+        return pyperf.Benchmark(runs)
+
+    from pyperf._compare import CompareResult
+
+    result = CompareResult(_Named("a", benchmark(0)), _Named("b", benchmark(1)))
+    return bool(result.significant)
+
+
+class _Named:
+    """What pyperf's comparison takes of a benchmark in a file."""
+
+    def __init__(self, name: str, benchmark: Any) -> None:
+        self.name, self.benchmark = name, benchmark
+
+
+def _summarise(words: list[tuple[str, bool, bool]]) -> None:
+    counts = {
+        "dlb": sum(word in DIFFERENT for word, _, _ in words),
+        "quartiles of one process": sum(loop for _, loop, _ in words),
+        "pyperf": sum(pyperf for _, _, pyperf in words),
+    }
+    for name, count in counts.items():
+        interval = binomtest(count, len(words)).proportion_ci(method="exact")
+        print(
+            f"{name}: {count} of {len(words)} called different, {count / len(words):.1%} "
+            f"({interval.low:.1%} to {interval.high:.1%})",
+            file=sys.stderr,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
