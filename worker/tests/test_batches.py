@@ -1,5 +1,7 @@
 """Batches: in order, ahead of the step, and nothing left running."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -91,3 +93,19 @@ def until(condition):
     while not condition():
         assert time.time() < limit
         time.sleep(0.005)
+
+
+LEFT_OPEN = """
+import numpy as np
+from dlb_worker.batches import prefetched
+from dlb_worker.contract import DataRequest
+
+order = np.zeros((100, 2), "int64")
+batches = prefetched(DataRequest(np.ones((4, 2)), np.ones(4), order, "pipeline", "cpu", "float64"))
+next(batches)
+"""
+
+
+def test_a_process_ends_that_left_its_batches_open():
+    """Its other threads are stopped by then, and can not be waited for."""
+    assert subprocess.run([sys.executable, "-c", LEFT_OPEN], timeout=20).returncode == 0

@@ -2,6 +2,7 @@
 
 import operator
 import queue
+import sys
 import threading
 from typing import Any, Callable, Iterable, Iterator, Optional, Tuple
 
@@ -22,7 +23,7 @@ def prefetched(
         to_native: makes an array native; called for inputs and for labels, in that thread.
     """
     ready: queue.Queue[Any] = queue.Queue(AHEAD)
-    ended = threading.Event()
+    ended, ending = threading.Event(), sys.is_finalizing
 
     def put(value: Any) -> bool:
         while not ended.is_set():
@@ -55,7 +56,8 @@ def prefetched(
             yield batch
     finally:
         ended.set()
-        thread.join()
+        if not ending():  # then no thread but this one runs any more
+            thread.join()
 
 
 def from_memory(
