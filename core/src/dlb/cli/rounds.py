@@ -66,7 +66,7 @@ ROUNDS = (
         default=2,
         show_default=True,
         metavar="N",
-        help="How often a process is repeated during which others took the cores it needed.",
+        help="How often a process is repeated that others disturbed, or that had no steady state.",
     ),
 )
 

@@ -58,7 +58,7 @@ class Plan:
         margin: cells that differ by less count as the same.
         trial_steps: steps of a trial; None for those of some seconds, but no more than the run's.
         steady: which steps of a trial count.
-        repeats: how often a disturbed trial is repeated.
+        repeats: how often a trial is repeated that was disturbed, or had no steady state.
     """
 
     rounds: int = PILOT_ROUNDS
@@ -249,11 +249,12 @@ def _run_trial(
     reporter: Reporter,
     out: Path,
 ) -> Measurement:
-    """The measurement with a trial; with several attempts, if it was disturbed."""
+    """The measurement with a trial; with several attempts, if it was disturbed or never steady."""
     for attempt in range(1 + repeats):
         result = _attempt(measurement, trial, attempt, request, prepared, reporter, out)
         measurement = msgspec.structs.replace(measurement, trials=(*measurement.trials, result))
-        if not result.disturbed or result.failure is not None:
+        usable = not result.disturbed and result.median is not None
+        if usable or result.failure is not None:
             break
     return measurement
 
