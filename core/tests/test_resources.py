@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from dlb import resources
+from dlb.errors import DlbError
+from dlb_worker.plugins import observer
 
 #: Keeps a processor busy and 100 MB in memory, in a process that it starts, which ends before it.
 WORK = """
@@ -103,3 +105,13 @@ def test_a_gpu_without_its_library_is_told() -> None:
     with observing(list, "cuda") as seen:
         pass
     assert seen["devices"] or seen["devices_reason"]
+
+
+def test_an_observer_that_fails_at_its_end_is_named() -> None:
+    def power() -> Iterator[dict[str, Any]]:
+        yield {}
+        raise OSError("no counter")
+
+    with pytest.raises(DlbError, match="observer 'power' failed: OSError: no counter"):
+        with observer("power", power(), {}):
+            pass

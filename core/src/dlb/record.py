@@ -206,7 +206,7 @@ class _Run(_Part, frozen=True, kw_only=True):
     machine: dict[str, Any] = {}
     worker: dict[str, Any] = {}
     core: dict[str, Any] = {}
-    observed: dict[str, Any] = {}
+    observed: dict[str, dict[str, Any]] = {}
     converted_from: int = 0
 
 
@@ -344,16 +344,29 @@ def series_of(observed: Mapping[str, Any]) -> dict[str, Array]:
     return {
         f"{plugin}/{name}": _numbers(values)
         for plugin, seen in observed.items()
-        for name, values in seen.get("series", {}).items()
+        if _has_series(seen)
+        for name, values in seen["series"].items()
     }
 
 
 def without_series(observed: Mapping[str, Any]) -> dict[str, Any]:
     """What observers recorded, without their series."""
     return {
-        plugin: {name: value for name, value in seen.items() if name != "series"}
+        plugin: {
+            name: value for name, value in seen.items() if name != "series" or not _has_series(seen)
+        }
         for plugin, seen in observed.items()
     }
+
+
+def _has_series(seen: Mapping[str, Any]) -> bool:
+    """Whether an observer's ``series`` are lists of numbers by name; anything else stays in the document."""
+    series = seen.get("series")
+    return isinstance(series, Mapping) and all(
+        isinstance(values, (list, tuple))
+        and all(each is None or isinstance(each, (int, float)) for each in values)
+        for values in series.values()
+    )
 
 
 def _numbers(values: Iterable[float | None]) -> Array:
@@ -423,7 +436,8 @@ def _whole(stored: StoredRecord, folder: Path) -> Record:
         plugin, _, own = name.partition("/")
         if own:
             seen = observed.get(plugin, {})
-            observed[plugin] = {**seen, "series": {**seen.get("series", {}), own: array.tolist()}}
+            others = seen["series"] if _has_series(seen) else {}
+            observed[plugin] = {**seen, "series": {**others, own: array.tolist()}}
     try:
         timing = quality = None
         if stored.timing is not None:

@@ -265,9 +265,10 @@ class _Devices:
     def look(self) -> None:
         self._looks += 1
         for place, handle in enumerate(self._handles):
-            used = self._nvml.nvmlDeviceGetMemoryInfo(handle).used
-            self._memory[place] = max(self._memory[place], used)
-            self._use[place] += self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            with contextlib.suppress(self._nvml.NVMLError):  # not told of some devices
+                used = self._nvml.nvmlDeviceGetMemoryInfo(handle).used
+                self._memory[place] = max(self._memory[place], used)
+                self._use[place] += self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
 
     def read(self) -> dict[str, Any]:
         found = []

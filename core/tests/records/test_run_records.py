@@ -95,6 +95,7 @@ RECORDS = {
     ),
     "observed": make(observed={"energy": {"joules": 3.5, "samples": [1, None]}}),
     "series of an observer": make(observed={"power": {"series": {"watts": [3.5, 2.0]}, "most": 4}}),
+    "no series of numbers": make(observed={"odd": {"series": {"words": ["a", "b"]}}}),
     "unicode": make(
         framework="NumPy ☂", failure=Failure(kind="DlbError", message='quote " and \\ and \n')
     ),
@@ -218,6 +219,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "more": (document(colour="red"), "`colour`"),
     "wrong type": (document(options={"batch_size": "many"}), "options"),
     "proof": (document(proof="maybe"), "proof"),
+    "observed": (document(observed={"resources": 3}), "observed"),
 }
 
 

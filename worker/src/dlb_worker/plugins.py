@@ -142,18 +142,26 @@ def observer(name: str, generator: Any, observed: Dict[str, Any]) -> Iterator[No
     """Run an observer's generator around the block, and keep what it yielded under its name.
 
     Raises:
-        DlbError: it failed before its yield.
+        DlbError: it failed; the message names it.
     """
     wrapped = contextlib.contextmanager(lambda: generator)()
-    try:
+    with _named(name):
         seen = wrapped.__enter__()
-    except Exception as error:
-        raise DlbError(f"observer '{name}' failed: {type(error).__name__}: {error}") from error
     try:
         yield
     finally:
-        wrapped.__exit__(None, None, None)
-        observed[name] = dict(seen)
+        with _named(name):
+            wrapped.__exit__(None, None, None)
+            observed[name] = dict(seen)
+
+
+@contextlib.contextmanager
+def _named(observer: str) -> Iterator[None]:
+    """Name the observer in whatever the block raises."""
+    try:
+        yield
+    except Exception as error:
+        raise DlbError(f"observer '{observer}' failed: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=1)

@@ -80,10 +80,10 @@ def _between(
 ) -> int:
     import msgspec
 
+    from dlb.cli.measurements import cell_names
     from dlb.errors import RequestError
     from dlb.measure.comparison import figures_by_round
     from dlb.measure.ratios import ratio_unpaired, word_for
-    from dlb.proof.certificate import with_variant
 
     differ = list(_other_machine(first, second))
     if differ and not force:
@@ -92,15 +92,14 @@ def _between(
             "--force compares them all the same"
         )
     rows, compared, ratios = [], [], []
+    names = cell_names(second)
     for place, cell in enumerate(second.cells):
-        other = next(
-            (number for number, each in enumerate(first.cells) if _same_cell(each, cell)), None
-        )
+        other = _counterpart(first, cell)
         if other is None:
             continue
         times = list(figures_by_round(second.trials, place).values())
         before = list(figures_by_round(first.trials, other).values())
-        name = with_variant(cell.adapter, cell.options.variant)
+        name = names[place]
         if not times or not before:
             rows.append([name, "-", "no steady trial on one side", ""])
             continue
@@ -134,7 +133,18 @@ def _status(ratios: list[Ratio], limit: float | None) -> int:
 
 
 def _same_cell(one: Cell, other: Cell) -> bool:
-    return one.adapter == other.adapter and one.options.variant == other.options.variant
+    """Whether both are one adapter in one way, with any number of threads."""
+    ways = [(cell.adapter, cell.options.variant, cell.options.variables) for cell in (one, other)]
+    return ways[0] == ways[1]
+
+
+def _counterpart(first: Measurement, cell: Cell) -> int | None:
+    """The place of the same cell in another measurement, with as many threads if there is such a one."""
+    places = [place for place, each in enumerate(first.cells) if _same_cell(each, cell)]
+    alike = [p for p in places if first.cells[p].options.threads == cell.options.threads]
+    if alike:
+        return alike[0]
+    return places[0] if len(places) == 1 else None
 
 
 def _other_machine(first: Measurement, second: Measurement) -> Iterator[str]:
@@ -155,15 +165,16 @@ def _differences(first: Measurement, second: Measurement) -> Iterator[str]:
     if first.core != second.core:
         yield f"dlb: {first.core.get('version')}, {second.core.get('version')}, or its commit"
     for cell in second.cells:
-        for each in first.cells:
-            if not _same_cell(each, cell):
-                continue
-            if each.framework != cell.framework:
-                yield f"{cell.adapter}: {each.framework}, {cell.framework}"
-            if each.workload_hash != cell.workload_hash:
-                yield f"{cell.adapter}: the workload"
-            before: dict[str, Any] = msgspec.to_builtins(each.options)
-            after: dict[str, Any] = msgspec.to_builtins(cell.options)
-            for name in before:
-                if before[name] != after[name]:
-                    yield f"{cell.adapter}, {name}: {before[name]}, {after[name]}"
+        place = _counterpart(first, cell)
+        if place is None:
+            continue
+        each = first.cells[place]
+        if each.framework != cell.framework:
+            yield f"{cell.adapter}: {each.framework}, {cell.framework}"
+        if each.workload_hash != cell.workload_hash:
+            yield f"{cell.adapter}: the workload"
+        before: dict[str, Any] = msgspec.to_builtins(each.options)
+        after: dict[str, Any] = msgspec.to_builtins(cell.options)
+        for name in before:
+            if before[name] != after[name]:
+                yield f"{cell.adapter}, {name}: {before[name]}, {after[name]}"

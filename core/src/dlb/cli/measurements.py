@@ -17,7 +17,10 @@ from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.results.measurement import Measurement, TrialResult
 
-__all__ = ["measurement_document", "print_measurement"]
+__all__ = ["cell_names", "measurement_document", "print_measurement"]
+
+#: What the cores that were used follow from.
+_CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
 
 
 def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
@@ -91,10 +94,10 @@ def _print_phases(measurement: Measurement) -> None:
         if not own:
             continue
         used = [
-            (_seen(each, "cpu_user_seconds") + _seen(each, "cpu_system_seconds"))
-            / _seen(each, "seconds")
+            (user + system) / seconds
             for each in own
-            if _seen(each, "seconds")
+            for user, system, seconds in [[_seen(each, name) for name in _CPU]]
+            if None not in (user, system) and seconds
         ]
         peaks = [_seen(each, "memory_peak_bytes") for each in own]
         row = [
@@ -117,7 +120,8 @@ def _print_phases(measurement: Measurement) -> None:
 
 def _seen(trial: TrialResult, name: str) -> Any:
     """A number of the observer that comes with dlb; None if it is not there."""
-    return trial.observed.get("resources", {}).get(name)
+    value = trial.observed.get("resources", {}).get(name)
+    return value if isinstance(value, (int, float)) else None
 
 
 def _middle(values: list[float], digits: int) -> str:

@@ -10,7 +10,15 @@ import click
 
 from dlb.cli.output import json_option
 
-__all__ = ["CERTIFICATE", "FORMER_TIMEOUT", "SEED", "WORKERS", "check_workers", "with_options"]
+__all__ = [
+    "CERTIFICATE",
+    "FORMER_TIMEOUT",
+    "OUT",
+    "SEED",
+    "WORKERS",
+    "check_workers",
+    "with_options",
+]
 
 Decorator = Callable[[Any], Any]
 
@@ -32,6 +40,14 @@ def _renamed(context: click.Context, option: click.Parameter, value: float | Non
         raise click.UsageError(f"--time-out is called --timeout now; write: --timeout {value:g}")
 
 
+OUT = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("dlb-results"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for records.",
+)
 SEED = click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import CERTIFICATE, SEED, WORKERS, with_options
+from dlb.cli.options import CERTIFICATE, OUT, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
@@ -110,14 +110,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Test the model every N steps, or every so much time of training, such as 30s; beside the end.",
 )
 @with_options(ROUNDS)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("dlb-results"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for records.",
-)
+@OUT
 def run_command(**options: Any) -> int:
     """Train WORKLOAD on adapters, time it, export it, and prove that the same model ran.
 

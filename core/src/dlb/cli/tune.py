@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import SEED, WORKERS, with_options
+from dlb.cli.options import OUT, SEED, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, plan_of
 
@@ -32,14 +32,7 @@ __all__ = ["tune_command"]
 @with_options(WORKERS)
 @click.option("--steps", type=int, default=60, show_default=True, metavar="N", help="Of a run.")
 @with_options(ROUNDS)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("dlb-results"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for records.",
-)
+@OUT
 def tune_command(**options: Any) -> int:
     """Find the fastest way to run WORKLOAD on an adapter: threads, variants, and the allocator.
 

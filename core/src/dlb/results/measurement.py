@@ -108,7 +108,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     disturbed: bool = False
     checks: dict[str, Verdict] = {}
     judged: int = 0
-    observed: dict[str, Any] = {}
+    observed: dict[str, dict[str, Any]] = {}
     series: str = ""
     failure: Failure | None = None
 
