@@ -43,6 +43,8 @@ def number_text(value: Any, digits: int = 4) -> str:
     number = finite(value)
     if number is None:
         return "-"
+    if isinstance(value, int) and abs(value) < 1e9:
+        return f"{value:,}"
     if number and not 1e-4 <= abs(number) < 1e7:
         return f"{number:.{max(0, digits - 1)}e}"
     whole = len(f"{abs(number):.0f}")
