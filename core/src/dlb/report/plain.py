@@ -23,7 +23,7 @@ def plain(value: Any, most: int = MOST_CHARACTERS) -> str:
         text = "a number of thousands of digits"
     # Cut first: the text may be very long.
     if len(text) > most:
-        text = f"{text[: most // 2]} … {text[-(most // 2) :]}"
+        text = f"{text[: most - most // 2]} … {text[len(text) - most // 2 :]}"
     return _UNSEEN.sub(lambda found: " " if found[0] in "\t\n\r" else "\ufffd", text)
 
 

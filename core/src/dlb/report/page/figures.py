@@ -23,7 +23,7 @@ from dlb.report.page.charts import (
     line_path,
 )
 from dlb.report.page.scales import make_scale
-from dlb.report.page.summary import ratio_text
+from dlb.report.page.summary import interval_of, ratio_text
 from dlb.results.measurement import TrialResult
 
 __all__ = ["distribution_chart", "ratio_chart", "steps_chart"]
@@ -63,9 +63,7 @@ def ratio_chart(
     for place, (each, ratio) in enumerate(held):
         y, style = _row(place, _MARK, rows), styles[each.cell]
         known = ratio.low > 0 and math.isfinite(ratio.high)
-        interval = (
-            f"{ratio_text(ratio.low)} to {ratio_text(ratio.high)}" if known else "of one round"
-        )
+        interval = interval_of(ratio)
         text = f"{titles[each.cell]}: {ratio_text(ratio.ratio)} times, {interval}, {each.word}"
         if known:
             spans.append(Span(style, x.at(ratio.low), x.at(ratio.high), y, title=text))
@@ -183,8 +181,8 @@ def steps_chart(
     x = make_scale([0.0, float(total)], padding=0.0)
     bands, rules, ticks, legends = [], [], [], {}
     begin = 0
-    # A text needs a fifth of the width of a telephone.
-    apart, last, named = total / 5, -math.inf, -1
+    # A text needs a quarter of the width of a telephone.
+    apart, last, named = total * 0.26, -math.inf, -1
     for trial, seconds in trials:
         end = begin + len(seconds)
         warm = min(len(seconds), max(0, trial.first_steady))

@@ -283,7 +283,7 @@ def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]
         if tests:
             at = np.array([each.step for each in tests], np.float64)
             after = np.array([each.seconds for each in tests], np.float64)
-            right = np.array([each.accuracy for each in tests], np.float64) * 100
+            right = np.array([each.accuracy * 100 for each in tests], np.float64)
             test_losses = [np.nan if each.loss is None else each.loss for each in tests]
             tested.append(Curve(title, style, at, np.array(test_losses, np.float64), True))
             accuracy.append(Curve(title, style, at, right, True))
@@ -325,8 +325,8 @@ def _seconds(timing: Any, steps: int) -> Array | None:
     """Seconds of training after each step; None if the series do not fit."""
     if timing is None or len(timing.step_seconds) != steps or len(timing.data_seconds) != steps:
         return None
-    each = np.array(timing.step_seconds, np.float64) + np.array(timing.data_seconds, np.float64)
     with np.errstate(all="ignore"):
+        each = np.array(timing.step_seconds) + np.array(timing.data_seconds)
         found = np.cumsum(np.nan_to_num(each, posinf=0.0, neginf=0.0))
     return found if np.isfinite(found).all() and (found >= 0).all() else None
 
