@@ -65,8 +65,8 @@ def page(folder: Path) -> Page:
 
 def test_the_summary_comes_first_in_words(page: Page) -> None:
     text = page.text
-    sentence = r"PyTorch 2\.0 is (1\.3\d+) times faster than TensorFlow 2\.0 (1\.\d+) to (1\.\d+), 4 rounds proven"
-    said = re.search(sentence, text)
+    sentence = r"PyTorch 2\.0 is (N) times faster than TensorFlow 2\.0 (N) to (N), 4 rounds proven"
+    said = re.search(sentence.replace("N", r"1\.\d+"), text)
     assert said is not None and float(said[2]) < float(said[1]) < float(said[3])
     assert said.start() < text.index("Step times in rounds")
 
