@@ -14,7 +14,7 @@ __all__ = ["report_command"]
 
 
 @click.command("report")
-@click.argument("results", nargs=-1, type=click.Path(path_type=Path), metavar="RESULTS...")
+@click.argument("results", nargs=-1, type=click.Path(path_type=Path), metavar="[RESULTS]...")
 @click.option(
     "-o",
     "--output",

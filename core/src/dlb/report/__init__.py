@@ -1,4 +1,4 @@
-"""The texts that people read, made from fields: sentences of findings and of explanations.
+"""What people read, made from fields: sentences, tables, and the page of a report.
 
 ==================  ===================================================================
 module              what it makes
@@ -9,6 +9,11 @@ module              what it makes
 ``port``            sentences of findings about a port
 ``files``           sentences of findings about two ONNX files
 ``explanations``    sentences of explanations
+``records``         tables and lines of records and certificates
+``measurements``    tables and lines of measurements
+``table``           a table as data
+``plain``           texts and numbers from strangers, made safe to show
+``page``            the report: one HTML page, Markdown, LaTeX, charts
 ==================  ===================================================================
 
 No code parses these texts. Code that needs a fact reads the field.

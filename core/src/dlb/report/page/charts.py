@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.float64]
-#: How many looks of lines and markers there are; each has a colour, a marker and a pattern of its own.
-STYLES = 8
+#: How many looks there are: 8 colours, each with 8 markers and patterns of lines.
+STYLES = 64
 #: A line's path has whole numbers from 0 to this.
 UNITS = 10_000
 

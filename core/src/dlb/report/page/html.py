@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import dlb
-from dlb.report.page.blocks import Data
+from dlb.report.page.blocks import Data, Section
 from dlb.report.page.charts import Chart
 from dlb.report.page.whole import Report
 from dlb.report.plain import plain
@@ -107,10 +107,11 @@ def _hash(text: str) -> Markup:
     return Markup(f"'sha256-{base64.b64encode(digest).decode()}'")
 
 
-def page(report: Report, made: datetime | None = None) -> str:
+def page(report: Report, made: datetime | None = None, rows: int = 1000) -> str:
     """The page of a report.
 
     Args:
+        rows: rows of a table at most; how many more there are is said.
         made: the moment that it names; now if None.
     """
     style = _asset("page.css") + _asset("chart.css")
@@ -130,8 +131,17 @@ def page(report: Report, made: datetime | None = None) -> str:
             chart=chart_markup,
             file_name=file_name,
             kind=lambda block: type(block).__name__,
+            most_rows=rows,
         )
     )
+
+
+_LEFT_OUT = Section(
+    "left-out",
+    "Left out",
+    "With all sections the page would be too large. Choose fewer results with --filter, or details of fewer with "
+    "--limit.",
+)
 
 
 def fitting_page(make: Callable[[int, int], Report], points: int, rows: int) -> str:
@@ -143,11 +153,11 @@ def fitting_page(make: Callable[[int, int], Report], points: int, rows: int) -> 
     """
     while True:
         report = make(points, rows)
-        text = page(report)
+        text = page(report, rows=2 * rows)
         if len(text.encode()) <= MOST_BYTES:
             return text
         if points <= 50:
-            # What remains is text: of the sections, those at the end go first, the list of results is last.
-            shorter = replace(report, sections=[])
+            # What remains is text of strangers.
+            shorter = replace(report, sections=[_LEFT_OUT], summary=report.summary[:100])
             return page(shorter)
         points, rows = max(50, points // 2), max(20, rows // 2)

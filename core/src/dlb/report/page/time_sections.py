@@ -22,6 +22,8 @@ from dlb.results.measurement import TrialResult
 __all__ = ["resources_section", "steps_section", "throughput_section", "training_section"]
 
 _SECONDS = "seconds of steps and of waiting"
+#: Processes of which every step is shown.
+MOST_TRIALS = 120
 _PERCENTILES = (5, 25, 50, 75, 95, 99)
 #: Options over which throughput is drawn, with their titles.
 _SIZES = {"batch_size": "batch size", "threads": "threads", "workers": "workers"}
@@ -52,9 +54,13 @@ def _measured_steps(results: Results, measured: Measured, number: int) -> Iterat
     titles, styles = results.titles(measured), results.styles(measured)
     steady: dict[int, list[Array]] = {}
     charts, rows, points = [], [], []
+    left_out: list[str] = []
     for place, title in enumerate(titles):
         trials = []
-        for trial in measured.trials_of(place):
+        every = measured.trials_of(place)
+        if len(every) > MOST_TRIALS:
+            left_out.append(f"{title}: the last {MOST_TRIALS} of {len(every):,} processes")
+        for trial in every[-MOST_TRIALS:]:
             seconds = results.series(measured, trial.series).get("step_seconds", np.zeros(0))
             trials.append((trial, seconds))
             if trial.median is not None:
@@ -72,6 +78,8 @@ def _measured_steps(results: Results, measured: Measured, number: int) -> Iterat
     legend = {each.style: each for chart in charts for each in chart.legend}
     charts = [replace(chart, legend=list(legend.values())) for chart in charts]
     spread = distribution_chart(f"distribution-{number}", steady, titles, styles)
+    if left_out:
+        yield Lines(left_out)
     if spread is not None:
         yield Plot([spread], _distribution_table(titles, steady))
     if charts:

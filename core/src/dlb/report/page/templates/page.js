@@ -209,18 +209,17 @@
     tools.append(reset);
     figure.append(tools);
 
-    const entries = [...figure.querySelectorAll(".legend li")].filter((each) => /^\d$/.test(each.dataset.style));
+    const entries = [...figure.querySelectorAll(".legend li")].filter((each) => /^\d+$/.test(each.dataset.style));
     if (lines.length > 1) for (const entry of entries) {
       const button = document.createElement("button");
       button.type = "button";
       button.setAttribute("aria-pressed", "true");
       button.append(...entry.childNodes);
       entry.append(button);
-      const style = `s${entry.dataset.style}`;
       button.addEventListener("click", () => {
         const on = button.getAttribute("aria-pressed") !== "true";
         button.setAttribute("aria-pressed", String(on));
-        for (const mark of plot.querySelectorAll(`.line.${style}, .mark.${style}`)) mark.classList.toggle("off", !on);
+        for (const mark of plot.querySelectorAll(`[data-look="${entry.dataset.style}"]`)) mark.classList.toggle("off", !on);
       });
     }
   }
