@@ -139,8 +139,8 @@ def page(report: Report, made: datetime | None = None, rows: int = 1000) -> str:
 _LEFT_OUT = Section(
     "left-out",
     "Left out",
-    "With all sections the page would be too large. Choose fewer results with --filter, or details of fewer with "
-    "--limit.",
+    "With all sections the page would be too large. Choose fewer results with --filter, or details of "
+    "fewer with --limit.",
 )
 
 
