@@ -16,9 +16,12 @@ from dlb.measure.ratios import Ratio, spread
 from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.results.measurement import Measurement, TrialResult
+from dlb_worker.contract import PHASES
 
 __all__ = ["cell_names", "measurement_document", "print_measurement"]
 
+#: The columns of the parts of a step.
+PHASES_SHOWN = [f"{phase} ms" for phase in PHASES]
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
 
@@ -86,7 +89,8 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
 
 def _print_phases(measurement: Measurement) -> None:
     """Print what came before steady steps, and what the processes took: medians over trials."""
-    columns = ["adapter", "start s", "build s", "first step ms", "waiting ms", "cores", "peak MiB"]
+    columns = ["adapter", "start s", "build s", "first step ms", *PHASES_SHOWN]
+    columns += ["waiting ms", "cores", "peak MiB"]
     energy = any(_seen(trial, "cpu_energy_joules") is not None for trial in measurement.trials)
     rows, names = [], cell_names(measurement)
     for place, cell in enumerate(measurement.cells):
@@ -105,6 +109,10 @@ def _print_phases(measurement: Measurement) -> None:
             _middle([each.start_seconds for each in own], 1),
             _middle([each.build_seconds for each in own], 2),
             _middle([each.first_step_seconds * 1e3 for each in own], 1),
+            *(
+                _middle([each.phases[phase] * 1e3 for each in own if phase in each.phases], 2)
+                for phase in PHASES
+            ),
             _middle([each.waiting * 1e3 for each in own if each.waiting is not None], 2),
             _middle(used, 2),
             _middle([peak / 2**20 for peak in peaks if peak is not None], 0),
@@ -215,6 +223,13 @@ def _lines(measurement: Measurement, done: int) -> list[str]:
             "included; of each cell and round the last counts"
         )
     lines += _audited(measurement)
+    unknown = {
+        f"{measurement.cells[trial.cell].adapter}: {trial.phases_unknown}"
+        for trial in measurement.trials
+        if trial.phases_unknown
+    }
+    if unknown:
+        lines.append(f"Parts of a step that were not timed: {'; '.join(sorted(unknown))}")
     for trial in measurement.trials:
         adapter = cell_names(measurement)[trial.cell]
         if trial.failure is not None:

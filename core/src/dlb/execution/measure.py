@@ -41,7 +41,7 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 #: share of the steps.
 WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
-TRIAL_SECONDS, TRIAL_STEPS = 3.0, 40
+TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
@@ -297,7 +297,12 @@ def _attempt(
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    result = msgspec.structs.replace(result, observed=record.without_series(ended.observed))
+    result = msgspec.structs.replace(
+        result,
+        observed=record.without_series(ended.observed),
+        phases={} if ended.phases is None else dict(ended.phases.seconds),
+        phases_unknown="" if ended.phases is None else ended.phases.unknown,
+    )
     series = record.series_of(ended.observed)
     return _with_figures(result, ended.timing, series, request, measurement.steady, out)
 

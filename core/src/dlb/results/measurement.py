@@ -72,6 +72,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         median, mean, p95, p99: seconds of steady steps; null if there are none.
         samples_per_second: of steady steps, with the waiting for batches.
         start_seconds, build_seconds, first_step_seconds: the phases before.
+        phases: median seconds of the parts of a step, of steps behind the others; empty where it is one piece.
+        phases_unknown: why it is; empty where it is not.
         waiting: mean seconds that a steady step waited for its batch, beside its own time.
         cpu_seconds: of all workers, during training.
         memory_bytes: resident size at the end; null if it cannot be told.
@@ -99,6 +101,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     p99: float | None = None
     samples_per_second: float | None = None
     waiting: float | None = None
+    phases: dict[str, float] = {}
+    phases_unknown: str = ""
     start_seconds: float = 0.0
     build_seconds: float = 0.0
     first_step_seconds: float = 0.0
