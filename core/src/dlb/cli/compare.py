@@ -73,13 +73,10 @@ def _read(path: Path) -> Measurement:
 def _within(
     measurement: Measurement, baseline: str | None, limit: float | None, as_json: bool
 ) -> int:
-    from dlb.cli.measurements import compared_cells, measurement_document, print_measurement
-    from dlb.errors import UnknownNameError
+    from dlb.cli.measurements import measurement_document, print_measurement
+    from dlb.results.compared import compared_cells, find_cell
 
-    names = [cell.adapter for cell in measurement.cells]
-    if baseline is not None and baseline not in names:
-        raise UnknownNameError("adapter of the measurement:", baseline, names, "")
-    place = 0 if baseline is None else names.index(baseline)
+    place = find_cell(measurement, baseline or "")
     if as_json:
         print_json(measurement_document(measurement, place))
     else:
@@ -93,10 +90,10 @@ def _between(
 ) -> int:
     import msgspec
 
-    from dlb.cli.measurements import cell_names
     from dlb.errors import RequestError
     from dlb.measure.comparison import figures_by_round
     from dlb.measure.ratios import ratio_unpaired, word_for
+    from dlb.results.compared import cell_names
 
     differ = list(_other_machine(first, second))
     if differ and not force:

@@ -11,30 +11,19 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
-from dlb.measure.comparison import Compared, compare, figures_by_round, own_ratio
+from dlb.measure.comparison import Compared, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
-from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
+from dlb.results.compared import cell_names, compared_cells
 from dlb.results.measurement import Measurement, TrialResult
 from dlb_worker.contract import PHASES
 
-__all__ = ["cell_names", "measurement_document", "print_measurement"]
+__all__ = ["measurement_document", "print_measurement"]
 
 #: The columns of the parts of a step.
 PHASES_SHOWN = [f"{phase} ms" for phase in PHASES]
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
-
-
-def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
-    """Every cell next to the baseline."""
-    return compare(
-        measurement.trials,
-        len(measurement.cells),
-        baseline=baseline,
-        margin=measurement.margin,
-        pilot=measurement.pilot,
-    )
 
 
 def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
@@ -134,20 +123,6 @@ def _seen(trial: TrialResult, name: str) -> Any:
 
 def _middle(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}" if values else "-"
-
-
-def cell_names(measurement: Measurement) -> list[str]:
-    """The adapters of the cells, with what else differs between them."""
-    threads = {cell.options.threads for cell in measurement.cells}
-    names = []
-    for cell in measurement.cells:
-        differs = dict(cell.options.variant)
-        if len(threads) > 1:
-            differs["threads"] = str(cell.options.threads)
-        if cell.options.variables:
-            differs["environment"] = ", ".join(sorted(cell.options.variables))
-        names.append(with_variant(cell.adapter, differs))
-    return names
 
 
 def _ratio_cells(compared: Compared) -> list[str]:

@@ -33,7 +33,7 @@ from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
 from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 
-__all__ = ["Plan", "measure", "measure_cells"]
+__all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
@@ -48,7 +48,7 @@ FEWEST_DRAWS = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure.
+    """How to measure in rounds of new processes.
 
     Attributes:
         rounds: how many rounds; those of the pilot, if a precision is asked for.
@@ -72,19 +72,23 @@ class Plan:
 
 
 def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
-    """Time every adapter of a request, in rounds of fresh processes.
+    """Time every adapter of a request, in rounds of fresh processes; see :func:`ready_cells`."""
+    return measure_cells(ready_cells(request, outcome), plan, reporter)
+
+
+def ready_cells(request: Request, outcome: Outcome) -> list[tuple[Request, Record]]:
+    """The cells of a request that was run: one of each adapter that did not fail.
 
     Args:
         request: what was run and proven, with a folder for results.
-        outcome: what came of it; adapters that failed are left out.
+        outcome: what came of it.
     """
     done = {each.adapter: each for each in outcome.records if each.failure is None}
-    measured = [
+    return [
         (replace(request, environments=[each]), done[each.adapter])
         for each in request.environments
         if each.adapter in done
     ]
-    return measure_cells(measured, plan, reporter)
 
 
 def measure_cells(

@@ -28,7 +28,9 @@ __all__ = [
     "TrialResult",
     "find_unfinished",
     "latest",
+    "make_schema",
     "read",
+    "schema",
     "write",
 ]
 
@@ -197,6 +199,16 @@ def latest(path: Path) -> Measurement:
     if not names:
         raise RecordError("holds no measurement; make one with: dlb run ... --rounds 5", path=path)
     return read(names[-1])
+
+
+def schema() -> bytes:
+    """The JSON Schema (2020-12) of a measurement, as shipped in the wheel."""
+    return documents.shipped_schema("measurement", FORMAT)
+
+
+def make_schema() -> bytes:
+    """The same, made from the types; the shipped file is generated with it."""
+    return documents.make_schema(Measurement, f"dlb measurement, format {FORMAT}")
 
 
 def find_unfinished(folder: Path, key: str) -> Measurement | None:
