@@ -7,6 +7,7 @@ where it was.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,6 +119,13 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     series: str = ""
     failure: Failure | None = None
 
+    def __post_init__(self) -> None:
+        # A time that is null was not measured; no ratio can be made of one that is not above 0.
+        for name in ("median", "mean", "p95", "p99", "samples_per_second"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} of a trial is {value}")
+
     @property
     def sound(self) -> bool:
         """Whether every check of the timed model passed."""
@@ -161,6 +169,15 @@ class Measurement(_Part, frozen=True, kw_only=True):
     ended: Ended = ""
     machine: dict[str, Any] = {}
     core: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ValueError("a measurement has no cell")
+        for trial in self.trials:
+            if not 0 <= trial.cell < len(self.cells):
+                raise ValueError(f"a trial of cell {trial.cell} among {len(self.cells)}")
+        if not 0 <= self.margin < math.inf or (self.pilot is not None and self.pilot < 1):
+            raise ValueError(f"a margin of {self.margin} and a pilot of {self.pilot}")
 
 
 def write(measurement: Measurement, folder: Path) -> Path:
