@@ -15,6 +15,7 @@ __all__ = [
     "onnx_backend",
     "read_records",
     "run",
+    "sweep",
     "verify",
     "verify_port",
 ]
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         compare_files,
         read_records,
         run,
+        sweep,
         verify,
         verify_port,
     )

@@ -11,13 +11,21 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
-from dlb.measure.comparison import Compared, compare, figures_by_round, own_ratio
+from dlb.measure.comparison import Compared, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
 from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
+from dlb.results.comparing import batches_differ, compare_cells
 from dlb.results.measurement import Measurement, TrialResult
 
-__all__ = ["cell_names", "measurement_document", "print_measurement"]
+__all__ = [
+    "cell_names",
+    "compared_cells",
+    "interval_text",
+    "measurement_document",
+    "measurement_lines",
+    "print_measurement",
+]
 
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
@@ -25,13 +33,7 @@ _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
 
 def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
     """Every cell next to the baseline."""
-    return compare(
-        measurement.trials,
-        len(measurement.cells),
-        baseline=baseline,
-        margin=measurement.margin,
-        pilot=measurement.pilot,
-    )
+    return compare_cells(measurement, baseline)
 
 
 def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
         "spread",
         "mean ms",
         "samples/s",
-        f"times {names[baseline]}",
+        f"times {names[baseline]}" + (", a sample" if batches_differ(measurement) else ""),
     ]
     columns += ["interval", "", "steps", "proof"]
     done = len({trial.round for trial in measurement.trials})
@@ -80,7 +82,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     title = f"{measurement.cells[0].workload_name}: {counted} of new processes, 95% intervals"
     print_table(columns, rows, title, right=columns[1:6])
     _print_phases(measurement)
-    for line in _lines(measurement, done):
+    for line in measurement_lines(measurement, done):
         click.echo(line)
 
 
@@ -133,6 +135,9 @@ def cell_names(measurement: Measurement) -> list[str]:
     threads = {cell.options.threads for cell in measurement.cells}
     names = []
     for cell in measurement.cells:
+        if cell.varied:
+            names.append(with_variant(cell.adapter, {k: str(v) for k, v in cell.varied.items()}))
+            continue
         differs = dict(cell.options.variant)
         if len(threads) > 1:
             differs["threads"] = str(cell.options.threads)
@@ -146,10 +151,11 @@ def _ratio_cells(compared: Compared) -> list[str]:
     if compared.ratio is None or compared.word is None:
         return ["1" if compared.seconds is not None else "-", "", ""]
     ratio = compared.ratio
-    return [f"{ratio.ratio:.3f}", _interval(ratio), compared.word]
+    return [f"{ratio.ratio:.3f}", interval_text(ratio), compared.word]
 
 
-def _interval(ratio: Ratio) -> str:
+def interval_text(ratio: Ratio) -> str:
+    """The bounds of a ratio."""
     if not math.isfinite(ratio.high):
         return "of one round: unknown"
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
@@ -201,12 +207,13 @@ def _audited(measurement: Measurement) -> list[str]:
     ]
 
 
-def _lines(measurement: Measurement, done: int) -> list[str]:
+def measurement_lines(measurement: Measurement, done: int) -> list[str]:
+    """What a reader must know of the trials."""
     lines = []
     own = own_ratio(measurement.trials, len(measurement.cells))
     if own is not None:
         lines.append(
-            f"An adapter next to itself, in the same rounds: {own.ratio:.3f}, {_interval(own)}"
+            f"An adapter next to itself, in the same rounds: {own.ratio:.3f}, {interval_text(own)}"
         )
     disturbed = sum(trial.disturbed for trial in measurement.trials)
     if disturbed:

@@ -7,9 +7,10 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -88,13 +89,19 @@ def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) 
 
 
 def measure_cells(
-    measured: Sequence[tuple[Request, Record]], plan: Plan, reporter: Reporter
+    measured: Sequence[tuple[Request, Record]],
+    plan: Plan,
+    reporter: Reporter,
+    varied: Sequence[Mapping[str, Any]] = (),
+    on_trial: Callable[[Trial, int, int], None] = lambda trial, number, count: None,
 ) -> Measurement:
     """Time cells, in rounds of fresh processes.
 
     Args:
         measured: of each cell, the request of one adapter, and the record that has its proof. All have the
             same folder for results.
+        varied: of each cell, the settings that tell it from the others; empty if that is its adapter.
+        on_trial: is called when a trial begins, with its number, from 0, and how many are planned.
 
     Returns:
         the measurement; its file is written after every trial.
@@ -107,7 +114,10 @@ def measure_cells(
     measurement = _begun(
         [request for request, _ in measured],
         plan,
-        [_cell(request, proven, plan) for request, proven in measured],
+        [
+            msgspec.structs.replace(_cell(request, proven, plan), varied=dict(own))
+            for (request, proven), own in zip(measured, varied or [{}] * len(measured))
+        ],
     )
     cell_requests = [
         replace(
@@ -129,7 +139,10 @@ def measure_cells(
         prepared = _prepare(cell_requests, folder)
         try:
             while not measurement.ended:
-                for trial in _left(measurement, plan):
+                left = list(_left(measurement, plan))
+                count = measurement.rounds * (len(measurement.cells) + 1)
+                for number, trial in enumerate(left, count - len(left)):
+                    on_trial(trial, number, count)
                     measurement = _run_trial(
                         measurement,
                         trial,
@@ -174,9 +187,16 @@ def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Me
     """An unfinished measurement of the same, or a new one."""
     out = requests[0].out
     assert out is not None
-    proofs = [kept_proofs.proof_key(each) for each in requests]
+    proofs = kept_proofs.proof_keys(requests)
     own = [
-        [cell.adapter, cell.options.variant, cell.options.variables, request.steps, request.warmup]
+        [
+            cell.adapter,
+            cell.options.variant,
+            cell.options.variables,
+            request.steps,
+            request.warmup,
+            cell.workload_hash,
+        ]
         for cell, request in zip(cells, requests)
     ]
     settings = [proofs, own, msgspec.to_builtins(plan)]
