@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlb.execution.sweep import Swept
     from dlb.matrix import Matrix
 
-__all__ = ["MATRIX", "run_matrix", "sweep_command"]
+__all__ = ["DRY_RUN", "SHARED", "run_cells", "show_matrix", "status_of", "sweep_command"]
 
 #: What cells have in common.
 SHARED = (
@@ -30,9 +30,6 @@ SHARED = (
         help="Adapter to use; repeat for several. Default: every one found.",
     ),
     set_option,
-    click.option(
-        "--batch-size", type=int, metavar="N", help="Samples a step. Default: the workload's."
-    ),
     click.option(
         "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
     ),
@@ -70,13 +67,12 @@ SHARED = (
         help="The framework's own input pipeline, or data already in memory.",
     ),
 )
+DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Print the cells and what they will cost, and start nothing."
+)
 #: How a matrix is run.
 MATRIX = (
-    click.option(
-        "--dry-run",
-        is_flag=True,
-        help="Print the cells and what they will cost, and start nothing.",
-    ),
+    DRY_RUN,
     click.option(
         "--skip-refused",
         is_flag=True,
@@ -102,6 +98,9 @@ MATRIX = (
     metavar="NAME=VALUE,VALUE",
     help="A setting or a field of the workload, and its values: threads=1,2 or optimizer.learning_rate="
     "0.01,0.1. Repeat for several.",
+)
+@click.option(
+    "--batch-size", type=int, metavar="N", help="Samples a step. Default: the workload's."
 )
 @with_options(SHARED)
 @click.option("--strategy", default="", metavar="NAME", help="Distributed strategy.")

@@ -28,6 +28,8 @@ __all__ = [
     "matrix_document",
     "print_matrix",
     "print_swept",
+    "result_document",
+    "status_text",
     "swept_document",
     "varied_columns",
 ]
@@ -120,7 +122,7 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
     measurement, results = swept.measurement, swept.results(baseline)
     names, varied = varied_columns([dict(each.varied) for each in results])
     rows = [
-        [each.adapter, *values, *_figures(each), _status(each)]
+        [each.adapter, *values, *_figures(each), status_text(each)]
         for each, values in zip(results, varied)
     ]
     done = 0 if measurement is None else len({each.round for each in measurement.trials})
@@ -150,19 +152,21 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
 
 def swept_document(swept: Swept, baseline: int = 0) -> dict[str, Any]:
     """The document of ``--json``."""
-    cells = []
-    for each, cell in zip(swept.results(baseline), swept.sweep.cells):
-        document: dict[str, Any] = msgspec.to_builtins(replace(each, record=None))
-        cells.append({**document, "record": cell.record})
     measurement = swept.measurement
     return {
         "sweep": swept.sweep.name,
-        "cells": cells,
+        "cells": [result_document(each) for each in swept.results(baseline)],
         "measurement": None
         if measurement is None
         else measurement_document(measurement, swept.baseline_place(baseline) or 0),
         "interrupted": swept.interrupted,
     }
+
+
+def result_document(each: CellResult) -> dict[str, Any]:
+    """What came of a cell, as plain data; its record by name."""
+    document: dict[str, Any] = msgspec.to_builtins(replace(each, record=None))
+    return {**document, "record": "" if each.record is None else each.record.name}
 
 
 def _figures(each: CellResult) -> list[str]:
@@ -177,7 +181,8 @@ def _figures(each: CellResult) -> list[str]:
     ]
 
 
-def _status(each: CellResult) -> str:
+def status_text(each: CellResult) -> str:
+    """The word for a cell: that of its proof, or why it has none."""
     if each.failure is not None:
         return "failed"
     return each.proof if each.record is not None else "not run"
