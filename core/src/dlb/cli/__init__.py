@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": ("diff", "Prove that two ONNX files compute the same."),
     "sweep": ("sweep", "Measure a workload in every combination of some settings."),
     "scale": ("scale", "Measure several workers next to one: throughput, speed-up, efficiency."),
+    "study": ("study", "Tables and figures of papers, measured again here."),
     "tune": ("tune", "Find the fastest way to run a workload on this machine, under proof."),
     "results": ("results", "List, show and export what was run and measured."),
     "compare": ("compare", "Compare what was measured in rounds."),

@@ -43,9 +43,12 @@ class ScaleRow:
 
 
 def strategies_of(
-    environments: Sequence[AdapterEnvironment], asked: Sequence[str]
+    environments: Sequence[AdapterEnvironment], asked: Sequence[str], *, lenient: bool = False
 ) -> dict[str, list[str]]:
     """The strategies of each adapter that were asked for; all that it has if none were.
+
+    Args:
+        lenient: an adapter without any has one worker alone, in place of an error.
 
     Raises:
         UnknownNameError: no adapter has a strategy of that name.
@@ -64,7 +67,7 @@ def strategies_of(
         ]
     known = {name for names in found.values() for name in names}
     for name in asked:
-        if name not in known:
+        if name not in known and not lenient:
             adapters = ", ".join(found)
             raise UnknownNameError("strategy", name, known, f"adapters asked: {adapters}")
     chosen = {
@@ -72,7 +75,7 @@ def strategies_of(
         for adapter, names in found.items()
     }
     for adapter, names in chosen.items():
-        if not names:
+        if not names and not lenient:
             has = ", ".join(found[adapter]) or "none"
             raise RequestError(f"adapter '{adapter}' has none of these strategies; it has {has}")
     return chosen
