@@ -239,7 +239,9 @@ def _fault(study: Study) -> str:
 
 
 def published_rows(study: Study, published: Published, path: Path) -> list[dict[str, str]]:
-    """The rows of a file of published numbers that a study shows, by label and quantity; with ``doubt``.
+    """The rows of a file of published numbers that a study shows, by label and quantity.
+
+    Each has a ``doubt``, with where the number is from if the file says so; empty if there is none.
 
     Args:
         path: the study's file.
@@ -276,7 +278,8 @@ def published_rows(study: Study, published: Published, path: Path) -> list[dict[
             for name in names
             if published.columns.get(name, name) in known
         }
-        rows.append({**row, **published.labels, "doubt": line.get("doubt") or ""})
+        doubt = ": ".join(filter(None, [line.get("doubt"), line.get("from")]))
+        rows.append({**row, **published.labels, "doubt": doubt if line.get("doubt") else ""})
     return rows
 
 

@@ -115,11 +115,13 @@ def _table(study: Study, part: tuple[str, ...], entries: Sequence[Entry]) -> Stu
 
 
 def _grouped(keys: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Rows that begin with the same label one after the other."""
-    order: dict[str, list[tuple[str, ...]]] = {}
-    for key in keys:
-        order.setdefault(key[0], []).append(key)
-    return [key for keys_of in order.values() for key in keys_of]
+    """Rows that begin with the same labels one after the other, each label in the order of its coming."""
+    order: dict[tuple[str, ...], int] = {}
+    rows = list(keys)
+    for row in rows:
+        for length in range(1, len(row) + 1):
+            order.setdefault(row[:length], len(order))
+    return sorted(rows, key=lambda row: [order[row[: n + 1]] for n in range(len(row))])
 
 
 def _key(entry: Entry, names: Sequence[str]) -> tuple[str, ...]:
