@@ -19,6 +19,7 @@ import dlb
 from dlb import documents, places
 from dlb.environments.inspection import fingerprint
 from dlb.errors import RecordError
+from dlb.execution.distributed import DISTRIBUTED_STEPS
 from dlb.proof import certificate as certificates
 from dlb.proof.certificate import Certificate, CheckResult
 from dlb.provenance import machine_facts
@@ -41,7 +42,8 @@ def proof_key(request: Request) -> str:
 
     That is the model and how it is trained, the seed and the settings, every file of the adapters'
     environments and of dlb (by size and time of change), the machine, and the environment variables. A proof
-    is of noise, so it does not depend on the data set, nor on how long is trained.
+    is of noise, so it does not depend on the data set, nor on how long is trained; that of a strategy is of
+    the first batches too.
     """
     return proof_keys([request])[0]
 
@@ -65,8 +67,10 @@ def _key(
     own_files: Sequence[tuple[str, int, int]],
     machine: dict[str, str],
 ) -> str:
-    data = Data(name="", augmentation=request.workload.data.augmentation)
-    workload = msgspec.structs.replace(request.workload, data=data, batch_size=1, epochs=1)
+    workload = msgspec.structs.replace(request.workload, batch_size=1, epochs=1)
+    if not request.strategy:  # its workers are compared with one on the run's own batches
+        data = Data(name="", augmentation=workload.data.augmentation)
+        workload = msgspec.structs.replace(workload, data=data)
     settings = {
         "workload": workload_hash(workload),
         "onnx": request.imported.file_check.baseline.sha256 if request.imported else "",
@@ -81,6 +85,7 @@ def _key(
         },
         "variants": {name: dict(value) for name, value in sorted(request.variants.items())},
         "groups": sorted(request.groups),
+        "distributed_steps": min(request.steps, DISTRIBUTED_STEPS) if request.strategy else 0,
     }
     names = (
         "batch_size", "threads", "device", "dtype", "seed", "input_mode", "strategy", "workers",
