@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.run import Outcome
     from dlb.execution.sweep import Swept
+    from dlb.measure.comparison import Compared
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
     from dlb.record import Record
+    from dlb.request import Request
+    from dlb.results.measurement import Measurement
 
 __all__ = [
     "assert_proven",
     "capture",
+    "compare",
     "compare_files",
+    "read_measurement",
     "read_records",
     "run",
     "sweep",
@@ -176,6 +181,7 @@ def run(
     out: str | Path = "dlb-results",
     prove_again: bool = False,
     test_steps: int | None = None,
+    plan: Plan | None = None,
 ) -> Outcome:
     """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
 
@@ -198,20 +204,98 @@ def run(
         out: folder for records.
         prove_again: make the proof again, even if one was kept that holds.
         test_steps: test the model every so many steps, too.
+        plan: how to measure afterwards, in rounds of new processes; ``dlb.Plan()`` as ``dlb run`` does,
+            None for no rounds.
 
     Returns:
-        a record for each adapter, their paths, and the certificate.
+        a record for each adapter, their paths, the certificate, and the measurement, if there was a plan and an
+        adapter did not fail. :func:`compare` has its ratios, :mod:`dlb.frames` makes data frames of it.
 
     Raises:
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
         dlb.errors.RecordError: a record cannot be written; earlier records are kept.
-        KeyboardInterrupt: the run was interrupted; finished records are kept, every worker has
-            ended.
+        KeyboardInterrupt: the run was interrupted; finished records and trials are kept, every worker has
+            ended. The same call goes on with the trials.
     """
-    from dlb.adapters import check_strategy, find_adapters
-    from dlb.catalogue import load_with_file
+    from dlb.execution.measure import measure_cells, ready_cells
     from dlb.execution.run import run as run_request
     from dlb.progress import Silent
+
+    request = _run_request(
+        workload,
+        on,
+        steps=steps,
+        batch_size=batch_size,
+        warmup=warmup,
+        dtype=dtype,
+        seed=seed,
+        threads=threads,
+        device=device,
+        input_mode=input_mode,
+        strategy=strategy,
+        workers=workers,
+        variants=variants,
+        changes=changes,
+        data=data,
+        out=out,
+        prove_again=prove_again,
+        test_steps=test_steps,
+    )
+    outcome = run_request(request, Silent())
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    cells = [] if plan is None else ready_cells(request, outcome)
+    if plan is not None and cells:
+        outcome.measurement = measure_cells(cells, plan, Silent())
+        if outcome.measurement.ended == "interrupted":
+            raise KeyboardInterrupt
+    return outcome
+
+
+def read_measurement(path: str | Path) -> Measurement:
+    """The measurement in a file, or the last one of a results folder.
+
+    Raises:
+        dlb.errors.RecordError: there is none, or it cannot be read.
+    """
+    from dlb.results.measurement import latest
+
+    return latest(Path(path))
+
+
+def compare(measurement: Measurement, baseline: str = "") -> list[Compared]:
+    """Every cell of a measurement next to a baseline: ratios, intervals and words.
+
+    Args:
+        baseline: the adapter of a cell; the first cell if empty.
+
+    Raises:
+        dlb.errors.UnknownNameError: no cell has that adapter.
+    """
+    from dlb.results.compared import compared_cells, find_cell
+
+    return compared_cells(measurement, find_cell(measurement, baseline))
+
+
+def _run_request(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    warmup: int | None = None,
+    threads: int | None = None,
+    strategy: str = "",
+    workers: int = 1,
+    variants: Sequence[str] = (),
+    changes: Sequence[str] = (),
+    data: str | None = None,
+    out: str | Path = "dlb-results",
+    **settings: Any,
+) -> Request:
+    """What :func:`run` runs; arguments as there."""
+    from dlb.adapters import check_strategy, find_adapters
+    from dlb.catalogue import load_with_file
     from dlb.provenance import available_cores
     from dlb.request import Request
     from dlb.samples import count_samples, with_data
@@ -229,7 +313,7 @@ def run(
     environments = find_adapters(on)
     if strategy:
         check_strategy(strategy, environments)
-    request = Request(
+    return Request(
         workload=resolved,
         environments=environments,
         out=Path(out),
@@ -237,21 +321,12 @@ def run(
         steps=steps,
         warmup=min(10, steps // 10) if warmup is None else warmup,
         threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
-        device=device,
-        dtype=dtype,
-        seed=seed,
-        input_mode=input_mode,
         strategy=strategy,
         workers=workers,
-        prove_again=prove_again,
-        test_steps=test_steps,
         variants=choose(variants, environments),
         imported=imported,
+        **settings,
     )
-    outcome = run_request(request, Silent())
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    return outcome
 
 
 def sweep(
@@ -275,7 +350,7 @@ def sweep(
         vary: values by setting (``threads``, ``batch_size``, ``workers``, ``steps``, ``epochs``, ``seed``,
             ``dtype``, ``device``, ``input``, ``strategy``, ``variant``, ``data``) or by field of the workload
             (``optimizer.learning_rate``).
-        plan: a :class:`dlb.execution.measure.Plan`; 5 rounds by default.
+        plan: how to measure, a :class:`dlb.Plan`; 5 rounds by default.
         skip_refused: leave out combinations that cannot be run.
         most_cells: a matrix of more cells is refused; 1000 by default.
         out: folder for results.

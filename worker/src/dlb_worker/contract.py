@@ -21,6 +21,7 @@ else:  # The command describes adapters without importing NumPy.
 __all__ = [
     "CONTRACT",
     "FEATURES",
+    "PHASES",
     "AdapterDescription",
     "Batches",
     "BuildRequest",
@@ -57,6 +58,9 @@ FEATURES = {
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",
 }
+
+#: The parts of a training step, in their order.
+PHASES = ("forward", "backward", "update")
 
 
 @dataclass(frozen=True)

@@ -13,27 +13,22 @@ import msgspec
 from dlb.cli.output import print_table
 from dlb.measure.comparison import Compared, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
-from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
-from dlb.results.comparing import batches_differ, compare_cells
+from dlb.results.compared import batches_differ, cell_names, compared_cells
 from dlb.results.measurement import Measurement, TrialResult
+from dlb_worker.contract import PHASES
 
 __all__ = [
-    "cell_names",
-    "compared_cells",
     "interval_text",
     "measurement_document",
     "measurement_lines",
     "print_measurement",
 ]
 
+#: The columns of the parts of a step.
+PHASES_SHOWN = [f"{phase} ms" for phase in PHASES]
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
-
-
-def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
-    """Every cell next to the baseline."""
-    return compare_cells(measurement, baseline)
 
 
 def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
@@ -88,7 +83,8 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
 
 def _print_phases(measurement: Measurement) -> None:
     """Print what came before steady steps, and what the processes took: medians over trials."""
-    columns = ["adapter", "start s", "build s", "first step ms", "waiting ms", "cores", "peak MiB"]
+    columns = ["adapter", "start s", "build s", "first step ms", *PHASES_SHOWN]
+    columns += ["waiting ms", "cores", "peak MiB"]
     energy = any(_seen(trial, "cpu_energy_joules") is not None for trial in measurement.trials)
     rows, names = [], cell_names(measurement)
     for place, cell in enumerate(measurement.cells):
@@ -107,6 +103,10 @@ def _print_phases(measurement: Measurement) -> None:
             _middle([each.start_seconds for each in own], 1),
             _middle([each.build_seconds for each in own], 2),
             _middle([each.first_step_seconds * 1e3 for each in own], 1),
+            *(
+                _middle([each.phases[phase] * 1e3 for each in own if phase in each.phases], 2)
+                for phase in PHASES
+            ),
             _middle([each.waiting * 1e3 for each in own if each.waiting is not None], 2),
             _middle(used, 2),
             _middle([peak / 2**20 for peak in peaks if peak is not None], 0),
@@ -128,23 +128,6 @@ def _seen(trial: TrialResult, name: str) -> Any:
 
 def _middle(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}" if values else "-"
-
-
-def cell_names(measurement: Measurement) -> list[str]:
-    """The adapters of the cells, with what else differs between them."""
-    threads = {cell.options.threads for cell in measurement.cells}
-    names = []
-    for cell in measurement.cells:
-        if cell.varied:
-            names.append(with_variant(cell.adapter, {k: str(v) for k, v in cell.varied.items()}))
-            continue
-        differs = dict(cell.options.variant)
-        if len(threads) > 1:
-            differs["threads"] = str(cell.options.threads)
-        if cell.options.variables:
-            differs["environment"] = ", ".join(sorted(cell.options.variables))
-        names.append(with_variant(cell.adapter, differs))
-    return names
 
 
 def _ratio_cells(compared: Compared) -> list[str]:
@@ -222,6 +205,13 @@ def measurement_lines(measurement: Measurement, done: int) -> list[str]:
             "included; of each cell and round the last counts"
         )
     lines += _audited(measurement)
+    unknown = {
+        f"{measurement.cells[trial.cell].adapter}: {trial.phases_unknown}"
+        for trial in measurement.trials
+        if trial.phases_unknown
+    }
+    if unknown:
+        lines.append(f"Parts of a step that were not timed: {'; '.join(sorted(unknown))}")
     for trial in measurement.trials:
         adapter = cell_names(measurement)[trial.cell]
         if trial.failure is not None:

@@ -21,7 +21,7 @@ from dlb.execution.measure import Plan
 from dlb.execution.sweep import CellResult, Swept
 from dlb.matrix import Matrix, SweepCell, words_of
 from dlb.provenance import machine_facts
-from dlb.results.comparing import batches_differ
+from dlb.results.compared import batches_differ
 
 __all__ = [
     "estimate_line",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
 from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 
-__all__ = ["Plan", "measure", "measure_cells"]
+__all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
@@ -42,14 +43,16 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 #: share of the steps.
 WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
-TRIAL_SECONDS, TRIAL_STEPS = 3.0, 40
+TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
+#: What is computed for the trials of several cells is kept up to so many bytes.
+PREPARED_BYTES = 1 << 30
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure.
+    """How to measure in rounds of new processes.
 
     Attributes:
         rounds: how many rounds; those of the pilot, if a precision is asked for.
@@ -73,19 +76,23 @@ class Plan:
 
 
 def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
-    """Time every adapter of a request, in rounds of fresh processes.
+    """Time every adapter of a request, in rounds of fresh processes; see :func:`ready_cells`."""
+    return measure_cells(ready_cells(request, outcome), plan, reporter)
+
+
+def ready_cells(request: Request, outcome: Outcome) -> list[tuple[Request, Record]]:
+    """The cells of a request that was run: one of each adapter that did not fail.
 
     Args:
         request: what was run and proven, with a folder for results.
-        outcome: what came of it; adapters that failed are left out.
+        outcome: what came of it.
     """
     done = {each.adapter: each for each in outcome.records if each.failure is None}
-    measured = [
+    return [
         (replace(request, environments=[each]), done[each.adapter])
         for each in request.environments
         if each.adapter in done
     ]
-    return measure_cells(measured, plan, reporter)
 
 
 def measure_cells(
@@ -136,7 +143,7 @@ def measure_cells(
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        prepared = _prepare(cell_requests, folder)
+        prepared = _PreparedCells(cell_requests, folder)
         try:
             while not measurement.ended:
                 left = list(_left(measurement, plan))
@@ -163,24 +170,44 @@ def measure_cells(
     return measurement
 
 
-def _prepare(requests: Sequence[Request], folder: Path) -> list[Prepared]:
-    """What the trials of each cell receive; what is the same for several is computed once."""
-    made: dict[object, Prepared] = {}
-    found = []
-    keys = [
-        (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
-        for each in requests
-    ]
-    for key in keys:
-        if key not in made:
-            alike = [request for request, other in zip(requests, keys) if other == key]
-            longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
-            steps = max(each.steps for each in alike)
-            own = folder / f"cells-{len(made)}"
-            own.mkdir()
-            made[key] = prepare(replace(longest, steps=steps), own)
-        found.append(made[key])
-    return found
+class _PreparedCells:
+    """What the trials of each cell receive; what is the same for several is computed once.
+
+    Of many cells not all are kept in memory: those that were not used for longest are computed again.
+    """
+
+    def __init__(self, requests: Sequence[Request], folder: Path) -> None:
+        self._requests, self._folder = requests, folder
+        self._keys = [
+            (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
+            for each in requests
+        ]
+        self._made: dict[object, Prepared] = {}
+        self._count = 0
+
+    def __getitem__(self, cell: int) -> Prepared:
+        key = self._keys[cell]
+        prepared = self._made.pop(key, None) or self._prepare(key)
+        self._made[key] = prepared  # the last one used is the last one
+        while len(self._made) > 1 and sum(map(_bytes, self._made.values())) > PREPARED_BYTES:
+            dropped = self._made.pop(next(iter(self._made)))
+            shutil.rmtree(dropped.scratch, ignore_errors=True)
+        return prepared
+
+    def _prepare(self, key: object) -> Prepared:
+        alike = [request for request, other in zip(self._requests, self._keys) if other == key]
+        longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
+        own = self._folder / f"cells-{self._count}"
+        self._count += 1
+        own.mkdir()
+        return prepare(replace(longest, steps=max(each.steps for each in alike)), own)
+
+
+def _bytes(prepared: Prepared) -> int:
+    """Roughly: the weights of the run, and in float64 those of the references and of the graph."""
+    return (
+        6 * sum(array.nbytes for array in prepared.weights.values()) + prepared.train.stat().st_size
+    )
 
 
 def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Measurement:
@@ -303,6 +330,7 @@ def _attempt(
     request = replace(request, variables={**request.variables, **variables})
     began = record.now()
     ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
+    shutil.rmtree(own.scratch, ignore_errors=True)
     result = TrialResult(
         round=trial.round,
         cell=trial.cell,
@@ -317,7 +345,12 @@ def _attempt(
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    result = msgspec.structs.replace(result, observed=record.without_series(ended.observed))
+    result = msgspec.structs.replace(
+        result,
+        observed=record.without_series(ended.observed),
+        phases={} if ended.phases is None else dict(ended.phases.seconds),
+        phases_unknown="" if ended.phases is None else ended.phases.unknown,
+    )
     series = record.series_of(ended.observed)
     return _with_figures(result, ended.timing, series, request, measurement.steady, out)
 

@@ -15,7 +15,7 @@ from dlb.execution.sweep import CellResult, Swept
 from dlb.matrix import Settings, SweepCell
 from dlb.measure.ratios import Ratio
 from dlb.request import Request
-from dlb.results.comparing import compare_cells
+from dlb.results.compared import compared_cells
 
 __all__ = ["ScaleRow", "scale_cells", "scale_rows", "strategies_of"]
 
@@ -137,7 +137,7 @@ def scale_rows(swept: Swept, cells: Sequence[SweepCell]) -> list[ScaleRow]:
             and own is not None
             and swept.measurement is not None
         ):
-            ratio = compare_cells(swept.measurement, base)[own].ratio
+            ratio = compared_cells(swept.measurement, base)[own].ratio
             speedup = None if ratio is None else ratio.inverse
             row = replace(row, speedup=speedup, efficiency=_divided(speedup, request.workers))
         rows.append(row)

@@ -31,7 +31,7 @@ from dlb.proof.certificate import ProofStatus
 from dlb.record import Options, Record, StoredRecord
 from dlb.request import Reporter, Request
 from dlb.results import sweep as results
-from dlb.results.comparing import compare_cells
+from dlb.results.compared import compared_cells
 from dlb.results.measurement import Measurement
 from dlb.results.sweep import CellState, Sweep
 from dlb.workload import workload_hash
@@ -132,7 +132,7 @@ class Swept:
         compared: Sequence[Compared] = ()
         first = self.baseline_place(baseline)
         if self.measurement is not None and first is not None:
-            compared = compare_cells(self.measurement, first)
+            compared = compared_cells(self.measurement, first)
         return [self._result(place, compared) for place in range(len(self.sweep.cells))]
 
     def baseline_place(self, baseline: int = 0) -> int | None:

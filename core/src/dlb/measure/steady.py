@@ -23,8 +23,8 @@ Array = npt.NDArray[Any]
 SteadyClass = Literal["flat", "warm-up", "slow-down", "no steady state", "not tested"]
 #: Which steps count: those of a steady state that is found, or all behind the warm-up that was asked for.
 SteadyRule = Literal["found", "after-warmup"]
-#: Levels that differ by less are one.
-LEVEL_SHARE = 0.01
+#: Levels that differ by less are one: by a share, or by a share of the standard deviation of a step.
+LEVEL_SHARE, LEVEL_DEVIATIONS = 0.01, 0.5
 #: The steady steps must be this share of all.
 STEADY_SHARE = 0.5
 #: Fewest steps of a level.
@@ -71,14 +71,16 @@ def find_steady(seconds: Array) -> Steady:
     if size > 1:
         whole = len(logs) // size * size
         logs = np.median(logs[:whole].reshape(-1, size), axis=1)
-    starts = [place * size for place in _changes(_fenced(logs))]
+    noise = _noise(logs)
+    starts = [place * size for place in _changes(_fenced(logs), noise)]
     ends = [*starts[1:], len(seconds)]
     levels = tuple(
         (start, float(np.median(seconds[start:end]))) for start, end in zip(starts, ends)
     )
     first = len(levels) - 1
     last = levels[-1][1]
-    while first and abs(np.log(levels[first - 1][1] / last)) <= LEVEL_SHARE:
+    alike = max(LEVEL_SHARE, LEVEL_DEVIATIONS * noise)
+    while first and abs(np.log(levels[first - 1][1] / last)) <= alike:
         first -= 1
     begin = levels[first][0]
     if len(seconds) - begin < STEADY_SHARE * len(seconds):
@@ -99,15 +101,21 @@ def _fenced(logs: Array) -> Array:
     return np.where(lone, np.clip(logs, middle - reach, middle + reach), logs)
 
 
-def _changes(logs: Array) -> list[int]:
+def _noise(logs: Array) -> float:
+    """The standard deviation of a step, from differences of neighbours, which do not see the levels."""
+    if len(logs) < 2:
+        return 0.0
+    differences = np.diff(logs)
+    middle = np.median(differences)
+    return float(_ROBUST * np.median(np.abs(differences - middle)) / np.sqrt(2))
+
+
+def _changes(logs: Array, noise: float) -> list[int]:
     """The first step of each level."""
     if len(logs) < 2 * LEVEL_STEPS:
         return [0]
     from ruptures import KernelCPD  # type: ignore[import-untyped]
 
-    # Differences of neighbours do not see the levels.
-    differences = np.diff(logs)
-    noise = _ROBUST * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
     noise = max(noise, LEVEL_SHARE / 10)
     search = KernelCPD(kernel="linear", min_size=LEVEL_STEPS).fit(logs[:, None] / noise)
     ends = search.predict(pen=PENALTY * np.log(len(logs)))

@@ -28,7 +28,9 @@ __all__ = [
     "TrialResult",
     "find_unfinished",
     "latest",
+    "make_schema",
     "read",
+    "schema",
     "write",
 ]
 
@@ -74,6 +76,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         median, mean, p95, p99: seconds of steady steps; null if there are none.
         samples_per_second: of steady steps, with the waiting for batches.
         start_seconds, build_seconds, first_step_seconds: the phases before.
+        phases: median seconds of the parts of a step, of steps behind the others; empty where it is one piece.
+        phases_unknown: why it is; empty where it is not.
         waiting: mean seconds that a steady step waited for its batch, beside its own time.
         cpu_seconds: of all workers, during training.
         memory_bytes: resident size at the end; null if it cannot be told.
@@ -101,6 +105,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     p99: float | None = None
     samples_per_second: float | None = None
     waiting: float | None = None
+    phases: dict[str, float] = {}
+    phases_unknown: str = ""
     start_seconds: float = 0.0
     build_seconds: float = 0.0
     first_step_seconds: float = 0.0
@@ -195,6 +201,16 @@ def latest(path: Path) -> Measurement:
     if not names:
         raise RecordError("holds no measurement; make one with: dlb run ... --rounds 5", path=path)
     return read(names[-1])
+
+
+def schema() -> bytes:
+    """The JSON Schema (2020-12) of a measurement, as shipped in the wheel."""
+    return documents.shipped_schema("measurement", FORMAT)
+
+
+def make_schema() -> bytes:
+    """The same, made from the types; the shipped file is generated with it."""
+    return documents.make_schema(Measurement, f"dlb measurement, format {FORMAT}")
 
 
 def find_unfinished(folder: Path, key: str) -> Measurement | None:

@@ -18,7 +18,7 @@ from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Model, Optimizer
-from dlb_worker.native import BuiltModel, NativeModel
+from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 #: torch's names for what an optimizer keeps.
 SLOTS = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
@@ -176,13 +176,18 @@ class TorchModel(TorchParameters, BuiltModel):
             group["lr"] = learning_rate
 
     def train_step(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        return last_result(self.step_phases(inputs, labels))
+
+    def step_phases(self, inputs: Tensor, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
         loss = mean_loss(self.module(inputs), labels, self.workload.loss)
+        yield "forward", loss
         self.optimizer.zero_grad()
         loss.backward()
+        yield "backward", loss
         if self.workload.optimizer.clip_norm:
             clip(self.network, self.workload.optimizer.clip_norm)
         self.optimizer.step()
-        return loss.detach()
+        yield "update", loss.detach()
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         for name, mask in masks.items():
