@@ -18,6 +18,7 @@ __all__ = [
     "read_measurement",
     "read_records",
     "run",
+    "sweep",
     "verify",
     "verify_port",
 ]
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         read_measurement,
         read_records,
         run,
+        sweep,
         verify,
         verify_port,
     )

@@ -12,6 +12,7 @@ from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.run import Outcome
+    from dlb.execution.sweep import Swept
     from dlb.measure.comparison import Compared
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
@@ -27,6 +28,7 @@ __all__ = [
     "read_measurement",
     "read_records",
     "run",
+    "sweep",
     "verify",
     "verify_port",
 ]
@@ -325,6 +327,65 @@ def _run_request(
         imported=imported,
         **settings,
     )
+
+
+def sweep(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    vary: Mapping[str, Sequence[Any]],
+    plan: Plan | None = None,
+    skip_refused: bool = False,
+    most_cells: int | None = None,
+    out: str | Path = "dlb-results",
+    **settings: Any,
+) -> Swept:
+    """Prove and measure a workload in every combination of some settings, as ``dlb sweep`` does.
+
+    A sweep that was interrupted or killed goes on where it was when it is called again in the same way.
+
+    Args:
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file.
+        on: adapters; all that are available if empty.
+        vary: values by setting (``threads``, ``batch_size``, ``workers``, ``steps``, ``epochs``, ``seed``,
+            ``dtype``, ``device``, ``input``, ``strategy``, ``variant``, ``data``) or by field of the workload
+            (``optimizer.learning_rate``).
+        plan: how to measure, a :class:`dlb.Plan`; 5 rounds by default.
+        skip_refused: leave out combinations that cannot be run.
+        most_cells: a matrix of more cells is refused; 1000 by default.
+        out: folder for results.
+        settings: what all cells have in common: fields of :class:`dlb.matrix.Settings`.
+
+    Returns:
+        the cells and the measurement; its :meth:`~dlb.execution.sweep.Swept.results` are typed rows.
+
+    Raises:
+        dlb.errors.RequestError: a name, a value or a combination is refused; nothing was started.
+        dlb.errors.RecordError: a file cannot be written; what has ended is kept.
+        KeyboardInterrupt: it was interrupted; what has ended is kept, every worker has ended.
+    """
+    from dlb.adapters import find_adapters
+    from dlb.catalogue import load_with_file
+    from dlb.execution.measure import Plan
+    from dlb.execution.sweep import SilentSweep
+    from dlb.execution.sweep import sweep as run_sweep
+    from dlb.matrix import MOST_CELLS, Settings, axes_of, make_cells
+
+    resolved, imported = load_with_file(str(workload))
+    matrix = make_cells(
+        resolved,
+        imported,
+        find_adapters(on),
+        axes_of(vary),
+        Settings(**settings),
+        Path(out),
+        most=MOST_CELLS if most_cells is None else most_cells,
+        skip_refused=skip_refused,
+    )
+    swept = run_sweep(matrix.cells, Plan() if plan is None else plan, SilentSweep())
+    if swept.interrupted:
+        raise KeyboardInterrupt
+    return swept
 
 
 def verify_port(

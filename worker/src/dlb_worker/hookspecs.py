@@ -163,6 +163,11 @@ def dlb_workloads() -> Mapping[str, Path]:  # type: ignore[empty-body]
 
 
 @hookspec
+def dlb_studies() -> Mapping[str, Path]:  # type: ignore[empty-body]
+    """Study files by name, for ``dlb study``. Runs in the command's process."""
+
+
+@hookspec
 def dlb_datasets() -> Sequence[Any]:  # type: ignore[empty-body]
     """Data sets (:class:`dlb.data.catalogue.DataSetDescription`) that ``dlb data`` can find and fetch.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -42,6 +44,8 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
+#: What is computed for the trials of several cells is kept up to so many bytes.
+PREPARED_BYTES = 1 << 30
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
@@ -92,13 +96,19 @@ def ready_cells(request: Request, outcome: Outcome) -> list[tuple[Request, Recor
 
 
 def measure_cells(
-    measured: Sequence[tuple[Request, Record]], plan: Plan, reporter: Reporter
+    measured: Sequence[tuple[Request, Record]],
+    plan: Plan,
+    reporter: Reporter,
+    varied: Sequence[Mapping[str, Any]] = (),
+    on_trial: Callable[[Trial, int, int], None] = lambda trial, number, count: None,
 ) -> Measurement:
     """Time cells, in rounds of fresh processes.
 
     Args:
         measured: of each cell, the request of one adapter, and the record that has its proof. All have the
             same folder for results.
+        varied: of each cell, the settings that tell it from the others; empty if that is its adapter.
+        on_trial: is called when a trial begins, with its number, from 0, and how many are planned.
 
     Returns:
         the measurement; its file is written after every trial.
@@ -111,7 +121,10 @@ def measure_cells(
     measurement = _begun(
         [request for request, _ in measured],
         plan,
-        [_cell(request, proven, plan) for request, proven in measured],
+        [
+            msgspec.structs.replace(_cell(request, proven, plan), varied=dict(own))
+            for (request, proven), own in zip(measured, varied or [{}] * len(measured))
+        ],
     )
     cell_requests = [
         replace(
@@ -130,10 +143,13 @@ def measure_cells(
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        prepared = _prepare(cell_requests, folder)
+        prepared = _PreparedCells(cell_requests, folder)
         try:
             while not measurement.ended:
-                for trial in _left(measurement, plan):
+                left = list(_left(measurement, plan))
+                count = measurement.rounds * (len(measurement.cells) + 1)
+                for number, trial in enumerate(left, count - len(left)):
+                    on_trial(trial, number, count)
                     measurement = _run_trial(
                         measurement,
                         trial,
@@ -154,33 +170,60 @@ def measure_cells(
     return measurement
 
 
-def _prepare(requests: Sequence[Request], folder: Path) -> list[Prepared]:
-    """What the trials of each cell receive; what is the same for several is computed once."""
-    made: dict[object, Prepared] = {}
-    found = []
-    keys = [
-        (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
-        for each in requests
-    ]
-    for key in keys:
-        if key not in made:
-            alike = [request for request, other in zip(requests, keys) if other == key]
-            longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
-            steps = max(each.steps for each in alike)
-            own = folder / f"cells-{len(made)}"
-            own.mkdir()
-            made[key] = prepare(replace(longest, steps=steps), own)
-        found.append(made[key])
-    return found
+class _PreparedCells:
+    """What the trials of each cell receive; what is the same for several is computed once.
+
+    Of many cells not all are kept in memory: those that were not used for longest are computed again.
+    """
+
+    def __init__(self, requests: Sequence[Request], folder: Path) -> None:
+        self._requests, self._folder = requests, folder
+        self._keys = [
+            (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
+            for each in requests
+        ]
+        self._made: dict[object, Prepared] = {}
+        self._count = 0
+
+    def __getitem__(self, cell: int) -> Prepared:
+        key = self._keys[cell]
+        prepared = self._made.pop(key, None) or self._prepare(key)
+        self._made[key] = prepared  # the last one used is the last one
+        while len(self._made) > 1 and sum(map(_bytes, self._made.values())) > PREPARED_BYTES:
+            dropped = self._made.pop(next(iter(self._made)))
+            shutil.rmtree(dropped.scratch, ignore_errors=True)
+        return prepared
+
+    def _prepare(self, key: object) -> Prepared:
+        alike = [request for request, other in zip(self._requests, self._keys) if other == key]
+        longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
+        own = self._folder / f"cells-{self._count}"
+        self._count += 1
+        own.mkdir()
+        return prepare(replace(longest, steps=max(each.steps for each in alike)), own)
+
+
+def _bytes(prepared: Prepared) -> int:
+    """Roughly: the weights of the run, and in float64 those of the references and of the graph."""
+    return (
+        6 * sum(array.nbytes for array in prepared.weights.values()) + prepared.train.stat().st_size
+    )
 
 
 def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Measurement:
     """An unfinished measurement of the same, or a new one."""
     out = requests[0].out
     assert out is not None
-    proofs = [kept_proofs.proof_key(each) for each in requests]
+    proofs = kept_proofs.proof_keys(requests)
     own = [
-        [cell.adapter, cell.options.variant, cell.options.variables, request.steps, request.warmup]
+        [
+            cell.adapter,
+            cell.options.variant,
+            cell.options.variables,
+            request.steps,
+            request.warmup,
+            cell.workload_hash,
+        ]
         for cell, request in zip(cells, requests)
     ]
     settings = [proofs, own, msgspec.to_builtins(plan)]
@@ -287,6 +330,7 @@ def _attempt(
     request = replace(request, variables={**request.variables, **variables})
     began = record.now()
     ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
+    shutil.rmtree(own.scratch, ignore_errors=True)
     result = TrialResult(
         round=trial.round,
         cell=trial.cell,

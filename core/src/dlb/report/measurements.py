@@ -11,7 +11,7 @@ from dlb.measure.comparison import Compared, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
 from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.report.table import Table
-from dlb.results.compared import cell_names, compared_cells
+from dlb.results.compared import batches_differ, cell_names, compared_cells
 from dlb.results.measurement import Measurement, TrialResult
 from dlb_worker.contract import PHASES
 
@@ -51,7 +51,7 @@ def measurement_table(measurement: Measurement, baseline: int = 0) -> Table:
         "spread",
         "mean ms",
         "samples/s",
-        f"times {names[baseline]}",
+        f"times {names[baseline]}" + (", a sample" if batches_differ(measurement) else ""),
     ]
     columns += ["interval", "", "steps", "proof"]
     counted = counted_rounds(len({trial.round for trial in measurement.trials}))

@@ -53,6 +53,7 @@ class Cell(_Part, frozen=True, kw_only=True):
         options: options of its trials.
         proof: the status of its proof.
         record: name of the record that holds the proof.
+        varied: in a sweep, the settings that tell it from other cells, by name.
     """
 
     adapter: str
@@ -62,6 +63,7 @@ class Cell(_Part, frozen=True, kw_only=True):
     options: Options
     proof: ProofStatus
     record: str
+    varied: dict[str, Any] = {}
 
 
 class TrialResult(_Part, frozen=True, kw_only=True):
