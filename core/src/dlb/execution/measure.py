@@ -22,7 +22,7 @@ from dlb.execution.adapter import run_adapter
 from dlb.execution.run import Outcome
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
-from dlb.measure.steady import Steady, SteadyRule, find_steady
+from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.audit import steps_needed
@@ -39,9 +39,6 @@ __all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
-#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
-#: share of the steps.
-WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: What is computed for the trials of several cells is kept up to so many bytes.
@@ -372,7 +369,7 @@ def _with_figures(
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
     if rule == "found":
-        skipped = _warmup(seconds, request.warmup)
+        skipped = warmup_steps(seconds, request.warmup)
         steady = find_steady(seconds[skipped:])
     else:
         skipped, steady = request.warmup, Steady("not tested", 0, ())
@@ -406,12 +403,6 @@ def _with_figures(
         ),
         **figures,
     )
-
-
-def _warmup(seconds: np.ndarray, least: int) -> int:
-    """How many first steps are warm-up by rule."""
-    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
-    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
 
 
 def _seconds(trial: TrialResult) -> float:
