@@ -6,7 +6,17 @@ The hooks are in :mod:`dlb_worker.hookspecs`; the base class that answers them i
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Workload
@@ -34,6 +44,7 @@ __all__ = [
     "LaunchPlan",
     "LayerCall",
     "ParameterDescription",
+    "PeakRequest",
     "PlanRequest",
     "Process",
     "StartRequest",
@@ -43,7 +54,7 @@ __all__ = [
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (2, 0)
+CONTRACT = (2, 1)
 
 #: What an adapter may be able to do besides its layers and optimizers, and what each one means.
 FEATURES = {
@@ -376,6 +387,23 @@ class Clock:
         """Wait for the step's result; return the seconds since :meth:`start`."""
         self.wait(result)
         return time.perf_counter() - self._started
+
+
+class PeakRequest(NamedTuple):
+    """Work whose speed says what the device can do at most.
+
+    Attributes:
+        work: ``product`` of two square matrices, or ``copy`` of an array to another.
+        dtype: ``float32``, ``float64`` or ``bfloat16``.
+        device, threads: as in :class:`StartRequest`.
+        size: rows of a matrix, or numbers of the array.
+    """
+
+    work: str
+    dtype: str
+    device: str
+    threads: int
+    size: int = 0
 
 
 @dataclass(frozen=True)

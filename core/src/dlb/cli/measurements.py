@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from dlb.cli.output import print_table
+from dlb.cli.work import print_work, work_document
 from dlb.measure.comparison import Compared, compare, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
 from dlb.proof.certificate import with_variant
@@ -42,6 +43,7 @@ def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[st
         msgspec.to_builtins(each) for each in compared_cells(measurement, baseline)
     ]
     document["own_ratio"] = None if own is None else msgspec.to_builtins(own)
+    document["work"] = work_document(measurement)
     return document
 
 
@@ -80,6 +82,7 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     title = f"{measurement.cells[0].workload_name}: {counted} of new processes, 95% intervals"
     print_table(columns, rows, title, right=columns[1:6])
     _print_phases(measurement)
+    print_work(measurement, names)
     for line in _lines(measurement, done):
         click.echo(line)
 

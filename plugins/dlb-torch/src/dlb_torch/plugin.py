@@ -59,6 +59,7 @@ class TorchAdapter(Adapter):
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")
+    peak_work = lazy_method("dlb_torch.framework", "peak_work")
     build_model = lazy_method("dlb_torch.model", "TorchModel")
     load_data = lazy_method("dlb_torch.data", "load")
     export_onnx = lazy_method("dlb_torch.export", "export")
