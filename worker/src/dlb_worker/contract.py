@@ -31,6 +31,7 @@ else:  # The command describes adapters without importing NumPy.
 __all__ = [
     "CONTRACT",
     "FEATURES",
+    "PRECISION",
     "AdapterDescription",
     "Batches",
     "BuildRequest",
@@ -70,6 +71,11 @@ FEATURES = {
 }
 
 
+#: The variant that rounds more than the dtype. It is ``full`` by default; ``bfloat16`` computes matrix products
+#: in bfloat16, with weights, gradients of weights and the optimizer in float32.
+PRECISION = "precision"
+
+
 @dataclass(frozen=True)
 class AdapterDescription:
     """What an adapter is and what it can do, known without importing the framework.
@@ -89,7 +95,7 @@ class AdapterDescription:
         deviations: what the framework is known to do differently, a sentence each. Certificates
             show them; they never widen a tolerance.
         variants: named choices of how a model is built (``compile``, ``layout``), each with its
-            values, the default first. Every choice computes the same.
+            values, the default first. Every choice computes the same, but for :data:`PRECISION`.
     """
 
     name: str

@@ -19,6 +19,7 @@ from dlb.measure.schedule import Order
 from dlb.measure.steady import SteadyClass, SteadyRule
 from dlb.proof.certificate import ProofStatus, Verdict
 from dlb.record import Options
+from dlb_worker.contract import PRECISION
 
 __all__ = [
     "FORMAT",
@@ -68,7 +69,7 @@ class Cell(_Part, frozen=True, kw_only=True):
     @property
     def computed_in(self) -> str:
         """The dtype of its matrix products."""
-        return self.options.variant.get("precision", self.options.dtype)
+        return self.options.variant.get(PRECISION, self.options.dtype)
 
 
 class Peak(_Part, frozen=True, kw_only=True):

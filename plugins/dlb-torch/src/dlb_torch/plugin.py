@@ -54,7 +54,11 @@ class TorchAdapter(Adapter):
     )
     devices = ("cpu", "cuda")
     exporter = "torch.onnx.export(dynamo=True)"
-    variants = {"compile": ("no", "inductor"), "layout": ("contiguous", "channels_last")}
+    variants = {
+        "compile": ("no", "inductor"),
+        "layout": ("contiguous", "channels_last"),
+        "precision": ("full", "bfloat16"),
+    }
     strategies = (DDP(),)
 
     start = lazy_method("dlb_torch.framework", "start")
