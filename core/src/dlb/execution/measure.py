@@ -19,11 +19,13 @@ import numpy as np
 from dlb import __version__, contents, record
 from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
+from dlb.execution.peaks import measure_peaks
 from dlb.execution.run import Outcome
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
 from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
+from dlb.measure.work import step_work
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.audit import steps_needed
 from dlb.proof.findings.audit import StepsAudited
@@ -43,6 +45,8 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: What is computed for the trials of several cells is kept up to so many bytes.
 PREPARED_BYTES = 1 << 30
+#: Bytes of a number.
+REAL_BYTES = {"float32": 4, "float64": 8}
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
@@ -142,6 +146,10 @@ def measure_cells(
     with scratch_folder() as folder:
         prepared = _PreparedCells(cell_requests, folder)
         try:
+            if not measurement.peaks:
+                cells = list(zip(measurement.cells, cell_requests))
+                peaks = measure_peaks(cells, folder, reporter)
+                measurement = msgspec.structs.replace(measurement, peaks=peaks)
             while not measurement.ended:
                 left = list(_left(measurement, plan))
                 count = measurement.rounds * (len(measurement.cells) + 1)
@@ -261,6 +269,10 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
     if steps is None:
         enough = math.ceil((WARMUP_SECONDS + TRIAL_SECONDS) / proven.timing.median)
         steps = min(proven.options.steps, max(TRIAL_STEPS, enough))
+    # Peers do equal shares of a step at the same time.
+    work = step_work(
+        request.workload, request.batch_size // request.workers, REAL_BYTES[request.dtype]
+    )
     return Cell(
         adapter=proven.adapter,
         framework=f"{proven.framework} {proven.framework_version}".strip(),
@@ -271,6 +283,8 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
         ),
         proof=proven.proof,
         record=proven.name,
+        operations=work.operations,
+        bytes=work.bytes,
     )
 
 
