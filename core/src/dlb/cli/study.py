@@ -132,6 +132,7 @@ def run_command(
     estimates = [estimate(part.matrix.cells, planned.plan) for part in planned.parts]
     seconds = sum(total_seconds(each, planned.plan) for each in estimates)
     count = sum(len(part.matrix.cells) for part in planned.parts)
+    line = f"{study.name}: {count} cell{'' if count == 1 else 's'}, about {duration(seconds)}"
     if dry_run:
         documents = []
         for part, each in zip(planned.parts, estimates):
@@ -143,9 +144,9 @@ def run_command(
             print_json({"parts": documents, "reasons": planned.reasons, "seconds": seconds})
         else:
             _print_reasons(planned.reasons)
-            click.echo(f"{study.name}: {count} cells, about {duration(seconds)}")
+            click.echo(line)
         return 0
-    note(f"dlb: {study.name}: {count} cells, about {duration(seconds)}")
+    note(f"dlb: {line}")
 
     def sweep(matrices: Sequence[Matrix], plan: Plan) -> list[Swept]:
         return run_groups(matrices, [one for each in estimates for one in each], plan)

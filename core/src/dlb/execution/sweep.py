@@ -344,6 +344,8 @@ def _run(request: Request, reporter: Reporter) -> tuple[Record | None, Failure |
         raise
     except DlbError as error:
         return None, failure_of(error)
+    except MemoryError as error:  # a cell that is too large for this machine; others may fit
+        return None, Failure(kind="MemoryError", message=f"out of memory: {error}".rstrip(": "))
     if outcome.interrupted:
         raise KeyboardInterrupt
     (ended,) = outcome.records
