@@ -93,7 +93,7 @@ def test_a_cell_that_fails_costs_that_cell(dlb: Dlb) -> None:
     assert ended.out.count("faulty, threads=") == 2 and "failed: " in ended.out
     state = sweep_of(dlb)
     assert [each.failure is not None for each in state.cells] == [True, False, True, False]
-    measurement = measurements.read(dlb.out / "measurements" / f"{state.measurement}.json")
+    measurement = measurements.read(dlb.out / "measurements" / f"{state.measurements[0]}.json")
     assert [each.adapter for each in measurement.cells] == ["example", "example"]
 
 

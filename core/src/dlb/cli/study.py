@@ -115,9 +115,9 @@ def run_command(
     when the same command is given again.
     """
     from dlb.adapters import find_adapters
-    from dlb.cli.sweep import run_cells
+    from dlb.cli.sweep import run_groups
     from dlb.cli.sweep_progress import duration
-    from dlb.cli.sweep_tables import estimate_line, matrix_document, print_matrix
+    from dlb.cli.sweep_tables import matrix_document, print_matrix
     from dlb.execution.estimate import estimate, total_seconds
     from dlb.studies.catalogue import load_study
     from dlb.studies.plan import plan_study
@@ -132,6 +132,7 @@ def run_command(
     estimates = [estimate(part.matrix.cells, planned.plan) for part in planned.parts]
     seconds = sum(total_seconds(each, planned.plan) for each in estimates)
     count = sum(len(part.matrix.cells) for part in planned.parts)
+    line = f"{study.name}: {count} cell{'' if count == 1 else 's'}, about {duration(seconds)}"
     if dry_run:
         documents = []
         for part, each in zip(planned.parts, estimates):
@@ -143,14 +144,12 @@ def run_command(
             print_json({"parts": documents, "reasons": planned.reasons, "seconds": seconds})
         else:
             _print_reasons(planned.reasons)
-            click.echo(f"{study.name}: {count} cells, about {duration(seconds)}")
+            click.echo(line)
         return 0
-    note(f"dlb: {study.name}: {count} cells, about {duration(seconds)}")
+    note(f"dlb: {line}")
 
-    def sweep(matrix: Matrix, plan: Plan) -> Swept:
-        own = estimate(matrix.cells, plan)
-        note(f"dlb: {matrix.cells[0].request.workload.name}: {estimate_line(matrix, own, plan)}")
-        return run_cells(matrix, own, plan)
+    def sweep(matrices: Sequence[Matrix], plan: Plan) -> list[Swept]:
+        return run_groups(matrices, [one for each in estimates for one in each], plan)
 
     result = run_study(study, path, planned, sweep)
     if as_json:
@@ -171,8 +170,10 @@ def run_command(
                 "tables": _tables_document(result.tables),
                 "ours": ours,
                 "reasons": result.reasons,
-                "sweeps": [each.sweep.name for each in result.sweeps],
-                "measurements": [each.sweep.measurement for each in result.sweeps],
+                "sweep": result.sweeps[0].sweep.name,
+                "measurements": [
+                    each.measurement.name for each in result.sweeps if each.measurement is not None
+                ],
                 "interrupted": result.interrupted,
             }
         )
@@ -182,8 +183,7 @@ def run_command(
         _print_reasons(result.reasons)
         if any(each.ours is not None and each.ours.estimated for each in result.ours):
             click.echo("~: reckoned from the mean of steady steps, not trained to the end")
-        for swept in result.sweeps:
-            click.echo(f"Sweep: sweeps/{swept.sweep.name}.json")
+        click.echo(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
     if result.interrupted:
         from dlb.cli import INTERRUPTED
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from dlb.execution.sweep import Swept
     from dlb.matrix import Matrix
 
-__all__ = ["DRY_RUN", "SHARED", "run_cells", "show_matrix", "status_of", "sweep_command"]
+__all__ = [
+    "DRY_RUN",
+    "SHARED",
+    "run_cells",
+    "run_groups",
+    "show_matrix",
+    "status_of",
+    "sweep_command",
+]
 
 #: What cells have in common.
 SHARED = (
@@ -222,12 +230,31 @@ def show_matrix(
 
 def run_cells(matrix: Matrix, estimates: Sequence[Any], plan: Plan | None) -> Swept:
     """Run the cells, and report how far it is on standard error."""
-    from dlb.cli.sweep_progress import sweep_reporter
-    from dlb.execution.sweep import sweep
+    (swept,) = run_groups([matrix], estimates, plan)
+    return swept
 
-    titles = [cell.title for cell in matrix.cells]
-    with sweep_reporter(titles, estimates, plan) as reporter:
-        return sweep(matrix.cells, plan, reporter)
+
+def run_groups(
+    matrices: Sequence[Matrix], estimates: Sequence[Any], plan: Plan | None
+) -> list[Swept]:
+    """Run the cells of several matrices, each measured by itself.
+
+    Args:
+        estimates: of all cells.
+    """
+    from dlb.cli.sweep_progress import sweep_reporter
+    from dlb.execution.sweep import sweep_groups
+
+    groups = [matrix.cells for matrix in matrices]
+    # Of several workloads, each cell says which it is of.
+    several = len({group[0].request.workload.name for group in groups}) > 1
+    titles = [
+        f"{cell.request.workload.name}, {cell.title}" if several else cell.title
+        for group in groups
+        for cell in group
+    ]
+    with sweep_reporter(titles, estimates, plan, [len(group) for group in groups]) as reporter:
+        return sweep_groups(groups, plan, reporter)
 
 
 def status_of(swept: Swept) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,24 +20,31 @@ __all__ = ["duration", "sweep_reporter"]
 
 
 class TimeLeft:
-    """The time that a sweep still needs: estimates, corrected by what the parts before took."""
+    """The time that a sweep still needs: estimates, corrected by what the parts before took.
 
-    def __init__(self, estimates: Sequence[Estimate], plan: Plan | None) -> None:
+    Args:
+        groups: how many cells each group has that is measured by itself.
+    """
+
+    def __init__(
+        self, estimates: Sequence[Estimate], plan: Plan | None, groups: Sequence[int]
+    ) -> None:
         self.estimates = list(estimates)
         self.rounds = 0 if plan is None else plan.rounds
         self.budget = None if plan is None else plan.budget_seconds
+        ends = list(itertools.accumulate(groups))
+        self.groups = [range(end - size, end) for end, size in zip(ends, groups)]
         self.runs_left = dict(enumerate(estimates))
         self.began = time.monotonic()
         #: Seconds that were expected of what is done, and those that it took: of runs, and of trials.
         self.expected, self.taken = [0.0, 0.0], [0.0, 0.0]
 
     def begin(self) -> None:
-        """A part begins."""
+        """A run or a trial begins."""
         self.began = time.monotonic()
 
     def run_ended(self, place: int, ended: Record | None) -> None:
-        expected = self.runs_left.pop(place).run_seconds
-        self._note(0, expected)
+        self._note(0, self.runs_left.pop(place).run_seconds)
         if ended is not None and ended.timing is not None:
             each, timing = self.estimates[place], ended.timing
             start = timing.start_seconds + timing.build_seconds
@@ -50,15 +59,25 @@ class TimeLeft:
     def trial_ended(self, place: int) -> None:
         self._note(1, self.estimates[place].trial_seconds)
 
-    def seconds(self, trials_done: int, trials: int | None) -> float:
-        """What is left, once so many trials of so many are done; None before the first."""
-        runs = sum(each.run_seconds for each in self.runs_left.values())
-        mean = sum(each.trial_seconds for each in self.estimates) / len(self.estimates)
-        count = self.rounds * (len(self.estimates) + 1) if trials is None else trials
-        rest = (count - trials_done) * mean * self._factor(1)
-        if self.budget is not None:
-            rest = min(rest, max(0.0, self.budget - self.taken[1]))
-        return runs * self._factor(0) + rest
+    def seconds(self, place: int, done: int | None = None, count: int = 0) -> float:
+        """What is left.
+
+        Args:
+            place: the cell that is run or measured now.
+            done, count: how many of how many trials of its group are done; None before the first.
+        """
+        runs = math.fsum(each.run_seconds for each in self.runs_left.values())
+        trials = 0.0
+        for group in self.groups:
+            if group.stop <= place:
+                continue
+            own = [self.estimates[each].trial_seconds for each in group]
+            left = self.rounds * (len(own) + 1)
+            if place in group and done is not None:
+                left = count - done
+            seconds = left * math.fsum(own) / len(own) * self._factor(1)
+            trials += seconds if self.budget is None else min(seconds, self.budget)
+        return runs * self._factor(0) + trials
 
     def _note(self, kind: int, expected: float) -> None:
         self.expected[kind] += expected
@@ -70,14 +89,18 @@ class TimeLeft:
 
 @contextmanager
 def sweep_reporter(
-    titles: Sequence[str], estimates: Sequence[Estimate], plan: Plan | None
+    titles: Sequence[str],
+    estimates: Sequence[Estimate],
+    plan: Plan | None,
+    groups: Sequence[int] = (),
 ) -> Iterator[SweepReporter]:
     """The reporter for standard error: one live line on a terminal, else plain lines.
 
     Args:
         titles: of each cell, in words.
+        groups: how many cells each group has; all are one if empty.
     """
-    left = TimeLeft(estimates, plan)
+    left = TimeLeft(estimates, plan, groups or [len(titles)])
     if sys.stderr is None or not sys.stderr.isatty():
         yield Lines(titles, left)
         return
@@ -99,15 +122,14 @@ class Lines(SilentSweep):
 
     def __init__(self, titles: Sequence[str], left: TimeLeft) -> None:
         self.titles, self.left = titles, left
-        self.current: int | None = None
-        self.first = True
+        self.measured: int | None = None
 
     def cell(self, place: int) -> None:
-        if self.first:
-            self.left.skip(range(place))
-            self.first = False
+        self.measured = None
+        self.left.skip(range(place))
         self.left.begin()
-        self.show(f"cell {place + 1} of {len(self.titles)}: {self.titles[place]}", 0, None)
+        text = f"cell {place + 1} of {len(self.titles)}: {self.titles[place]}"
+        self.show(text, self.left.seconds(place))
 
     def cell_ended(self, place: int, ended: Record | None) -> None:
         self.left.run_ended(place, ended)
@@ -115,16 +137,16 @@ class Lines(SilentSweep):
             self.say(f"{self.titles[place]}: failed")
 
     def trial(self, place: int, number: int, count: int) -> None:
-        if self.current is None:
-            self.left.skip(range(len(self.titles)))
-        else:
-            self.left.trial_ended(self.current)
-        self.current = place
+        if self.measured is not None:
+            self.left.trial_ended(self.measured)
+        self.left.skip(range(place + 1))
+        self.measured = place
         self.left.begin()
-        self.show(f"trial {number + 1} of {count}: {self.titles[place]}", number, count)
+        text = f"trial {number + 1} of {count}: {self.titles[place]}"
+        self.show(text, self.left.seconds(place, number, count))
 
-    def show(self, text: str, trials_done: int, trials: int | None) -> None:
-        self.say(f"{text}; about {duration(self.left.seconds(trials_done, trials))} left")
+    def show(self, text: str, seconds: float) -> None:
+        self.say(f"{text}; about {duration(seconds)} left")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -138,8 +160,7 @@ class Live(Lines):
         self.progress = progress
         self.task = progress.add_task("starting", total=1.0, left="", state="")
 
-    def show(self, text: str, trials_done: int, trials: int | None) -> None:
-        seconds = self.left.seconds(trials_done, trials)
+    def show(self, text: str, seconds: float) -> None:
         done = sum(self.left.taken)
         self.progress.update(
             self.task,

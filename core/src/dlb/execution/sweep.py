@@ -25,7 +25,6 @@ from dlb.failure import Failure, failure_of
 from dlb.matrix import SweepCell
 from dlb.measure.comparison import Compared
 from dlb.measure.ratios import Ratio, Word
-from dlb.measure.schedule import Trial
 from dlb.progress import Silent
 from dlb.proof.certificate import ProofStatus
 from dlb.record import Options, Record, StoredRecord
@@ -36,7 +35,7 @@ from dlb.results.measurement import Measurement
 from dlb.results.sweep import CellState, Sweep
 from dlb.workload import workload_hash
 
-__all__ = ["CellResult", "SilentSweep", "SweepReporter", "Swept", "sweep"]
+__all__ = ["CellResult", "SilentSweep", "SweepReporter", "Swept", "sweep", "sweep_groups"]
 
 
 class SweepReporter(Reporter, Protocol):
@@ -184,27 +183,64 @@ def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter
         RequestError: another sweep runs in the folder, or it cannot be written to.
         RecordError: a file cannot be written; what has ended is kept.
     """
+    (swept,) = sweep_groups([cells], plan, reporter)
+    return swept
+
+
+def sweep_groups(
+    groups: Sequence[Sequence[SweepCell]], plan: Plan | None, reporter: SweepReporter
+) -> list[Swept]:
+    """Sweeps that go on as one: each group of cells is proven, then measured in rounds of its own.
+
+    Args:
+        groups: one or more, each of one cell or more; arguments and errors as :func:`sweep`.
+
+    Returns:
+        what came of each group; of an interrupted sweep, of those that were begun.
+    """
+    cells = [cell for group in groups for cell in group]
     out = cells[0].request.out
     assert out is not None
     record.check_folder(out)
     with results.alone(out):
-        state = _begun(cells, plan, out)
+        state = _begun(groups, plan, out)
         records: list[Record | None] = [_read(cell, out) for cell in state.cells]
-        try:
-            for place, cell in enumerate(cells):
-                if state.cells[place].ended:
-                    continue
-                reporter.cell(place)
-                records[place], failure = _run(cell.request, reporter)
-                state = _with_end(state, place, records[place], failure, out)
-                reporter.cell_ended(place, records[place])
-            return _measured(state, cells, records, plan, reporter, out)
-        except KeyboardInterrupt:
-            return Swept(state, records, interrupted=True)
+        swept: list[Swept] = []
+        first = 0
+        for group in groups:
+            places = range(first, first + len(group))
+            first += len(group)
+            try:
+                for place in places:
+                    if state.cells[place].ended:
+                        continue
+                    reporter.cell(place)
+                    records[place], failure = _run(cells[place].request, reporter)
+                    state = _with_end(state, place, records[place], failure, out)
+                    reporter.cell_ended(place, records[place])
+                part = _measured(state, group, records, places, plan, reporter, out)
+            except KeyboardInterrupt:
+                part = _part(state, records, places, interrupted=True)
+            swept.append(part)
+            if part.interrupted:
+                return swept
+            if part.measurement is not None:
+                names = (*state.measurements, part.measurement.name)
+                state = msgspec.structs.replace(state, measurements=names)
+        state = msgspec.structs.replace(state, ended=True)
+        results.write(state, out)
+        return swept
 
 
-def _begun(cells: Sequence[SweepCell], plan: Plan | None, out: Path) -> Sweep:
+def _part(state: Sweep, records: Sequence[Record | None], group: range, **fields: Any) -> Swept:
+    """What came of the cells at some places."""
+    own = msgspec.structs.replace(state, cells=state.cells[group.start : group.stop])
+    return Swept(own, records[group.start : group.stop], **fields)
+
+
+def _begun(groups: Sequence[Sequence[SweepCell]], plan: Plan | None, out: Path) -> Sweep:
     """An unfinished sweep of the same cells with what has ended, or a new one."""
+    cells = [cell for group in groups for cell in group]
     requests = [cell.request for cell in cells]
     proofs = kept_proofs.proof_keys(requests)
     own = [
@@ -216,7 +252,8 @@ def _begun(cells: Sequence[SweepCell], plan: Plan | None, out: Path) -> Sweep:
         ]
         for cell in cells
     ]
-    settings = [proofs, own, msgspec.to_builtins(plan)]
+    sizes = [len(group) for group in groups]
+    settings = [proofs, own, sizes, msgspec.to_builtins(plan)]
     key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if all(proofs) else ""
     unfinished = results.find_unfinished(out, key)
     if unfinished is not None:
@@ -307,6 +344,8 @@ def _run(request: Request, reporter: Reporter) -> tuple[Record | None, Failure |
         raise
     except DlbError as error:
         return None, failure_of(error)
+    except MemoryError as error:  # a cell that is too large for this machine; others may fit
+        return None, Failure(kind="MemoryError", message=f"out of memory: {error}".rstrip(": "))
     if outcome.interrupted:
         raise KeyboardInterrupt
     (ended,) = outcome.records
@@ -328,43 +367,45 @@ def _measured(
     state: Sweep,
     cells: Sequence[SweepCell],
     records: Sequence[Record | None],
+    places: range,
     plan: Plan | None,
     reporter: SweepReporter,
     out: Path,
 ) -> Swept:
-    """The sweep with its measurement."""
+    """A group of cells with its measurement.
+
+    Args:
+        cells: of the group.
+        records: of all cells.
+        places: of the group's among all.
+    """
     chosen = [
-        (place, each)
-        for place, each in enumerate(records)
-        if each is not None and each.failure is None and each.timing is not None
+        (place, own, each)
+        for place, own in enumerate(places)
+        if (each := records[own]) is not None and each.failure is None and each.timing is not None
     ]
-    places: list[int | None] = [None] * len(cells)
-    for own, (place, _) in enumerate(chosen):
-        places[place] = own
+    measured_places: list[int | None] = [None] * len(cells)
+    for number, (place, _, _) in enumerate(chosen):
+        measured_places[place] = number
     measurement = None
     if chosen and plan is not None:
         # Killed between its end and the note of it, a measurement is not made again.
-        measurement = results.find_measurement(out, [each.name for _, each in chosen])
+        measurement = results.find_measurement(out, [each.name for _, _, each in chosen])
         measurement = measurement or measure_cells(
-            [(cells[place].request, each) for place, each in chosen],
+            [(cells[place].request, each) for place, _, each in chosen],
             plan,
             reporter,
-            varied=[cells[place].varied for place, _ in chosen],
-            on_trial=lambda trial, number, count: _tell(reporter, chosen, trial, number, count),
+            varied=[cells[place].varied for place, _, _ in chosen],
+            on_trial=lambda trial, number, count: reporter.trial(
+                chosen[trial.cell][1], number, count
+            ),
         )
     interrupted = measurement is not None and measurement.ended == "interrupted"
-    state = msgspec.structs.replace(
-        state, measurement=measurement.name if measurement else "", ended=not interrupted
+    return _part(
+        state,
+        records,
+        places,
+        measurement=measurement,
+        places=measured_places,
+        interrupted=interrupted,
     )
-    results.write(state, out)
-    return Swept(state, records, measurement, places, interrupted)
-
-
-def _tell(
-    reporter: SweepReporter,
-    chosen: Sequence[tuple[int, Record]],
-    trial: Trial,
-    number: int,
-    count: int,
-) -> None:
-    reporter.trial(chosen[trial.cell][0], number, count)

@@ -69,7 +69,7 @@ class Sweep(_Part, frozen=True, kw_only=True):
         key: hash of the cells and of how they are measured; an unfinished one of the same key is gone on with.
         started: start time, ISO 8601, UTC.
         cells: every cell, in the order of the matrix.
-        measurement: name of the measurement of the cells that did not fail; empty if there is none yet.
+        measurements: names of the measurements of the cells that did not fail, one for each group of cells.
         ended: whether everything was done.
     """
 
@@ -78,7 +78,7 @@ class Sweep(_Part, frozen=True, kw_only=True):
     key: str
     started: str
     cells: tuple[CellState, ...]
-    measurement: str = ""
+    measurements: tuple[str, ...] = ()
     ended: bool = False
 
 

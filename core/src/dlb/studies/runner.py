@@ -50,25 +50,21 @@ def run_study(
     study: Study,
     path: Path,
     planned: StudyPlan,
-    sweep: Callable[[Matrix, Plan], Swept],
+    sweep: Callable[[Sequence[Matrix], Plan], Sequence[Swept]],
 ) -> StudyResult:
-    """Run a study, a sweep for each part.
+    """Run a study: one sweep, whose parts are measured each by itself.
 
     Args:
         path: the study's file.
-        sweep: runs the cells of a part, and reports how far it is.
+        sweep: runs the cells of all parts, and reports how far it is.
     """
     ours: list[Entry] = []
-    sweeps: list[Swept] = []
+    sweeps = sweep([part.matrix for part in planned.parts], planned.plan)
     reasons = [*_unmeasured(study), *planned.reasons]
-    for part in planned.parts:
-        swept = sweep(part.matrix, planned.plan)
-        sweeps.append(swept)
+    for part, swept in zip(planned.parts, sweeps):
         ours += _entries(study, part, swept)
         if part.made_up:
             reasons.append(f"{part.part.workload}: {part.made_up}")
-        if swept.interrupted:
-            break
     reasons += [
         f"{each.labels.get(study.tool, '')}, {each.quantity}: {each.ours.reason}"
         for each in ours
