@@ -63,9 +63,7 @@ def report_command(
     RESULTS is a results folder, or the file of a measurement or a record. Several are compared with the first.
     Default: dlb-results.
     """
-    from dlb.documents import write_atomically
-    from dlb.errors import RequestError
-    from dlb.report.page.writing import write_report
+    from dlb.report.page.writing import save, write_report
 
     folders = results or (Path("dlb-results"),)
     if output is None and form == "html":
@@ -84,9 +82,6 @@ def report_command(
     if output is None:
         sys.stdout.buffer.write(written.content)
         return
-    try:
-        write_atomically(output, written.content)
-    except OSError as error:
-        raise RequestError(f"cannot write: {error.strerror or error}", path=output) from None
+    save(written, output)
     charts = f", {len(written.charts)} charts in {plots}" if plots else ""
     click.echo(f"Report: {output} ({len(written.content) / 1e3:,.0f} kB){charts}")

@@ -124,6 +124,8 @@ def interval_text(ratio: Ratio) -> str:
     """``0.981 to 1.012``."""
     if not math.isfinite(ratio.high):
         return "of one round: unknown"
+    if ratio.high >= 1e4:
+        return f"{ratio.low:.2g} to {ratio.high:.2g}"
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
 
 

@@ -23,7 +23,7 @@ def plain(value: Any, most: int = MOST_CHARACTERS) -> str:
         text = "a number of thousands of digits"
     # Cut first: the text may be very long.
     if len(text) > most:
-        text = f"{text[: most // 2]} … {text[-(most // 2) :]}"
+        text = f"{text[: most - most // 2]} … {text[len(text) - most // 2 :]}"
     return _UNSEEN.sub(lambda found: " " if found[0] in "\t\n\r" else "\ufffd", text)
 
 
@@ -43,6 +43,8 @@ def number_text(value: Any, digits: int = 4) -> str:
     number = finite(value)
     if number is None:
         return "-"
+    if isinstance(value, int) and abs(value) < 1e9:
+        return f"{value:,}"
     if number and not 1e-4 <= abs(number) < 1e7:
         return f"{number:.{max(0, digits - 1)}e}"
     whole = len(f"{abs(number):.0f}")

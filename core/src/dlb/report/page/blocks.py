@@ -12,7 +12,18 @@ from dlb.report.page.charts import Chart
 from dlb.report.plain import plain
 from dlb.report.table import Table
 
-__all__ = ["Block", "Data", "Heading", "Lines", "Plot", "Section", "Shown", "Statement", "data_of"]
+__all__ = [
+    "Block",
+    "Data",
+    "Heading",
+    "Lines",
+    "Part",
+    "Plot",
+    "Section",
+    "Shown",
+    "Statement",
+    "data_of",
+]
 
 #: Longest text of a cell of a CSV file.
 MOST_CELL = 1000
@@ -121,6 +132,14 @@ Block = Union[Heading, Lines, Shown, Plot]
 
 
 @dataclass(frozen=True)
+class Part:
+    """A heading, and the blocks below it."""
+
+    heading: Heading | None
+    blocks: list[Block]
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the page; ``name`` is that of its anchor."""
 
@@ -128,3 +147,16 @@ class Section:
     title: str
     lead: str = ""
     blocks: Sequence[Block] = field(default=())
+
+    @property
+    def parts(self) -> list[Part]:
+        """The blocks below each heading; those before the first have none."""
+        parts: list[Part] = []
+        for block in self.blocks:
+            if isinstance(block, Heading):
+                parts.append(Part(block, []))
+            elif not parts:
+                parts.append(Part(None, [block]))
+            else:
+                parts[-1].blocks.append(block)
+        return parts

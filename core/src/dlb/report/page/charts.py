@@ -38,12 +38,12 @@ UNITS = 10_000
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points; ``path`` is in :data:`UNITS`, from the upper left."""
+    """A line through points; ``path`` is in :data:`UNITS`, from the upper left. One that is alone is solid."""
 
     style: int
     path: str
     name: str
-    faint: bool = False
+    solid: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,10 @@ def curves_chart(
     y = make_scale([low, high], log=log, zero=zero and not log, most_ticks=4)
     ends = np.concatenate([each.x[np.isfinite(each.x)] for each in curves])
     x = make_scale([0.0, float(ends.max())] if len(ends) else [], padding=0.0)
-    lines = [Line(each.style, line_path(x, y, each.x, each.y, most), each.name) for each in curves]
+    alone = len(curves) == 1
+    lines = [
+        Line(each.style, line_path(x, y, each.x, each.y, most), each.name, alone) for each in curves
+    ]
     dots = [
         Dot(each.style, x.at(float(a)), 1 - y.at(float(b)), f"{each.name}: {b:.4g} at {a:.4g}")
         for each in curves
@@ -154,11 +157,13 @@ def distances_chart(
         if tolerance:
             at = x.at(tolerance)
             rules.append(Rule(at, (place + 0.42) / rows, (place + 0.9) / rows, strong=True))
-        for adapter, style, distance, passed in own:
+        for number, (adapter, style, distance, passed) in enumerate(own):
+            # One below the other, so that none is hidden.
+            aside = (number - (len(own) - 1) / 2) * min(0.16, 0.4 / len(own)) / rows
             names[adapter] = style
             verdict = "" if passed else ", failed"
             text = f"{adapter}, {check}: {distance:.1e}{verdict}"
-            dots.append(Dot(style, x.at(max(distance, LEAST_DISTANCE)), middle, text))
+            dots.append(Dot(style, x.at(max(distance, LEAST_DISTANCE)), middle + aside, text))
             if not passed:
                 labels.append(Label(1.0, (place + 0.36) / rows, f"{adapter} failed", "end", True))
     return Chart(

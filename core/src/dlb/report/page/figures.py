@@ -23,16 +23,16 @@ from dlb.report.page.charts import (
     line_path,
 )
 from dlb.report.page.scales import make_scale
-from dlb.report.page.summary import ratio_text
+from dlb.report.page.summary import interval_of, ratio_text
 from dlb.results.measurement import TrialResult
 
 __all__ = ["distribution_chart", "ratio_chart", "steps_chart"]
 
 Array = npt.NDArray[np.float64]
 #: Pixels of a row with a name.
-ROW = 58
-#: Where a row's name and its marks are, as shares of the row.
-_NAME, _MARK = 0.3, 0.68
+ROW = 76
+#: Where a row's name, its figures and its marks are, as shares of the row.
+_NAME, _VALUE, _MARK = 0.22, 0.44, 0.74
 BINS = 72
 
 
@@ -63,16 +63,14 @@ def ratio_chart(
     for place, (each, ratio) in enumerate(held):
         y, style = _row(place, _MARK, rows), styles[each.cell]
         known = ratio.low > 0 and math.isfinite(ratio.high)
-        interval = (
-            f"{ratio_text(ratio.low)} to {ratio_text(ratio.high)}" if known else "of one round"
-        )
+        interval = interval_of(ratio)
         text = f"{titles[each.cell]}: {ratio_text(ratio.ratio)} times, {interval}, {each.word}"
         if known:
             spans.append(Span(style, x.at(ratio.low), x.at(ratio.high), y, title=text))
         dots.append(Dot(style, x.at(ratio.ratio), y, text))
         labels.append(Label(0.0, _row(place, _NAME, rows), titles[each.cell], strong=True))
         says = f"{ratio_text(ratio.ratio)} ({interval}) {each.word}"
-        labels.append(Label(1.0, _row(place, _NAME, rows), says, "end"))
+        labels.append(Label(0.0, _row(place, _VALUE, rows), says))
     other = titles[baseline]
     return Chart(
         name,
@@ -80,7 +78,7 @@ def ratio_chart(
         f"Ratios of step times to {other} with 95% intervals; left of 1 is faster. The table has the figures.",
         ROW * rows,
         x,
-        f"times the step of {other}: left of 1 is faster",
+        "times its step: left of 1 is faster",
         rules=[Rule(x.at(1.0), strong=True)],
         spans=spans,
         dots=dots,
@@ -113,7 +111,7 @@ def distribution_chart(
     areas, spans, dots, labels, rules = [], [], [], [], []
     edges = np.linspace(0, 1, BINS + 1)
     for place, (cell, values) in enumerate(pooled.items()):
-        style, base = styles[cell], _row(place, _MARK + 0.04, rows)
+        style, base = styles[cell], _row(place, 0.72, rows)
         counted, _ = np.histogram(x.places(values), edges)
         heights = np.repeat(counted / max(1, counted.max()), 2)
         across = np.repeat(edges, 2)[1:-1]
@@ -143,7 +141,7 @@ def distribution_chart(
         "has the figures.",
         84 * rows,
         x,
-        "ms a step; below each: quartiles, median, and a mark for each process",
+        "ms a step",
         areas=areas,
         spans=spans,
         dots=dots,
@@ -183,8 +181,8 @@ def steps_chart(
     x = make_scale([0.0, float(total)], padding=0.0)
     bands, rules, ticks, legends = [], [], [], {}
     begin = 0
-    # A text needs a tenth of the width.
-    apart, last = total / 10, -math.inf
+    # A text needs a quarter of the width of a telephone.
+    apart, last, named = total * 0.26, -math.inf, -1
     for trial, seconds in trials:
         end = begin + len(seconds)
         warm = min(len(seconds), max(0, trial.first_steady))
@@ -199,9 +197,9 @@ def steps_chart(
             legends["warmup"] = "before the steady state, left out"
         if begin:
             rules.append(Rule(begin / total))
-        if begin - last >= apart:
+        if begin - last >= apart and trial.round != named:
             ticks.append((begin / total, f"round {trial.round + 1}"))
-            last = begin
+            last, named = begin, trial.round
         begin = end
     path = line_path(x, y, np.arange(total, dtype=np.float64), every, most)
     return Chart(
@@ -216,7 +214,7 @@ def steps_chart(
         "ms a step" + (", logarithmic" if y.log else ""),
         bands=bands,
         rules=rules,
-        lines=[Line(style, path, title)],
+        lines=[Line(style, path, title, solid=True)],
         legend=[Legend(kind, text) for kind, text in sorted(legends.items())],
         more_ticks=ticks,
     )

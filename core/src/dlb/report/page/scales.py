@@ -14,8 +14,8 @@ from dlb.report.plain import finite
 __all__ = ["Scale", "make_scale", "thinned"]
 
 Array = npt.NDArray[np.float64]
-#: Values beyond are drawn at the edge: their differences are not finite.
-LARGEST = 1e300
+#: Values beyond are drawn at the edge: so differences and ratios of values are finite.
+LARGEST = 1e150
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def make_scale(
 
 def _log_scale(low: float, high: float, padding: float, most: int) -> Scale:
     low, high = max(low, 1 / LARGEST), max(high, 1 / LARGEST)
-    span = max(math.log(high / low) if high / low < math.inf else 700.0, 0.05)
+    span = max(math.log(high / low), 0.05)
     low, high = low * math.exp(-span * padding), high * math.exp(span * padding)
-    decades = math.log10(high / low) if high / low < math.inf else 600.0
+    decades = math.log10(high / low)
     if decades < 1:
         return Scale(low, high, True, tuple(_ticks(low, high, most)))
     each = 1 if decades >= 3 else 3
@@ -104,8 +104,6 @@ def _log_scale(low: float, high: float, padding: float, most: int) -> Scale:
 
 def _ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     """Round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
-    if not math.isfinite(high - low):
-        return [(low, _text(low, low)), (high, _text(high, high))]
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next((size * power for size in (1, 2, 5, 10) if size * power >= rough), rough)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RecordError, UnknownNameError
-from dlb.record import Record
+from dlb.record import Options, Record
 from dlb.report.measurements import (
     measurement_lines,
     measurement_table,
@@ -36,7 +36,7 @@ from dlb.results.between import Pair, differences, other_machine, pairs
 from dlb.results.compared import compared_cells
 from dlb.results.index import COLUMNS
 
-__all__ = ["Results", "Summed", "summary_parts"]
+__all__ = ["Results", "Summed", "fact_lines", "summary_parts"]
 
 #: Columns of the list of all results.
 _LISTED = (
@@ -149,11 +149,7 @@ def heading_of(measured: Measured) -> Heading:
     measurement = measured.measurement
     options = measurement.cells[0].options
     threads = sorted({cell.options.threads for cell in measurement.cells})
-    counted = " or ".join(str(each) for each in threads[:8])
-    note = (
-        f"batch size {options.batch_size}, {options.dtype}, {options.device}, {counted} threads; "
-        f"{measurement.started[:16].replace('T', ' ')} UTC"
-    )
+    note = _note(options, threads, measurement.started)
     if measurement.ended in ("", "interrupted"):
         note += "; not finished"
     return Heading(_where(measurement.cells[0].workload_name, measured.source), plain(note))
@@ -162,15 +158,43 @@ def heading_of(measured: Measured) -> Heading:
 def heading_of_runs(runs: Sequence[Run]) -> Heading:
     record = runs[0].record
     options = record.options
-    note = (
-        f"batch size {options.batch_size}, {options.dtype}, {options.device}, {options.threads} threads; "
-        f"{record.started[:16].replace('T', ' ')} UTC"
-    )
+    note = _note(options, [options.threads], record.started)
     return Heading(_where(record.workload_name, runs[0].source), plain(note))
+
+
+def _note(options: Options, threads: Sequence[int], started: str) -> str:
+    counted = " or ".join(str(each) for each in threads[:8])
+    several = "" if counted == "1" else "s"
+    return (
+        f"batch size {options.batch_size}, {options.dtype}, {options.device}, {counted} thread{several}; "
+        f"{started[:16].replace('T', ' ')} UTC"
+    )
 
 
 def _where(workload: str, source: str) -> str:
     return plain(f"{workload}, in {source}" if source else workload, 100)
+
+
+def fact_lines(results: Results) -> list[str]:
+    """How much there is, and the machines that it comes from."""
+    kinds = [row["kind"] for source in results.sources for row in source.rows]
+    counted = [
+        f"{kinds.count(kind):,} {kind}{'' if kinds.count(kind) == 1 else 's'}"
+        for kind in ("measurement", "run")
+        if kind in kinds
+    ]
+    shown = (
+        f", of which the last {len(results.measured)} and {len(results.runs)} are shown in detail"
+    )
+    several = len(kinds) > len(results.measured) + len(results.runs)
+    machines = [each.measurement.machine for each in results.measured]
+    machines += [run.record.machine for run in results.runs]
+    texts = [
+        f"{each.get('cpu')}, {each.get('available_cores')} cores, {each.get('system')}"
+        for each in machines
+    ]
+    lines = [" and ".join(counted) + (shown if several else "")] if counted else []
+    return [plain(line) for line in [*lines, *list(dict.fromkeys(texts))[:6]]]
 
 
 # --- summary ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dlb.results.compared import compared_cells
 
 __all__ = [
     "between_statement",
+    "interval_of",
     "joint_status",
     "measurement_statements",
     "ratio_text",
@@ -32,13 +33,18 @@ def joint_status(*statuses: str) -> str:
     return max(statuses, key=lambda status: _ORDER.index(status) if status in _ORDER else 9)
 
 
-def ratio_text(value: float) -> str:
-    """``1.31``; close to 1 with more digits."""
+def ratio_text(value: float, exact: bool = False) -> str:
+    """``1.31``; close to 1, or if it is known exactly, with a further digit."""
     if not math.isfinite(value):
         return "any number"
     if value >= 1000 or value < 0.001:
         return f"{value:.2e}"
-    return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.2f}"
+    return f"{value:.3f}" if exact or 0.9 < value < 1.1 else f"{value:.2f}"
+
+
+def _is_exact(ratio: Ratio) -> bool:
+    """Whether its interval is too narrow for two digits behind the point."""
+    return 0 < ratio.high - ratio.low < 0.03
 
 
 def measurement_statements(measured: Measured, baseline: int) -> Iterator[Statement]:
@@ -72,24 +78,25 @@ def _ratio(
         # The faster one is named first, so that the figure is always above 1.
         fast, slow = (title, other) if word == "faster" else (other, title)
         shown = ratio.inverse if word == "faster" else ratio
-        figure = f"{ratio_text(shown.ratio)} times faster"
+        figure = f"{ratio_text(shown.ratio, _is_exact(shown))} times faster"
         return Statement(
-            f"{fast} {figure} than {slow}", figure, f"{_interval(shown)}, {rounds}", status
+            f"{fast} is {figure} than {slow}", figure, f"{interval_of(shown)}, {rounds}", status
         )
-    detail = f"{ratio_text(ratio.ratio)} times its step time, {_interval(ratio)}, {rounds}"
+    detail = f"{ratio_text(ratio.ratio, _is_exact(ratio))} times its step time, {interval_of(ratio)}, {rounds}"
     if word == "same":
-        margin = f"{measured.measurement.margin:.3g}"
         margin = f"{measured.measurement.margin:.1%}".replace(".0%", "%")
         figure = f"same within {margin}"
-        return Statement(f"{title} as fast as {other}, within {margin}", figure, detail, status)
+        return Statement(f"{title} is as fast as {other}, within {margin}", figure, detail, status)
     text = f"{title} next to {other}: unclear which is faster"
     return Statement(text, "unclear", detail, status)
 
 
-def _interval(ratio: Ratio) -> str:
+def interval_of(ratio: Ratio) -> str:
+    """``1.27 to 1.35``."""
     if not math.isfinite(ratio.high) or ratio.rounds < 2:
         return "interval unknown"
-    return f"{ratio_text(ratio.low)} to {ratio_text(ratio.high)}"
+    exact = _is_exact(ratio)
+    return f"{ratio_text(ratio.low, exact)} to {ratio_text(ratio.high, exact)}"
 
 
 def between_statement(first: Measured, second: Measured, pair: Pair) -> Statement:

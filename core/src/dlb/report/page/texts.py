@@ -16,6 +16,7 @@ _MOST = 2000
 #: Everything that Markdown, or HTML within it, may give a meaning.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
 _LATEX = {
+    "[": "{[}", "]": "{]}",
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
     "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "\ufffd": "?", "…": r"\ldots{}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ def _measured_steps(results: Results, measured: Measured, number: int) -> Iterat
         )
         if chart is not None:
             charts.append(chart)
+    legend = {each.style: each for chart in charts for each in chart.legend}
+    charts = [replace(chart, legend=list(legend.values())) for chart in charts]
     spread = distribution_chart(f"distribution-{number}", steady, titles, styles)
     if spread is not None:
         yield Plot([spread], _distribution_table(titles, steady))
@@ -280,7 +283,7 @@ def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]
         if tests:
             at = np.array([each.step for each in tests], np.float64)
             after = np.array([each.seconds for each in tests], np.float64)
-            right = np.array([each.accuracy for each in tests], np.float64) * 100
+            right = np.array([each.accuracy * 100 for each in tests], np.float64)
             test_losses = [np.nan if each.loss is None else each.loss for each in tests]
             tested.append(Curve(title, style, at, np.array(test_losses, np.float64), True))
             accuracy.append(Curve(title, style, at, right, True))
@@ -322,8 +325,8 @@ def _seconds(timing: Any, steps: int) -> Array | None:
     """Seconds of training after each step; None if the series do not fit."""
     if timing is None or len(timing.step_seconds) != steps or len(timing.data_seconds) != steps:
         return None
-    each = np.array(timing.step_seconds, np.float64) + np.array(timing.data_seconds, np.float64)
     with np.errstate(all="ignore"):
+        each = np.array(timing.step_seconds) + np.array(timing.data_seconds)
         found = np.cumsum(np.nan_to_num(each, posinf=0.0, neginf=0.0))
     return found if np.isfinite(found).all() and (found >= 0).all() else None
 
@@ -394,17 +397,18 @@ def _resources(
             value = finite(own.get(name))
             cells.append(number_text(None if value is None else value * factor))
         rows.append([title, *cells, _devices_text(own.get("devices"))])
-        for name in ("cpu_energy_reason", "devices_reason"):
-            if own.get(name):
-                what = "energy" if name.startswith("cpu") else "devices"
-                reasons.append(f"{title}: no {what}: {plain(own[name])}")
+        if own.get("cpu_energy_reason"):
+            reasons.append(f"No energy of processors: {plain(own['cpu_energy_reason'])}")
+        if own.get("devices_reason") and own.get("devices_reason") != "the run used none":
+            reasons.append(f"No devices: {plain(own['devices_reason'])}")
     columns = ["name", *(title for title, _ in _TOTALS.values()), "devices"]
     table = Table(columns, rows, "Resources of all processes of a training", columns[1:-1])
     charts: list[Chart] = []
     points: list[list[Any]] = []
-    for name in dict.fromkeys(name for _, own in series for name in own if "/" in name):
+    names = dict.fromkeys([*_KNOWN, *sorted({name for _, own in series for name in own})])
+    for name in names:
         plugin, _, short = name.partition("/")
-        if short == "seconds":
+        if short in ("", "seconds"):
             continue
         title, unit, factor = _KNOWN.get(name, (plain(name, 60), "", 1.0))
         curves = []

@@ -12,6 +12,7 @@ from dlb.report.page.sections import (
     Results,
     Summed,
     compared_section,
+    fact_lines,
     list_section,
     ratios_section,
     runs_section,
@@ -91,10 +92,12 @@ class Report:
     """What is written, whatever the form.
 
     Attributes:
+        facts: how much there is, and where it comes from.
         summary: the sentences that come first.
     """
 
     title: str
+    facts: Sequence[str]
     summary: Sequence[Summed]
     sections: Sequence[Section]
 
@@ -109,4 +112,9 @@ def make_report(results: Results, title: str = "") -> Report:
     summary = summary_parts(results)
     made = [section(name, words, lead, maker(results)) for name, words, lead, maker in _SECTIONS]
     labels = " and ".join(source.label for source in results.sources)
-    return Report(title or f"Report on {labels}", summary, [each for each in made if each])
+    return Report(
+        title or f"Report on {labels}",
+        fact_lines(results),
+        summary,
+        [each for each in made if each],
+    )

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlb.documents import write_atomically
 from dlb.errors import RequestError
 from dlb.report.page.sections import Results
 from dlb.report.page.sources import read_sources
 from dlb.report.page.whole import Report, make_report
 from dlb.report.plain import plain
 
-__all__ = ["FORMATS", "Written", "write_report"]
+__all__ = ["FORMATS", "Written", "save", "write_report"]
 
 FORMATS = ("html", "markdown", "latex")
 #: Points of a line, and rows of the list of results, where they fit.
@@ -59,6 +60,8 @@ def write_report(
     """
     if form not in FORMATS:
         raise RequestError(f"no form '{form}' of a report; choose from {', '.join(FORMATS)}")
+    if not paths:
+        raise RequestError("no results; give a results folder")
     sources = read_sources(paths, condition, limit)
     if not any(each.rows or each.runs or each.measurements or each.skipped for each in sources):
         chosen = " that the filter chooses" if condition else ""
@@ -84,6 +87,18 @@ def write_report(
     ]
     skipped += [f"{plain(name)} is skipped: {plain(reason)}" for name, reason in trouble.items()]
     return Written(content, skipped, charts)
+
+
+def save(written: Written, path: Path) -> None:
+    """Write a report to its file, as a whole or not at all.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    try:
+        write_atomically(path, written.content)
+    except OSError as error:
+        raise RequestError(f"cannot write: {error.strerror or error}", path=path) from None
 
 
 def _content(form: str, make: Callable[[int, int], Report]) -> bytes:
