@@ -12,7 +12,7 @@ lock() {
         exit 1
     fi
 }
-lock 3.10 core requirements/core.in core/pyproject.toml --extra imagenet --extra parquet
+lock 3.10 core requirements/core.in core/pyproject.toml --extra imagenet --extra parquet --extra pandas
 lock 3.10 browser requirements/browser.in core/pyproject.toml --extra plots
 lock 3.11 lint requirements/lint.in
 lock 3.11 types requirements/types.in core/pyproject.toml

@@ -7,6 +7,8 @@ import pytest
 
 from dlb import workload as W
 from dlb.workload.shapes import trained_names
+from dlb_worker.contract import PHASES
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import BuiltModel
 
 from . import truth
@@ -128,6 +130,30 @@ def test_a_step_gives_the_loss_before_the_update(adapter: Adapter, name: str, vi
         true = truth.loss(model, built.weights(), inputs[rows], labels[rows])
         found = float(built.train_step(*batch))
         assert abs(found - true) <= FLOAT64 * abs(true)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum-with-decay", "clipped-with-decay"])
+@pytest.mark.parametrize("name", ["maps", "features", "sequence"])
+def test_a_step_in_parts_is_a_step(adapter: Adapter, name: str, optimizer: str) -> None:
+    model, by = MODELS[name], OPTIMIZERS[optimizer]
+    adapter.require(model, "float32", by)
+    weights = random_weights(model)
+    inputs, labels = random_batch(model, "float32", samples=8)
+    batches = list(adapter.load(inputs, labels, row_order(8, 2), "memory"))
+    whole, divided = (adapter.build(model, weights, "float32", optimizer=by) for _ in range(2))
+    for built in (whole, divided):
+        built.set_learning_rate(by.learning_rate)
+    for batch in batches:
+        loss = float(whole.train_step(*batch))
+        try:
+            parts = [(phase, result) for phase, result in divided.step_phases(*batch)]
+        except UnsupportedError as error:
+            assert str(error), "a sentence says why a step is one piece"
+            return
+        assert [phase for phase, _ in parts] == list(PHASES)
+        assert float(parts[-1][1]) == loss
+    for key, array in whole.weights().items():
+        np.testing.assert_array_equal(divided.weights()[key], array, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["maps", "features"])

@@ -5,23 +5,31 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 
 if TYPE_CHECKING:
+    from dlb.execution.measure import Plan
     from dlb.execution.run import Outcome
+    from dlb.execution.sweep import Swept
+    from dlb.measure.comparison import Compared
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
     from dlb.record import Record
+    from dlb.request import Request
+    from dlb.results.measurement import Measurement
 
 __all__ = [
     "assert_proven",
     "capture",
+    "compare",
     "compare_files",
     "make_report",
+    "read_measurement",
     "read_records",
     "run",
+    "sweep",
     "verify",
     "verify_port",
 ]
@@ -174,6 +182,7 @@ def run(
     out: str | Path = "dlb-results",
     prove_again: bool = False,
     test_steps: int | None = None,
+    plan: Plan | None = None,
 ) -> Outcome:
     """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
 
@@ -196,20 +205,98 @@ def run(
         out: folder for records.
         prove_again: make the proof again, even if one was kept that holds.
         test_steps: test the model every so many steps, too.
+        plan: how to measure afterwards, in rounds of new processes; ``dlb.Plan()`` as ``dlb run`` does,
+            None for no rounds.
 
     Returns:
-        a record for each adapter, their paths, and the certificate.
+        a record for each adapter, their paths, the certificate, and the measurement, if there was a plan and an
+        adapter did not fail. :func:`compare` has its ratios, :mod:`dlb.frames` makes data frames of it.
 
     Raises:
         dlb.errors.RequestError: the request cannot be carried out; nothing was started.
         dlb.errors.RecordError: a record cannot be written; earlier records are kept.
-        KeyboardInterrupt: the run was interrupted; finished records are kept, every worker has
-            ended.
+        KeyboardInterrupt: the run was interrupted; finished records and trials are kept, every worker has
+            ended. The same call goes on with the trials.
     """
-    from dlb.adapters import check_strategy, find_adapters
-    from dlb.catalogue import load_with_file
+    from dlb.execution.measure import measure_cells, ready_cells
     from dlb.execution.run import run as run_request
     from dlb.progress import Silent
+
+    request = _run_request(
+        workload,
+        on,
+        steps=steps,
+        batch_size=batch_size,
+        warmup=warmup,
+        dtype=dtype,
+        seed=seed,
+        threads=threads,
+        device=device,
+        input_mode=input_mode,
+        strategy=strategy,
+        workers=workers,
+        variants=variants,
+        changes=changes,
+        data=data,
+        out=out,
+        prove_again=prove_again,
+        test_steps=test_steps,
+    )
+    outcome = run_request(request, Silent())
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    cells = [] if plan is None else ready_cells(request, outcome)
+    if plan is not None and cells:
+        outcome.measurement = measure_cells(cells, plan, Silent())
+        if outcome.measurement.ended == "interrupted":
+            raise KeyboardInterrupt
+    return outcome
+
+
+def read_measurement(path: str | Path) -> Measurement:
+    """The measurement in a file, or the last one of a results folder.
+
+    Raises:
+        dlb.errors.RecordError: there is none, or it cannot be read.
+    """
+    from dlb.results.measurement import latest
+
+    return latest(Path(path))
+
+
+def compare(measurement: Measurement, baseline: str = "") -> list[Compared]:
+    """Every cell of a measurement next to a baseline: ratios, intervals and words.
+
+    Args:
+        baseline: the adapter of a cell; the first cell if empty.
+
+    Raises:
+        dlb.errors.UnknownNameError: no cell has that adapter.
+    """
+    from dlb.results.compared import compared_cells, find_cell
+
+    return compared_cells(measurement, find_cell(measurement, baseline))
+
+
+def _run_request(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    warmup: int | None = None,
+    threads: int | None = None,
+    strategy: str = "",
+    workers: int = 1,
+    variants: Sequence[str] = (),
+    changes: Sequence[str] = (),
+    data: str | None = None,
+    out: str | Path = "dlb-results",
+    **settings: Any,
+) -> Request:
+    """What :func:`run` runs; arguments as there."""
+    from dlb.adapters import check_strategy, find_adapters
+    from dlb.catalogue import load_with_file
     from dlb.provenance import available_cores
     from dlb.request import Request
     from dlb.samples import count_samples, with_data
@@ -227,7 +314,7 @@ def run(
     environments = find_adapters(on)
     if strategy:
         check_strategy(strategy, environments)
-    request = Request(
+    return Request(
         workload=resolved,
         environments=environments,
         out=Path(out),
@@ -235,21 +322,71 @@ def run(
         steps=steps,
         warmup=min(10, steps // 10) if warmup is None else warmup,
         threads=max(1, available_cores() // max(1, workers)) if threads is None else threads,
-        device=device,
-        dtype=dtype,
-        seed=seed,
-        input_mode=input_mode,
         strategy=strategy,
         workers=workers,
-        prove_again=prove_again,
-        test_steps=test_steps,
         variants=choose(variants, environments),
         imported=imported,
+        **settings,
     )
-    outcome = run_request(request, Silent())
-    if outcome.interrupted:
+
+
+def sweep(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    vary: Mapping[str, Sequence[Any]],
+    plan: Plan | None = None,
+    skip_refused: bool = False,
+    most_cells: int | None = None,
+    out: str | Path = "dlb-results",
+    **settings: Any,
+) -> Swept:
+    """Prove and measure a workload in every combination of some settings, as ``dlb sweep`` does.
+
+    A sweep that was interrupted or killed goes on where it was when it is called again in the same way.
+
+    Args:
+        workload: a name, or the path of a ``.toml`` or an ``.onnx`` file.
+        on: adapters; all that are available if empty.
+        vary: values by setting (``threads``, ``batch_size``, ``workers``, ``steps``, ``epochs``, ``seed``,
+            ``dtype``, ``device``, ``input``, ``strategy``, ``variant``, ``data``) or by field of the workload
+            (``optimizer.learning_rate``).
+        plan: how to measure, a :class:`dlb.Plan`; 5 rounds by default.
+        skip_refused: leave out combinations that cannot be run.
+        most_cells: a matrix of more cells is refused; 1000 by default.
+        out: folder for results.
+        settings: what all cells have in common: fields of :class:`dlb.matrix.Settings`.
+
+    Returns:
+        the cells and the measurement; its :meth:`~dlb.execution.sweep.Swept.results` are typed rows.
+
+    Raises:
+        dlb.errors.RequestError: a name, a value or a combination is refused; nothing was started.
+        dlb.errors.RecordError: a file cannot be written; what has ended is kept.
+        KeyboardInterrupt: it was interrupted; what has ended is kept, every worker has ended.
+    """
+    from dlb.adapters import find_adapters
+    from dlb.catalogue import load_with_file
+    from dlb.execution.measure import Plan
+    from dlb.execution.sweep import SilentSweep
+    from dlb.execution.sweep import sweep as run_sweep
+    from dlb.matrix import MOST_CELLS, Settings, axes_of, make_cells
+
+    resolved, imported = load_with_file(str(workload))
+    matrix = make_cells(
+        resolved,
+        imported,
+        find_adapters(on),
+        axes_of(vary),
+        Settings(**settings),
+        Path(out),
+        most=MOST_CELLS if most_cells is None else most_cells,
+        skip_refused=skip_refused,
+    )
+    swept = run_sweep(matrix.cells, Plan() if plan is None else plan, SilentSweep())
+    if swept.interrupted:
         raise KeyboardInterrupt
-    return outcome
+    return swept
 
 
 def verify_port(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlb_process import PATIENCE, Dlb
+from dlb_process import PATIENCE, TESTS, Dlb
 
 from dlb import contents
 from dlb.errors import RecordError
@@ -32,6 +33,7 @@ def dlb(dlb_command: Path, tmp_path: Path, proofs: Path) -> Iterator[Dlb]:
         process.kill()
 
 
+MLP = TESTS / "workloads" / "mlp.toml"
 ONCE = ("--repeats", 0)
 BOTH = ("--on", "example", "--on", "faulty", *ONCE)
 
@@ -66,6 +68,8 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
         series = contents.read_arrays(dlb.out, trial["series"])
         assert len(series["step_seconds"]) == len(series["data_seconds"]) == 20
         assert "resources/cores" in series
+        assert list(trial["phases"]) == ["forward", "backward", "update"]
+        assert all(seconds > 0 for seconds in trial["phases"].values())
         if trial["median"] is not None:
             steady = series["step_seconds"][trial["first_steady"] :]
             assert trial["median"] == np.median(steady)
@@ -73,6 +77,26 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
     assert first["ratio"] is None
     if second["ratio"] is not None:
         assert second["word"] in ("faster", "slower", "same", "unclear")
+    for peak in document["peaks"]:
+        assert min(peak["operations_per_second"], peak["bytes_per_second"], peak["rows"]) > 0
+        assert 0 <= peak["operations_spread"] < 1 and not peak["reason"]
+    assert [each["adapter"] for each in document["peaks"]] == ["example", "faulty"]
+    for work, cell in zip(told["work"], document["cells"], strict=True):
+        assert cell["operations"] > 0 and cell["bytes"] > 0
+        fastest = max(each["operations_per_second"] for each in document["peaks"])
+        assert work["product"]["operations_per_second"] == fastest
+        if work["operations_per_second"] is not None:
+            assert work["share_of_product"] == work["operations_per_second"] / fastest
+
+
+@pytest.mark.parametrize("fault", ["unsupported@peak", "die-sigkill@peak"])
+def test_a_peak_that_cannot_be_measured_is_null_with_the_reason(dlb: Dlb, fault: str) -> None:
+    words = ("--on", "faulty", *ONCE, "--rounds", 1, "--steady", "after-warmup")
+    ended = dlb.run(*words, fault=fault)
+    assert ended.status == 0, ended.err
+    assert "Peak of faulty in float32" in ended.out and "is not known: " in ended.out
+    ((peak,),) = [each["peaks"] for each in documents(dlb)]
+    assert peak["operations_per_second"] is None and peak["reason"]
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -161,7 +185,7 @@ def test_results_are_compared(dlb: Dlb) -> None:
 )
 def test_bad_comparisons(dlb: Dlb, words: tuple[object, ...], says: str) -> None:
     ended = dlb("compare", *words)
-    assert ended.status in (1, 2) and says in ended.complaint
+    assert ended.status == 2 and says in ended.complaint
 
 
 @pytest.mark.parametrize(
@@ -208,3 +232,43 @@ def test_files_of_others(dlb: Dlb) -> None:
     for name in ("../../etc/passwd", "a" * 64, ""):
         with pytest.raises(RecordError):
             contents.read_arrays(dlb.out, name)
+
+
+def test_from_python(dlb: Dlb) -> None:
+    code = """
+import dlb
+from dlb import frames
+
+outcome = dlb.run(WHAT, ["example"], steps=30, threads=1, out="made", plan=dlb.Plan(rounds=2))
+measurement = dlb.read_measurement("made")
+assert outcome.measurement == measurement and measurement.ended == "rounds"
+(one,) = dlb.compare(measurement, "example")
+trials, steps = frames.trials(measurement), frames.steps(measurement, "made")
+assert len(trials) == len(measurement.trials) and set(trials["proof"]) == {"proven"}
+assert (trials["forward_seconds"] > 0).all() and (trials["resources.cpu_user_seconds"] >= 0).all()
+assert len(steps) == 30 * len(trials) and (steps["step_seconds"] > 0).all()
+for trial, own in steps.groupby(["round", "again", "attempt"]):
+    kept = own[own["steady"]]["step_seconds"]
+    (median,) = trials.set_index(["round", "again", "attempt"]).loc[[trial], "median"]
+    assert median == kept.median() or (median != median and kept.empty)
+(row,) = frames.ratios(measurement).to_dict("records")
+assert row["cell"] == "example" and row["seconds"] == one.seconds and row["threads"] == 1
+kinds = frames.results("made", "workload=mlp")["kind"]
+assert sorted(kinds) == ["measurement", "run"], kinds
+print("as told")
+"""
+    words = [dlb.command.parent / "python", "-c", f"WHAT = {str(MLP)!r}\n{code}"]
+    done = subprocess.run(
+        [str(each) for each in words],
+        env=dlb.environment(""),
+        cwd=dlb.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "as told\n", done.stderr
+    assert dlb.left() == []
+
+
+def test_the_shipped_schema_is_that_of_the_measurement() -> None:
+    assert results.schema() == results.make_schema()

@@ -29,9 +29,30 @@ def test_a_run_and_a_measurement(dlb: Dlb) -> None:
     assert listed.status == 0 and "notes.json is skipped" in listed.err
 
 
+def test_time_to_a_target_over_seeds(dlb: Dlb) -> None:
+    both = ("--on", "example", "--on", "faulty", "--test-every", 5)
+    for seed in (1, 2):
+        assert dlb.run(*both, "--seed", seed).status == 0
+    where = ("--in", dlb.out, "--accuracy", "1%")
+    told = dlb("results", "target", *where, "--json").document
+    assert told["target"] == {"accuracy": 0.01, "loss": None}
+    for cell in told["cells"]:
+        assert [run["seed"] for run in cell["runs"]] == [1, 2] and cell["reached"] == 2
+        assert cell["steps"] % 5 in (0, 2.5) and cell["seconds"] > 0
+    first, second = told["cells"]
+    assert first["ratio"] is None and second["ratio"]["rounds"] == 2
+    shown = dlb("results", "target", *where, "--baseline", "faulty")
+    assert shown.status == 0 and "accuracy 1.0%" in shown.out and "times faulty" in shown.out
+    far = dlb("results", "target", "--in", dlb.out, "--loss", "1e-9")
+    assert far.status == 0 and "all of them" in far.out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("target", "--in", "."), "one of --accuracy and --loss"),
+        (("target", "--in", ".", "--accuracy", "80"), "below 100%"),
+        (("target", "--in", ".", "--accuracy", "80%"), "no run was tested"),
         (("list", "--in", "nowhere"), "nowhere"),
         (("list", "--in", ".", "--filter", "thread=2"), "did you mean 'threads'"),
         (("show", "x", "--in", "."), "there is none; see: dlb results list"),

@@ -28,6 +28,7 @@ from dlb.imported.rules import RULES as OPERATORS
 from dlb.proof import certificate, tolerances
 from dlb.proof.file_proof import CHECKS
 from dlb.proof.findings import Finding, LayerFacts
+from dlb.results import measurement, sweep
 from dlb.supervision import group
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
@@ -367,6 +368,8 @@ def test_what_the_adapter_lacks_is_refused_with_the_reason(
 PARTS = (record.StoredRecord, record.Options, record.TimingSummary, record.QualitySummary)
 PARTS += (record.Exported,)
 PARTS += (certificate.Certificate, certificate.CheckResult, certificate.Figure)
+PARTS += (measurement.Measurement, measurement.Cell, measurement.TrialResult)
+PARTS += (sweep.Sweep, sweep.CellState)
 PARTS += (certificate.Divergence, certificate.Baseline, Finding, LayerFacts, Failure)
 
 

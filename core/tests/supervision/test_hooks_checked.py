@@ -82,6 +82,8 @@ def test_contract_versions(contract: tuple[int, int], fits: bool) -> None:
     [
         ("dlb_workloads", {}, True),
         ("dlb_workloads", [], False),
+        ("dlb_studies", {}, True),
+        ("dlb_studies", (), False),
         ("dlb_strategies", (), True),
         ("dlb_commands", [], True),
         ("dlb_datasets", None, False),

@@ -16,8 +16,8 @@ Array = np.ndarray
 
 #: Files above this many bytes (1 GiB) are read in place.
 _READ_WHOLE = 1 << 30
-#: The same for files of weights and gradients (64 MiB): there are many at a time, and each is read once.
-WEIGHTS_READ = 1 << 26
+#: The same for files of weights and gradients (1 MiB): there are many at a time, and each is read once.
+WEIGHTS_READ = 1 << 20
 #: Of a member's header in a zip archive: bytes before its name, and where the lengths of its name
 #: and its extra field are (APPNOTE.TXT of PKWARE, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<26xHH")

@@ -33,6 +33,7 @@ from dlb_worker.contract import (
     ForwardPass,
     Gradients,
     LayerCall,
+    PeakRequest,
     PlanRequest,
     StartRequest,
     UserModelRequest,
@@ -352,13 +353,31 @@ class Calls:
         training, self.training = self._running(), None
         return training.end(Path(to))
 
+    def call_time_phases(
+        self, model: int, data: str, order: str, input_mode: str
+    ) -> Dict[str, Any]:
+        """Take steps over the rows of ``order`` in their parts: seconds of each, or why there are none."""
+        from dlb_worker.training import time_phases
+
+        held, request = self._built(model), self._data(model, data, order, input_mode)
+        try:
+            seconds = time_phases(self, held, self.requests[model], request)
+        except UnsupportedError as error:
+            return {"seconds": {}, "unknown": str(error)}
+        return {"seconds": seconds, "unknown": ""}
+
     def _training(
         self, model: int, data: str, order: str, input_mode: str, first_step: int, observe: bool
     ) -> "Training":
         from dlb_worker.training import Training
 
+        request = self._data(model, data, order, input_mode)
+        rates, build = read_arrays(order)["rates"], self.requests[model]
+        return Training(self, self._built(model), build, request, rates, first_step, observe)
+
+    def _data(self, model: int, data: str, order: str, input_mode: str) -> DataRequest:
         build, arrays, rows = self.requests[model], read_or_map(Path(data)), read_arrays(order)
-        request = DataRequest(
+        return DataRequest(
             inputs=arrays["inputs"],
             labels=arrays["labels"],
             order=rows["order"],
@@ -368,8 +387,6 @@ class Calls:
             variant=build.variant,
             crops=rows.get("crops"),
         )
-        held = self._built(model)
-        return Training(self, held, build, request, rows["rates"], first_step, observe)
 
     def _running(self) -> "Training":
         if self.training is None:
@@ -398,6 +415,19 @@ class Calls:
             # Chainer's exporter leaves every layer's value in circles, and forward is next.
             gc.collect()
         return {"exporter": exporter, "bytes": Path(to).stat().st_size}
+
+    def call_peak(
+        self, work: str, dtype: str, device: str, threads: int, seconds: float
+    ) -> Dict[str, Any]:
+        """Time a large matrix product or a large copy, for some seconds."""
+        from dlb_worker.peak import measure
+
+        return measure(
+            lambda request: self.ask("dlb_peak_work", request=request),
+            self.ask("dlb_clock", device=device),
+            PeakRequest(work, dtype, device, threads),
+            seconds,
+        )
 
     def call_leave(self) -> Dict[str, Any]:
         """Leave the strategy in an orderly way."""

@@ -25,6 +25,7 @@ from dlb_worker.contract import (
     DataRequest,
     FrameworkFacts,
     LaunchPlan,
+    PeakRequest,
     PlanRequest,
     StartRequest,
     StrategyDescription,
@@ -95,6 +96,21 @@ def dlb_clock(framework: str, device: str) -> Optional[Clock]:
 
 
 @hookspec(firstresult=True)
+def dlb_peak_work(framework: str, request: PeakRequest) -> Optional[Callable[[], Any]]:
+    """Work that shows what the device can do at most, as the framework does it. Optional.
+
+    The worker times it with the adapter's clock, several times. Arrays are made here, outside the time,
+    and may hold any finite numbers.
+
+    Raises:
+        UnsupportedError: there is no such work on the device or in the dtype.
+
+    Returns:
+        what does the work once, and returns what the clock waits for.
+    """
+
+
+@hookspec(firstresult=True)
 def dlb_export_onnx(
     framework: str, model: "Union[BuiltModel, UserModel]", path: Path
 ) -> Optional[str]:
@@ -160,6 +176,11 @@ def dlb_serve(framework: str, strategy: str, role: str, rank: int) -> Optional[b
 @hookspec
 def dlb_workloads() -> Mapping[str, Path]:  # type: ignore[empty-body]
     """Workload files by name. Runs in the command's process."""
+
+
+@hookspec
+def dlb_studies() -> Mapping[str, Path]:  # type: ignore[empty-body]
+    """Study files by name, for ``dlb study``. Runs in the command's process."""
 
 
 @hookspec

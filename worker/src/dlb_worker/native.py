@@ -18,6 +18,7 @@ __all__ = [
     "NativeModel",
     "StrategySession",
     "UserModel",
+    "last_result",
     "tensors",
     "text_attributes",
 ]
@@ -139,6 +140,17 @@ class BuiltModel(NativeModel):
         Returns:
             the mean loss as something that ``float()`` takes; reading it may wait for the device.
         """
+
+    def step_phases(self, inputs: Any, labels: Any) -> Iterator[Tuple[str, Any]]:
+        """A step as ``train_step``, in its parts, so that each can be timed. Optional.
+
+        The parts are :data:`dlb_worker.contract.PHASES`, in their order. Each is given when its work was
+        asked for, with a result that a clock may wait for; the last one's is the mean loss.
+
+        Raises:
+            UnsupportedError: the step is one piece; a sentence says why.
+        """
+        raise UnsupportedError("the adapter does not divide its step")
 
     def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
         """Copies of a native batch, as ``train_step`` takes it, in canonical layout."""
@@ -283,6 +295,12 @@ class StrategySession(abc.ABC):
     @abc.abstractmethod
     def leave(self) -> None:
         """Leave in an orderly way. Called once, after the last step."""
+
+
+def last_result(phases: Iterable[Tuple[str, Any]]) -> Any:
+    """Take a step in its parts to the end: the mean loss."""
+    *_, (_, loss) = phases
+    return loss
 
 
 def tensors(

@@ -3,12 +3,12 @@
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from dlb_worker.arrays import write_arrays
-from dlb_worker.contract import BuildRequest, DataRequest
+from dlb_worker.contract import PHASES, BuildRequest, DataRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
@@ -217,6 +217,26 @@ class Training:
         if now - self._reported > REPORT_SECONDS or self.done == self.steps:
             self.calls.progress(step=self.done, loss=self.losses[step])
             self._reported = now
+
+
+def time_phases(
+    calls: "Calls", model: BuiltModel, build: BuildRequest, data: DataRequest
+) -> Dict[str, List[float]]:
+    """Take the steps of some batches in their parts; seconds of each, by part.
+
+    The device is idle between two parts. So the steps are none of those that are timed as a whole.
+
+    Raises:
+        UnsupportedError: the model's step is one piece.
+    """
+    clock = calls.ask("dlb_clock", device=build.device)
+    seconds: Dict[str, List[float]] = {phase: [] for phase in PHASES}
+    for batch in calls.ask("dlb_load_data", request=data):
+        clock.start()
+        for phase, result in model.step_phases(*batch):
+            seconds[phase].append(clock.stop(result))
+            clock.start()
+    return seconds
 
 
 def processor_wait() -> float:

@@ -42,30 +42,40 @@ def compare_command(
     one, its adapters are compared with the baseline; with two, each adapter of the second with itself in
     the first.
     """
-    from dlb.results.measurement import latest
-
     limit = None if fail_slower is None else share_of("--fail-slower", fail_slower)
     if len(results) not in (1, 2):
         raise click.UsageError("give one or two results folders or measurements")
     if len(results) == 1:
-        return _within(latest(results[0]), baseline, limit, as_json)
+        return _within(_read(results[0]), baseline, limit, as_json)
     if baseline is not None:
         raise click.UsageError(
             "--baseline is about one measurement; the first of two is the baseline"
         )
-    return _between(latest(results[0]), latest(results[1]), limit, force, as_json)
+    return _between(_read(results[0]), _read(results[1]), limit, force, as_json)
+
+
+def _read(path: Path) -> Measurement:
+    """A measurement. That there is none is a fault of the request: exit status 1 means slower.
+
+    Raises:
+        RequestError: there is none, or it cannot be read.
+    """
+    from dlb.errors import RecordError, RequestError
+    from dlb.results.measurement import latest
+
+    try:
+        return latest(path)
+    except RecordError as error:
+        raise RequestError(error.message, path=error.path) from None
 
 
 def _within(
     measurement: Measurement, baseline: str | None, limit: float | None, as_json: bool
 ) -> int:
-    from dlb.cli.measurements import compared_cells, measurement_document, print_measurement
-    from dlb.errors import UnknownNameError
+    from dlb.cli.measurements import measurement_document, print_measurement
+    from dlb.results.compared import compared_cells, find_cell
 
-    names = [cell.adapter for cell in measurement.cells]
-    if baseline is not None and baseline not in names:
-        raise UnknownNameError("adapter of the measurement:", baseline, names, "")
-    place = 0 if baseline is None else names.index(baseline)
+    place = find_cell(measurement, baseline or "")
     if as_json:
         print_json(measurement_document(measurement, place))
     else:
@@ -79,9 +89,9 @@ def _between(
 ) -> int:
     import msgspec
 
-    from dlb.cli.measurements import cell_names
     from dlb.errors import RequestError
     from dlb.results.between import differences, other_machine, pairs
+    from dlb.results.compared import cell_names
 
     differ = list(other_machine(first, second))
     if differ and not force:

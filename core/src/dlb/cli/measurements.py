@@ -9,16 +9,12 @@ import msgspec
 
 from dlb.cli.output import show_table
 from dlb.measure.comparison import own_ratio
-from dlb.report.measurements import (
-    cell_names,
-    compared_cells,
-    measurement_lines,
-    measurement_table,
-    phases_table,
-)
+from dlb.report.measurements import measurement_lines, measurement_table, phases_table
+from dlb.report.work import work_document, work_lines, work_table
+from dlb.results.compared import compared_cells
 from dlb.results.measurement import Measurement
 
-__all__ = ["cell_names", "compared_cells", "measurement_document", "print_measurement"]
+__all__ = ["measurement_document", "print_measurement"]
 
 
 def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
@@ -29,6 +25,7 @@ def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[st
         msgspec.to_builtins(each) for each in compared_cells(measurement, baseline)
     ]
     document["own_ratio"] = None if own is None else msgspec.to_builtins(own)
+    document["work"] = work_document(measurement)
     return document
 
 
@@ -39,5 +36,8 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
         return
     show_table(measurement_table(measurement, baseline))
     show_table(phases_table(measurement))
-    for line in measurement_lines(measurement):
+    work = work_table(measurement)
+    if work is not None:
+        show_table(work)
+    for line in (*work_lines(measurement), *measurement_lines(measurement)):
         click.echo(line)

@@ -114,6 +114,71 @@ def show_command(name: str, folder: Path, condition: str, as_json: bool) -> None
         print_measurement(measurement)
 
 
+@results_command.command("target")
+@click.option(
+    "--accuracy", metavar="SHARE", help="The target: an accuracy of the test split, such as 80%."
+)
+@click.option(
+    "--loss",
+    type=click.FloatRange(0, min_open=True),
+    metavar="X",
+    help="The target: a mean cross-entropy of the test split.",
+)
+@click.option(
+    "--baseline",
+    default="",
+    metavar="ADAPTER",
+    help="What ratios are to. Default: the first adapter.",
+)
+@click.option(
+    "--margin",
+    default="1%",
+    show_default=True,
+    metavar="SHARE",
+    help="Adapters that differ by less count as the same.",
+)
+@chosen
+@json_option
+def target_command(
+    accuracy: str | None,
+    loss: float | None,
+    baseline: str,
+    margin: str,
+    folder: Path,
+    condition: str,
+    as_json: bool,
+) -> None:
+    """Show how long training took until a test reached a target, over seeds.
+
+    Runs count that were tested while they trained (dlb run --test-every), and that differ in their seed alone.
+    """
+    from dlb.cli.rounds import share_of
+    from dlb.cli.targets import print_targets, targets_document
+    from dlb.errors import RequestError
+    from dlb.record import read_header
+    from dlb.results.index import open_index
+    from dlb.results.targets import Target, target_cells
+
+    if (accuracy is None) == (loss is None):
+        raise click.UsageError("give one of --accuracy and --loss")
+    target = Target(None if accuracy is None else share_of("--accuracy", accuracy), loss)
+    share = share_of("--margin", margin)
+    with open_index(folder) as index:
+        rows = index.rows(condition)
+        _tell_broken(index, folder)
+    headers = [read_header(folder / row["file"]) for row in reversed(rows) if row["kind"] == "run"]
+    cells = target_cells(headers, target)
+    if not cells:
+        raise RequestError(
+            "no run was tested while it trained; make some with: dlb run ... --test-every 20",
+            path=folder,
+        )
+    if as_json:
+        print_json(targets_document(cells, target, baseline, share))
+    else:
+        print_targets(cells, target, baseline, share)
+
+
 @results_command.command("export")
 @chosen
 @click.option(

@@ -25,7 +25,7 @@ from dlb.execution.float32 import Float32Proof, prove_float32
 from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refuse_training
 from dlb.execution.models import Stage
 from dlb.execution.quality import test_model
-from dlb.execution.timing import time_training
+from dlb.execution.timing import time_phases, time_training
 from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
 from dlb.proof.certificate import CheckResult, Divergent
@@ -38,6 +38,7 @@ from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group
+from dlb.supervision.remote import PhaseTimes
 
 __all__ = ["AdapterRun", "calibrate_again", "run_adapter"]
 
@@ -60,6 +61,7 @@ class AdapterRun:
         float32: the float32 proof.
         calibration: the effect of rounding; only the adapter that was calibrated has one.
         timing, quality, exported: of the model that was timed.
+        phases: how long the parts of a step take, in a trial.
         observed: what observers recorded during training.
         diverged: where training ends in NaN or infinity, as the workload's own does; None if nowhere.
         failure: the error that ended the run early.
@@ -77,6 +79,7 @@ class AdapterRun:
     timing: Timing | None = None
     quality: Quality | None = None
     exported: Exported | None = None
+    phases: PhaseTimes | None = None
     observed: dict[str, Any] = field(default_factory=dict)
     diverged: Divergent | None = None
     failure: Failure | None = None
@@ -272,6 +275,8 @@ def _measure(
     run.timing, run.observed = timed.timing, timed.observed
     if stage.request.trial_draws is None:
         run.quality = test_model(stage, timed)
+    else:
+        run.phases = time_phases(stage, timed)
     if groups & {"structure", "export"} and diverged is not None:
         refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)
     elif groups & {"structure", "export"}:

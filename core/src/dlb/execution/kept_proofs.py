@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -18,13 +19,14 @@ import dlb
 from dlb import documents, places
 from dlb.environments.inspection import fingerprint
 from dlb.errors import RecordError
+from dlb.execution.distributed import DISTRIBUTED_STEPS
 from dlb.proof import certificate as certificates
 from dlb.proof.certificate import Certificate, CheckResult
 from dlb.provenance import machine_facts
 from dlb.request import Request
-from dlb.workload import workload_hash
+from dlb.workload import Data, workload_hash
 
-__all__ = ["find", "keep", "proof_key", "with_kept"]
+__all__ = ["find", "is_kept", "keep", "proof_key", "proof_keys", "with_kept"]
 
 #: Environment variables on which no computation depends; any other may change one.
 _VOLATILE = (
@@ -38,19 +40,44 @@ _VOLATILE_PREFIXES = ("DBUS_", "GIT_", "GPG_", "LC_", "PIP_", "PYTEST_", "SSH_",
 def proof_key(request: Request) -> str:
     """The hash of everything that a proof depends on; empty if some of it is not known.
 
-    That is the workload, the seed and the settings, every file of the adapters' environments and of dlb
-    (by size and time of change), the machine, and the environment variables.
+    That is the model and how it is trained, the seed and the settings, every file of the adapters'
+    environments and of dlb (by size and time of change), the machine, and the environment variables. A proof
+    is of noise, so it does not depend on the data set, nor on how long is trained; that of a strategy is of
+    the first batches too.
     """
-    prints = [fingerprint(environment.python) for environment in request.environments]
-    if not all(prints):
-        return ""
+    return proof_keys([request])[0]
+
+
+def proof_keys(requests: Sequence[Request]) -> list[str]:
+    """The key of each request; the files of an environment are looked at once."""
+    print_of = cache(fingerprint)
+    own_files = _files(Path(dlb.__file__).parent)
+    machine = {name: str(value) for name, value in sorted(machine_facts().items())}
+    keys = []
+    for request in requests:
+        prints = [print_of(environment.python) for environment in request.environments]
+        known = all(prints)
+        keys.append(_key(request, prints, own_files, machine) if known else "")
+    return keys
+
+
+def _key(
+    request: Request,
+    prints: Sequence[str],
+    own_files: Sequence[tuple[str, int, int]],
+    machine: dict[str, str],
+) -> str:
+    workload = msgspec.structs.replace(request.workload, batch_size=1, epochs=1)
+    if not request.strategy:  # its workers are compared with one on the run's own batches
+        data = Data(name="", augmentation=workload.data.augmentation)
+        workload = msgspec.structs.replace(workload, data=data)
     settings = {
-        "workload": workload_hash(request.workload),
+        "workload": workload_hash(workload),
         "onnx": request.imported.file_check.baseline.sha256 if request.imported else "",
         "adapters": [environment.adapter for environment in request.environments],
         "environments": prints,
-        "dlb": _files(Path(dlb.__file__).parent),
-        "machine": {name: str(value) for name, value in sorted(machine_facts().items())},
+        "dlb": own_files,
+        "machine": machine,
         "variables": {
             name: value
             for name, value in sorted({**os.environ, **request.variables}.items())
@@ -58,6 +85,7 @@ def proof_key(request: Request) -> str:
         },
         "variants": {name: dict(value) for name, value in sorted(request.variants.items())},
         "groups": sorted(request.groups),
+        "distributed_steps": min(request.steps, DISTRIBUTED_STEPS) if request.strategy else 0,
     }
     names = (
         "batch_size", "threads", "device", "dtype", "seed", "input_mode", "strategy", "workers",
@@ -78,10 +106,16 @@ def find(key: str) -> Certificate | None:
         return None
 
 
+def is_kept(key: str) -> bool:
+    """Whether a proof is kept; that it can be read is not looked at."""
+    return bool(key) and (_folder() / f"{key}.json").is_file()
+
+
 def keep(key: str, certificate: Certificate) -> None:
-    """Keep a proof of which every adapter is proven; one that cannot be written is not kept."""
+    """Keep a proof, if every adapter is proven or within rounding. One that cannot be written is not kept."""
     adapters = certificate.judged_adapters
-    proven = all(certificate.status(adapter) == "proven" for adapter in adapters)
+    words = ("proven", "within rounding")
+    proven = all(certificate.status(adapter) in words for adapter in adapters)
     if not key or not adapters or not proven or certificate.kept:
         return
     with contextlib.suppress(OSError):

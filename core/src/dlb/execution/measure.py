@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,11 +19,13 @@ import numpy as np
 from dlb import __version__, contents, record
 from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
+from dlb.execution.peaks import measure_peaks
 from dlb.execution.run import Outcome
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
-from dlb.measure.steady import Steady, SteadyRule, find_steady
+from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
+from dlb.measure.work import step_work
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.audit import steps_needed
 from dlb.proof.findings.audit import StepsAudited
@@ -33,22 +37,23 @@ from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
 from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 
-__all__ = ["Plan", "measure", "measure_cells"]
+__all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
-#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
-#: share of the steps.
-WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
-TRIAL_SECONDS, TRIAL_STEPS = 3.0, 40
+TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
+#: What is computed for the trials of several cells is kept up to so many bytes.
+PREPARED_BYTES = 1 << 30
+#: Bytes of a number.
+REAL_BYTES = {"float32": 4, "float64": 8}
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure.
+    """How to measure in rounds of new processes.
 
     Attributes:
         rounds: how many rounds; those of the pilot, if a precision is asked for.
@@ -72,29 +77,39 @@ class Plan:
 
 
 def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
-    """Time every adapter of a request, in rounds of fresh processes.
+    """Time every adapter of a request, in rounds of fresh processes; see :func:`ready_cells`."""
+    return measure_cells(ready_cells(request, outcome), plan, reporter)
+
+
+def ready_cells(request: Request, outcome: Outcome) -> list[tuple[Request, Record]]:
+    """The cells of a request that was run: one of each adapter that did not fail.
 
     Args:
         request: what was run and proven, with a folder for results.
-        outcome: what came of it; adapters that failed are left out.
+        outcome: what came of it.
     """
     done = {each.adapter: each for each in outcome.records if each.failure is None}
-    measured = [
+    return [
         (replace(request, environments=[each]), done[each.adapter])
         for each in request.environments
         if each.adapter in done
     ]
-    return measure_cells(measured, plan, reporter)
 
 
 def measure_cells(
-    measured: Sequence[tuple[Request, Record]], plan: Plan, reporter: Reporter
+    measured: Sequence[tuple[Request, Record]],
+    plan: Plan,
+    reporter: Reporter,
+    varied: Sequence[Mapping[str, Any]] = (),
+    on_trial: Callable[[Trial, int, int], None] = lambda trial, number, count: None,
 ) -> Measurement:
     """Time cells, in rounds of fresh processes.
 
     Args:
         measured: of each cell, the request of one adapter, and the record that has its proof. All have the
             same folder for results.
+        varied: of each cell, the settings that tell it from the others; empty if that is its adapter.
+        on_trial: is called when a trial begins, with its number, from 0, and how many are planned.
 
     Returns:
         the measurement; its file is written after every trial.
@@ -107,7 +122,10 @@ def measure_cells(
     measurement = _begun(
         [request for request, _ in measured],
         plan,
-        [_cell(request, proven, plan) for request, proven in measured],
+        [
+            msgspec.structs.replace(_cell(request, proven, plan), varied=dict(own))
+            for (request, proven), own in zip(measured, varied or [{}] * len(measured))
+        ],
     )
     cell_requests = [
         replace(
@@ -126,10 +144,17 @@ def measure_cells(
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        prepared = _prepare(cell_requests, folder)
+        prepared = _PreparedCells(cell_requests, folder)
         try:
+            if not measurement.peaks:
+                cells = list(zip(measurement.cells, cell_requests))
+                peaks = measure_peaks(cells, folder, reporter)
+                measurement = msgspec.structs.replace(measurement, peaks=peaks)
             while not measurement.ended:
-                for trial in _left(measurement, plan):
+                left = list(_left(measurement, plan))
+                count = measurement.rounds * (len(measurement.cells) + 1)
+                for number, trial in enumerate(left, count - len(left)):
+                    on_trial(trial, number, count)
                     measurement = _run_trial(
                         measurement,
                         trial,
@@ -150,33 +175,60 @@ def measure_cells(
     return measurement
 
 
-def _prepare(requests: Sequence[Request], folder: Path) -> list[Prepared]:
-    """What the trials of each cell receive; what is the same for several is computed once."""
-    made: dict[object, Prepared] = {}
-    found = []
-    keys = [
-        (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
-        for each in requests
-    ]
-    for key in keys:
-        if key not in made:
-            alike = [request for request, other in zip(requests, keys) if other == key]
-            longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
-            steps = max(each.steps for each in alike)
-            own = folder / f"cells-{len(made)}"
-            own.mkdir()
-            made[key] = prepare(replace(longest, steps=steps), own)
-        found.append(made[key])
-    return found
+class _PreparedCells:
+    """What the trials of each cell receive; what is the same for several is computed once.
+
+    Of many cells not all are kept in memory: those that were not used for longest are computed again.
+    """
+
+    def __init__(self, requests: Sequence[Request], folder: Path) -> None:
+        self._requests, self._folder = requests, folder
+        self._keys = [
+            (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
+            for each in requests
+        ]
+        self._made: dict[object, Prepared] = {}
+        self._count = 0
+
+    def __getitem__(self, cell: int) -> Prepared:
+        key = self._keys[cell]
+        prepared = self._made.pop(key, None) or self._prepare(key)
+        self._made[key] = prepared  # the last one used is the last one
+        while len(self._made) > 1 and sum(map(_bytes, self._made.values())) > PREPARED_BYTES:
+            dropped = self._made.pop(next(iter(self._made)))
+            shutil.rmtree(dropped.scratch, ignore_errors=True)
+        return prepared
+
+    def _prepare(self, key: object) -> Prepared:
+        alike = [request for request, other in zip(self._requests, self._keys) if other == key]
+        longest = max(alike, key=lambda each: (bool(each.variants), each.steps))
+        own = self._folder / f"cells-{self._count}"
+        self._count += 1
+        own.mkdir()
+        return prepare(replace(longest, steps=max(each.steps for each in alike)), own)
+
+
+def _bytes(prepared: Prepared) -> int:
+    """Roughly: the weights of the run, and in float64 those of the references and of the graph."""
+    return (
+        6 * sum(array.nbytes for array in prepared.weights.values()) + prepared.train.stat().st_size
+    )
 
 
 def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Measurement:
     """An unfinished measurement of the same, or a new one."""
     out = requests[0].out
     assert out is not None
-    proofs = [kept_proofs.proof_key(each) for each in requests]
+    proofs = kept_proofs.proof_keys(requests)
     own = [
-        [cell.adapter, cell.options.variant, cell.options.variables, request.steps, request.warmup]
+        [
+            cell.adapter,
+            cell.options.variant,
+            cell.options.variables,
+            request.steps,
+            request.warmup,
+            cell.workload_hash,
+        ]
         for cell, request in zip(cells, requests)
     ]
     settings = [proofs, own, msgspec.to_builtins(plan)]
@@ -217,6 +269,10 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
     if steps is None:
         enough = math.ceil((WARMUP_SECONDS + TRIAL_SECONDS) / proven.timing.median)
         steps = min(proven.options.steps, max(TRIAL_STEPS, enough))
+    # Peers do equal shares of a step at the same time.
+    work = step_work(
+        request.workload, request.batch_size // request.workers, REAL_BYTES[request.dtype]
+    )
     return Cell(
         adapter=proven.adapter,
         framework=f"{proven.framework} {proven.framework_version}".strip(),
@@ -227,6 +283,8 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
         ),
         proof=proven.proof,
         record=proven.name,
+        operations=work.operations,
+        bytes=work.bytes,
     )
 
 
@@ -283,6 +341,7 @@ def _attempt(
     request = replace(request, variables={**request.variables, **variables})
     began = record.now()
     ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
+    shutil.rmtree(own.scratch, ignore_errors=True)
     result = TrialResult(
         round=trial.round,
         cell=trial.cell,
@@ -297,7 +356,12 @@ def _attempt(
     )
     if ended.timing is None or ended.failure is not None:
         return result
-    result = msgspec.structs.replace(result, observed=record.without_series(ended.observed))
+    result = msgspec.structs.replace(
+        result,
+        observed=record.without_series(ended.observed),
+        phases={} if ended.phases is None else dict(ended.phases.seconds),
+        phases_unknown="" if ended.phases is None else ended.phases.unknown,
+    )
     series = record.series_of(ended.observed)
     return _with_figures(result, ended.timing, series, request, measurement.steady, out)
 
@@ -319,7 +383,7 @@ def _with_figures(
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
     if rule == "found":
-        skipped = _warmup(seconds, request.warmup)
+        skipped = warmup_steps(seconds, request.warmup)
         steady = find_steady(seconds[skipped:])
     else:
         skipped, steady = request.warmup, Steady("not tested", 0, ())
@@ -353,12 +417,6 @@ def _with_figures(
         ),
         **figures,
     )
-
-
-def _warmup(seconds: np.ndarray, least: int) -> int:
-    """How many first steps are warm-up by rule."""
-    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
-    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
 
 
 def _seconds(trial: TrialResult) -> float:

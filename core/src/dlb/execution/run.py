@@ -30,6 +30,7 @@ from dlb.proof.update_batches import step_numbers
 from dlb.provenance import available_cores, git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
+from dlb.results.measurement import Measurement
 from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 from dlb.workload.files import to_document
@@ -46,12 +47,14 @@ class Outcome:
         certificate: the proof of all adapters.
         paths: files of the records; empty if none were written.
         interrupted: whether the user interrupted the run.
+        measurement: what was measured in rounds afterwards; None if nothing was.
     """
 
     records: list[Record]
     certificate: Certificate
     paths: list[Path] = field(default_factory=list)
     interrupted: bool = False
+    measurement: Measurement | None = None
 
     @property
     def proven(self) -> bool:

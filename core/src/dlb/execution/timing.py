@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -19,9 +20,12 @@ from dlb.proof.checks.float32 import prove_timed_model
 from dlb.provenance import OtherWork
 from dlb.record import Tested, Timing
 from dlb.request import Request
-from dlb.supervision.remote import RemoteModel, Trained
+from dlb.supervision.remote import PhaseTimes, RemoteModel, Trained
 
-__all__ = ["TimedRun", "time_training"]
+__all__ = ["TimedRun", "time_phases", "time_training"]
+
+#: Steps are taken in parts for so many seconds, but so many at least and at most.
+PHASE_SECONDS, FEWEST_PHASES, MOST_PHASES = 0.5, 3, 20
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,12 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     request, prepared = stage.request, stage.prepared
     stage.phase("building")
     began = time.perf_counter()
-    model = stage.build_plain(workers.group, request.dtype, request.batch_size, prepared.weights)
+    model = stage.build_plain(
+        workers.group, request.dtype, request.batch_size, prepared.weights, mixed=True
+    )
     built = time.perf_counter() - began
     if request.dtype == "float32":
-        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
+        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep, stage.rounding)
     stage.phase("training")
     other_work, tests = OtherWork(), PeriodicTests(stage, model)
     with observe_processes(stage.adapter, workers.group.processes, request.device) as observed:
@@ -76,6 +82,23 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     seen = {**trained.facts[0]["observed"], **observed}
     tested = tests.results(trained.step_seconds + trained.data_seconds)
     return TimedRun(model, timing, trained.losses, seen, audit, tested)
+
+
+def time_phases(stage: Stage, timed: TimedRun) -> PhaseTimes:
+    """Take some more steps, in their parts. The model is then no longer the one that was timed."""
+    request, prepared = stage.request, stage.prepared
+    if request.strategy:
+        return PhaseTimes({}, "with a strategy, a step is one piece")
+    enough = math.ceil(PHASE_SECONDS / timed.timing.median)
+    count = min(max(enough, FEWEST_PHASES), MOST_PHASES, request.steps)
+    crops = prepared.crops
+    return timed.model.time_phases(
+        prepared.train,
+        prepared.order[:count],
+        crops=None if crops is None else crops[:count],
+        input_mode=request.input_mode,
+        numbers=range(request.steps, request.steps + count),
+    )
 
 
 def summarise(

@@ -15,7 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["STEADY_SHARE", "Steady", "SteadyClass", "SteadyRule", "find_steady"]
+__all__ = [
+    "STEADY_SHARE",
+    "WARMUP_SECONDS",
+    "Steady",
+    "SteadyClass",
+    "SteadyRule",
+    "find_steady",
+    "warmup_steps",
+]
 
 Array = npt.NDArray[Any]
 #: ``flat``: steady from the first step on. What comes before is slower in a ``warm-up``, and faster in a
@@ -23,8 +31,11 @@ Array = npt.NDArray[Any]
 SteadyClass = Literal["flat", "warm-up", "slow-down", "no steady state", "not tested"]
 #: Which steps count: those of a steady state that is found, or all behind the warm-up that was asked for.
 SteadyRule = Literal["found", "after-warmup"]
-#: Levels that differ by less are one.
-LEVEL_SHARE = 0.01
+#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
+#: share of the steps.
+WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
+#: Levels that differ by less are one: by a share, or by a share of the standard deviation of a step.
+LEVEL_SHARE, LEVEL_DEVIATIONS = 0.01, 0.5
 #: The steady steps must be this share of all.
 STEADY_SHARE = 0.5
 #: Fewest steps of a level.
@@ -54,6 +65,17 @@ class Steady:
     levels: tuple[tuple[int, float], ...]
 
 
+def warmup_steps(seconds: Array, least: int = 0) -> int:
+    """How many first steps are warm-up by rule.
+
+    Args:
+        seconds: float64 [steps].
+        least: so many in any case, if there are more.
+    """
+    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
+    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
+
+
 def find_steady(seconds: Array) -> Steady:
     """Find the steady state of the times of steps.
 
@@ -71,14 +93,16 @@ def find_steady(seconds: Array) -> Steady:
     if size > 1:
         whole = len(logs) // size * size
         logs = np.median(logs[:whole].reshape(-1, size), axis=1)
-    starts = [place * size for place in _changes(_fenced(logs))]
+    noise = _noise(logs)
+    starts = [place * size for place in _changes(_fenced(logs), noise)]
     ends = [*starts[1:], len(seconds)]
     levels = tuple(
         (start, float(np.median(seconds[start:end]))) for start, end in zip(starts, ends)
     )
     first = len(levels) - 1
     last = levels[-1][1]
-    while first and abs(np.log(levels[first - 1][1] / last)) <= LEVEL_SHARE:
+    alike = max(LEVEL_SHARE, LEVEL_DEVIATIONS * noise)
+    while first and abs(np.log(levels[first - 1][1] / last)) <= alike:
         first -= 1
     begin = levels[first][0]
     if len(seconds) - begin < STEADY_SHARE * len(seconds):
@@ -99,15 +123,21 @@ def _fenced(logs: Array) -> Array:
     return np.where(lone, np.clip(logs, middle - reach, middle + reach), logs)
 
 
-def _changes(logs: Array) -> list[int]:
+def _noise(logs: Array) -> float:
+    """The standard deviation of a step, from differences of neighbours, which do not see the levels."""
+    if len(logs) < 2:
+        return 0.0
+    differences = np.diff(logs)
+    middle = np.median(differences)
+    return float(_ROBUST * np.median(np.abs(differences - middle)) / np.sqrt(2))
+
+
+def _changes(logs: Array, noise: float) -> list[int]:
     """The first step of each level."""
     if len(logs) < 2 * LEVEL_STEPS:
         return [0]
     from ruptures import KernelCPD  # type: ignore[import-untyped]
 
-    # Differences of neighbours do not see the levels.
-    differences = np.diff(logs)
-    noise = _ROBUST * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
     noise = max(noise, LEVEL_SHARE / 10)
     search = KernelCPD(kernel="linear", min_size=LEVEL_STEPS).fit(logs[:, None] / noise)
     ends = search.predict(pen=PENALTY * np.log(len(logs)))

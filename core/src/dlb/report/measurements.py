@@ -7,16 +7,15 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from dlb.measure.comparison import Compared, compare, figures_by_round, own_ratio
+from dlb.measure.comparison import Compared, figures_by_round, own_ratio
 from dlb.measure.ratios import Ratio, spread
-from dlb.proof.certificate import with_variant
 from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.report.table import Table
+from dlb.results.compared import batches_differ, cell_names, compared_cells
 from dlb.results.measurement import Measurement, TrialResult
+from dlb_worker.contract import PHASES
 
 __all__ = [
-    "cell_names",
-    "compared_cells",
     "counted_rounds",
     "interval_text",
     "measurement_lines",
@@ -26,17 +25,6 @@ __all__ = [
 
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
-
-
-def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
-    """Every cell next to the baseline."""
-    return compare(
-        measurement.trials,
-        len(measurement.cells),
-        baseline=baseline,
-        margin=measurement.margin,
-        pilot=measurement.pilot,
-    )
 
 
 def measurement_table(measurement: Measurement, baseline: int = 0) -> Table:
@@ -63,7 +51,7 @@ def measurement_table(measurement: Measurement, baseline: int = 0) -> Table:
         "spread",
         "mean ms",
         "samples/s",
-        f"times {names[baseline]}",
+        f"times {names[baseline]}" + (", a sample" if batches_differ(measurement) else ""),
     ]
     columns += ["interval", "", "steps", "proof"]
     counted = counted_rounds(len({trial.round for trial in measurement.trials}))
@@ -78,7 +66,8 @@ def counted_rounds(rounds: int) -> str:
 
 def phases_table(measurement: Measurement) -> Table:
     """What came before steady steps, and what the processes took: medians over trials."""
-    columns = ["adapter", "start s", "build s", "first step ms", "waiting ms", "cores", "peak MiB"]
+    columns = ["adapter", "start s", "build s", "first step ms"]
+    columns += [*(f"{phase} ms" for phase in PHASES), "waiting ms", "cores", "peak MiB"]
     energy = any(_seen(trial, "cpu_energy_joules") is not None for trial in measurement.trials)
     rows, names = [], cell_names(measurement)
     for place, cell in enumerate(measurement.cells):
@@ -97,6 +86,10 @@ def phases_table(measurement: Measurement) -> Table:
             _middle([each.start_seconds for each in own], 1),
             _middle([each.build_seconds for each in own], 2),
             _middle([each.first_step_seconds * 1e3 for each in own], 1),
+            *(
+                _middle([each.phases[phase] * 1e3 for each in own if phase in each.phases], 2)
+                for phase in PHASES
+            ),
             _middle([each.waiting * 1e3 for each in own if each.waiting is not None], 2),
             _middle(used, 2),
             _middle([peak / 2**20 for peak in peaks if peak is not None], 0),
@@ -118,20 +111,6 @@ def _seen(trial: TrialResult, name: str) -> Any:
 
 def _middle(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}" if values else "-"
-
-
-def cell_names(measurement: Measurement) -> list[str]:
-    """The adapters of the cells, with what else differs between them."""
-    threads = {cell.options.threads for cell in measurement.cells}
-    names = []
-    for cell in measurement.cells:
-        differs = dict(cell.options.variant)
-        if len(threads) > 1:
-            differs["threads"] = str(cell.options.threads)
-        if cell.options.variables:
-            differs["environment"] = ", ".join(sorted(cell.options.variables))
-        names.append(with_variant(cell.adapter, differs))
-    return names
 
 
 def _ratio_cells(compared: Compared) -> list[str]:
@@ -212,6 +191,13 @@ def measurement_lines(measurement: Measurement) -> list[str]:
             "included; of each cell and round the last counts"
         )
     lines += _audited(measurement)
+    unknown = {
+        f"{measurement.cells[trial.cell].adapter}: {trial.phases_unknown}"
+        for trial in measurement.trials
+        if trial.phases_unknown
+    }
+    if unknown:
+        lines.append(f"Parts of a step that were not timed: {'; '.join(sorted(unknown))}")
     for trial in measurement.trials:
         adapter = cell_names(measurement)[trial.cell]
         if trial.failure is not None:

@@ -20,16 +20,20 @@ from dlb.measure.schedule import Order
 from dlb.measure.steady import SteadyClass, SteadyRule
 from dlb.proof.certificate import ProofStatus, Verdict
 from dlb.record import Options
+from dlb_worker.contract import PRECISION
 
 __all__ = [
     "FORMAT",
     "Cell",
     "Ended",
     "Measurement",
+    "Peak",
     "TrialResult",
     "find_unfinished",
     "latest",
+    "make_schema",
     "read",
+    "schema",
     "write",
 ]
 
@@ -51,6 +55,9 @@ class Cell(_Part, frozen=True, kw_only=True):
         options: options of its trials.
         proof: the status of its proof.
         record: name of the record that holds the proof.
+        varied: in a sweep, the settings that tell it from other cells, by name.
+        operations, bytes: work of a step of one worker, as :mod:`dlb.measure.work` counts it; 0 if it was
+            not counted.
     """
 
     adapter: str
@@ -60,6 +67,40 @@ class Cell(_Part, frozen=True, kw_only=True):
     options: Options
     proof: ProofStatus
     record: str
+    varied: dict[str, Any] = {}
+    operations: int = 0
+    bytes: int = 0
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype of its matrix products."""
+        return self.options.variant.get(PRECISION, self.options.dtype)
+
+
+class Peak(_Part, frozen=True, kw_only=True):
+    """What this machine does at most, by a large matrix product and a large copy of one adapter.
+
+    Attributes:
+        adapter, device, dtype, threads: what computed it.
+        operations_per_second: of the fastest product; null if it could not be measured.
+        operations_spread: how far the median product was below it, relative.
+        rows: of the square matrices.
+        bytes_per_second, bytes_spread: of the copies, read and written; null as above.
+        other_cores: cores that other processes used meanwhile.
+        reason: why something could not be measured.
+    """
+
+    adapter: str
+    device: str
+    dtype: str
+    threads: int
+    operations_per_second: float | None = None
+    operations_spread: float | None = None
+    rows: int = 0
+    bytes_per_second: float | None = None
+    bytes_spread: float | None = None
+    other_cores: float = 0.0
+    reason: str = ""
 
 
 class TrialResult(_Part, frozen=True, kw_only=True):
@@ -73,6 +114,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         median, mean, p95, p99: seconds of steady steps; null if there are none.
         samples_per_second: of steady steps, with the waiting for batches.
         start_seconds, build_seconds, first_step_seconds: the phases before.
+        phases: median seconds of the parts of a step, of steps behind the others; empty where it is one piece.
+        phases_unknown: why it is; empty where it is not.
         waiting: mean seconds that a steady step waited for its batch, beside its own time.
         cpu_seconds: of all workers, during training.
         memory_bytes: resident size at the end; null if it cannot be told.
@@ -100,6 +143,8 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     p99: float | None = None
     samples_per_second: float | None = None
     waiting: float | None = None
+    phases: dict[str, float] = {}
+    phases_unknown: str = ""
     start_seconds: float = 0.0
     build_seconds: float = 0.0
     first_step_seconds: float = 0.0
@@ -142,6 +187,7 @@ class Measurement(_Part, frozen=True, kw_only=True):
         margin: cells that differ by less count as the same.
         steady: which steps of a trial count.
         cells, trials: what was measured, and every trial in the order of its end.
+        peaks: what the machine does at most, measured before the first trial.
         ended: why it ended.
         machine, core: hardware and system; dlb's version and revision.
     """
@@ -160,6 +206,7 @@ class Measurement(_Part, frozen=True, kw_only=True):
     steady: SteadyRule
     cells: tuple[Cell, ...]
     trials: tuple[TrialResult, ...] = ()
+    peaks: tuple[Peak, ...] = ()
     ended: Ended = ""
     machine: dict[str, Any] = {}
     core: dict[str, Any] = {}
@@ -210,6 +257,16 @@ def latest(path: Path) -> Measurement:
     if not names:
         raise RecordError("holds no measurement; make one with: dlb run ... --rounds 5", path=path)
     return read(names[-1])
+
+
+def schema() -> bytes:
+    """The JSON Schema (2020-12) of a measurement, as shipped in the wheel."""
+    return documents.shipped_schema("measurement", FORMAT)
+
+
+def make_schema() -> bytes:
+    """The same, made from the types; the shipped file is generated with it."""
+    return documents.make_schema(Measurement, f"dlb measurement, format {FORMAT}")
 
 
 def find_unfinished(folder: Path, key: str) -> Measurement | None:

@@ -22,6 +22,7 @@ from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 __all__ = [
     "ClockReading",
     "Draw",
+    "PhaseTimes",
     "RemoteModel",
     "RemoteTraining",
     "Trained",
@@ -79,6 +80,19 @@ class Draw:
 
     elements: int | None
     seed: int
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """How long the parts of a step take.
+
+    Attributes:
+        seconds: by part, in their order; empty where the step is one piece.
+        unknown: why it is; empty where it is not.
+    """
+
+    seconds: Mapping[str, float]
+    unknown: str
 
 
 @dataclass(frozen=True)
@@ -376,6 +390,27 @@ class RemoteModel:
             }
             for path in paths
         ]
+
+    def time_phases(
+        self,
+        data: Path,
+        order: Array,
+        *,
+        crops: Array | None = None,
+        input_mode: str = "pipeline",
+        numbers: Sequence[int],
+    ) -> PhaseTimes:
+        """Train on the rows of ``order`` in the parts of a step; arguments as for :meth:`train`.
+
+        Returns:
+            the median seconds of each part in worker 0.
+        """
+        arguments = self._training(data, order, crops, input_mode, 0, False, numbers)
+        for each in arguments:
+            del each["first_step"], each["observe"]
+        found = self.group.call("time_phases", lambda rank: arguments[rank])[0]
+        seconds = {phase: float(np.median(each)) for phase, each in found["seconds"].items()}
+        return PhaseTimes(seconds, found["unknown"])
 
     def predict(self, data: Path, on_progress: Progress | None = None) -> Array:
         """The logits of every sample in an .npz file with ``inputs``, from worker 0."""

@@ -12,7 +12,7 @@ from dlb.workload.decoding import decode
 from dlb.workload.files import check
 from dlb.workload.model import Workload
 
-__all__ = ["with_changes"]
+__all__ = ["parse_value", "with_changes"]
 
 
 def with_changes(
@@ -38,7 +38,7 @@ def with_changes(
         path, sign, text = change.partition("=")
         if not sign or not path:
             raise RequestError(f"--set {change}: give FIELD=VALUE, as optimizer.learning_rate=0.01")
-        _set(document, path.split("."), _value(text), change)
+        _set(document, path.split("."), parse_value(text), change)
     changed = decode(document, f"--set {', '.join(changes)}: not a valid workload")
     if keep_model and changed.model != workload.model:
         raise RequestError(
@@ -52,7 +52,8 @@ def with_changes(
         raise
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A value as a workload file has it; a bare word is text."""
     try:
         return msgspec.toml.decode(f"value = {text}")["value"]
     except (msgspec.DecodeError, KeyError, RecursionError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from dlb_chainer.registry import ELEMENTWISE, LAYERS, ROWWISE
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Model, Node
-from dlb_worker.native import BuiltModel, NativeModel
+from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 Shape = tuple[int, ...]
 
@@ -191,12 +191,17 @@ class ChainerModel(ChainerParameters, BuiltModel):
         set_learning_rate(self.optimizer, self.network, learning_rate)
 
     def train_step(self, inputs: Any, labels: Any) -> Any:
+        return last_result(self.step_phases(inputs, labels))
+
+    def step_phases(self, inputs: Any, labels: Any) -> Iterator[tuple[str, Any]]:
         loss = mean_loss(self.network(inputs), labels, self.workload.loss)
+        yield "forward", loss.array
         self.network.cleargrads()
         loss.backward()
+        yield "backward", loss.array
         self.optimizer.update()
         # The array, for a variable would keep the whole graph alive through the next step.
-        return loss.array
+        yield "update", loss.array
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         for name, mask in masks.items():

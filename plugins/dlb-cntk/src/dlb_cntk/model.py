@@ -10,6 +10,7 @@ from dlb_cntk.data import value
 from dlb_cntk.optimizers import make_learner
 from dlb_cntk.registry import LAYERS, Parameters, describe
 from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Loss, Node
 from dlb_worker.native import BuiltModel
@@ -116,6 +117,9 @@ class CntkModel(BuiltModel):
         self.trainer.train_minibatch(arguments)
         self._average(before, samples)
         return self.trainer.previous_minibatch_loss_average
+
+    def step_phases(self, inputs: Any, labels: Any) -> Iterator[Tuple[str, Any]]:
+        raise UnsupportedError("a step is one call of CNTK's trainer")
 
     def describe_layers(self) -> Dict[str, str]:
         return {

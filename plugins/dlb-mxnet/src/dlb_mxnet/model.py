@@ -26,7 +26,7 @@ from dlb_mxnet.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model
-from dlb_worker.native import BuiltModel, NativeModel
+from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
 CHUNK = 1 << 18
@@ -220,17 +220,24 @@ class MXNetModel(MXNetParameters, BuiltModel):
         self.optimizer.set_learning_rate(learning_rate)
 
     def train_step(self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray) -> MeanLoss:
+        return last_result(self.step_phases(inputs, labels))
+
+    def step_phases(
+        self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray
+    ) -> Iterator[tuple[str, Any]]:
         with exact_statistics(self.momentums):
             with autograd.record():
                 loss = self.loss(self.network(inputs), labels)
+            yield "forward", loss
             loss.backward()
+            yield "backward", loss
         if self.workload.optimizer.clip_norm:
             self.trainer.allreduce_grads()
             self._clip(self.workload.optimizer.clip_norm)
             self.trainer.update(self.batch_size)
         else:
             self.trainer.step(self.batch_size)
-        return MeanLoss(loss.mean())
+        yield "update", MeanLoss(loss.mean())
 
     def _clip(self, limit: float) -> None:
         """Bring gradients down to a norm, without waiting for the device.

@@ -219,6 +219,9 @@ class TFModel(KerasParameters, BuiltModel):
     def train_step(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return self._step(inputs, labels)
 
+    def step_phases(self, inputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[str, tf.Tensor]]:
+        raise UnsupportedError("a step is one tf.function")
+
     def _update(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """One worker's step; Keras's optimizer sums gradients over the workers."""
         workers = self.strategy.num_replicas_in_sync

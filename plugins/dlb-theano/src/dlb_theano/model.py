@@ -5,7 +5,7 @@ import json
 import weakref
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import theano
@@ -209,6 +209,9 @@ class TheanoModel(BuiltModel):
     def train_step(self, inputs: Array, labels: Array) -> Array:
         self.steps += 1
         return self._call("step", (), inputs, labels, self.rate, float(self.steps))[0]
+
+    def step_phases(self, inputs: Array, labels: Array) -> Iterator[Tuple[str, Array]]:
+        raise UnsupportedError("a step is one compiled function")
 
     def load_masks(self, masks: Mapping[str, Array]) -> None:
         for name, mask in masks.items():

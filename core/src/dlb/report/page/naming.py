@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from dlb.proof.certificate import with_variant
 from dlb.record import Record
-from dlb.report.measurements import cell_names
 from dlb.report.page.charts import STYLES
 from dlb.report.page.sources import Measured
 from dlb.report.plain import plain
+from dlb.results.compared import cell_names
 
 __all__ = ["Looks", "cell_titles", "labelled", "run_title"]
 

@@ -12,7 +12,6 @@ import msgspec
 from dlb.errors import RecordError, UnknownNameError
 from dlb.record import Options, Record
 from dlb.report.measurements import (
-    compared_cells,
     measurement_lines,
     measurement_table,
     phases_table,
@@ -34,6 +33,7 @@ from dlb.report.plain import number_text, plain
 from dlb.report.records import result_lines, results_table, tests_table
 from dlb.report.table import Table
 from dlb.results.between import Pair, differences, other_machine, pairs
+from dlb.results.compared import compared_cells
 from dlb.results.index import COLUMNS
 
 __all__ = ["Results", "Summed", "fact_lines", "summary_parts"]

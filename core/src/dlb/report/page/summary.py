@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dlb.measure.comparison import Compared
 from dlb.measure.ratios import Ratio, Word
 from dlb.record import Record
-from dlb.report.measurements import compared_cells, counted_rounds
+from dlb.report.measurements import counted_rounds
 from dlb.report.page.blocks import Statement
 from dlb.report.page.naming import cell_titles, run_title
 from dlb.report.page.sources import Measured
 from dlb.results.between import Pair
+from dlb.results.compared import compared_cells
 
 __all__ = [
     "between_statement",

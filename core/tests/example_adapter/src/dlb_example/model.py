@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dlb_example.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import BuiltModel
 from dlb_worker.parameters import NativeParameter
 from dlb_worker.updates import updated
@@ -72,6 +73,23 @@ class ExampleModel(BuiltModel):
 
     def train_step(self, inputs: Array, labels: Array) -> Array:
         loss, found = self.step_gradients(inputs, labels)
+        self.update(found)
+        return loss
+
+    def step_phases(self, inputs: Array, labels: Array) -> Iterator[tuple[str, Array]]:
+        if self.step_gradients != self.loss_and_gradients:
+            raise UnsupportedError("a strategy wraps forward and backward as one function")
+        factors = self.factors(len(inputs), True)
+        values = self.run(inputs, factors)
+        loss, down = self.loss_of(values, labels)
+        yield "forward", loss
+        found = self.backward(values, factors, down)
+        yield "backward", loss
+        self.update(found)
+        yield "update", loss
+
+    def update(self, found: Arrays) -> None:
+        """Move the weights by a step of SGD."""
         sgd, rate = self.workload.optimizer, self.learning_rate
         scale = 1.0
         if sgd.clip_norm:
@@ -83,7 +101,6 @@ class ExampleModel(BuiltModel):
             weight[...] = moved
             if state:
                 self.velocity[name] = state["velocity"]
-        return loss
 
     def load_masks(self, masks: Mapping[str, Array]) -> None:
         self.masks = masks
@@ -136,6 +153,11 @@ class ExampleModel(BuiltModel):
         """The mean loss, and its gradient by every parameter and by the input."""
         factors = self.factors(len(inputs), True)
         values = self.run(inputs, factors)
+        loss, down = self.loss_of(values, labels)
+        return loss, self.backward(values, factors, down)
+
+    def loss_of(self, values: Arrays, labels: Array) -> tuple[Array, Array]:
+        """The mean loss, and its gradient by the logits."""
         last = values[self.nodes[-1].name]
         logits, labels = last.reshape(-1, last.shape[-1]), labels.ravel()
         smoothing, classes = self.workload.loss.label_smoothing, logits.shape[1]
@@ -146,7 +168,11 @@ class ExampleModel(BuiltModel):
         loss = np.mean(np.log(total[:, 0]) - (shares * shifted).sum(axis=1))
         down = np.exp(shifted) / total - shares
         down /= np.asarray(len(labels), self.type)
-        coming = {self.nodes[-1].name: down.reshape(last.shape)}
+        return loss, down.reshape(last.shape)
+
+    def backward(self, values: Arrays, factors: Arrays, down: Array) -> Arrays:
+        """The gradients by every parameter and by the input, from that by the logits."""
+        coming = {self.nodes[-1].name: down}
         found: Arrays = {}
         for node in reversed(self.nodes):
             source = node.inputs[0]
@@ -157,4 +183,4 @@ class ExampleModel(BuiltModel):
             below, mine = passes.backward(own, given, values[node.name], above)
             coming[source] = coming[source] + below if source in coming else below
             found.update({f"{node.name}.{name}": array for name, array in mine.items()})
-        return loss, {**found, self.source: coming[self.source]}
+        return {**found, self.source: coming[self.source]}

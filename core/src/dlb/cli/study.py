@@ -1,0 +1,255 @@
+"""``dlb study``: tables and figures of papers, measured again here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlb.cli.options import OUT
+from dlb.cli.output import json_option, note, print_json, print_table, print_warnings
+
+if TYPE_CHECKING:
+    from dlb.execution.measure import Plan
+    from dlb.execution.sweep import Swept
+    from dlb.matrix import Matrix
+    from dlb.studies.study import Study
+    from dlb.studies.table import StudyTable
+
+__all__ = ["study_command"]
+
+#: Lines of doubts and of reasons that are shown; --json has all.
+_MOST_LINES = 25
+
+
+@click.group("study")
+def study_command() -> None:
+    """Tables and figures of papers, measured again here."""
+
+
+@study_command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the studies."""
+    from dlb.errors import DlbError
+    from dlb.studies.catalogue import study_paths
+    from dlb.studies.study import read
+
+    print_warnings()
+    rows = []
+    for name, path in study_paths().items():
+        try:
+            study = read(path)
+        except DlbError as error:  # of a package: the others are shown all the same
+            rows.append([name, f"cannot be used: {error}", ""])
+            continue
+        rows.append([name, study.title, study.source])
+    columns = ["study", "title", "source"]
+    if as_json:
+        print_json({"studies": [dict(zip(columns, row)) for row in rows]})
+    else:
+        print_table(columns[:2], [row[:2] for row in rows])
+
+
+@study_command.command("show")
+@click.argument("name")
+@json_option
+def show_command(name: str, as_json: bool) -> None:
+    """Show a study: its source, what it runs, and the published numbers.
+
+    NAME is a name (see: dlb study list) or a .toml file.
+    """
+    import msgspec
+
+    from dlb.studies.catalogue import load_study
+    from dlb.studies.runner import published_tables
+
+    print_warnings()
+    study, path = load_study(name)
+    tables = published_tables(study, path)
+    if as_json:
+        print_json({"study": msgspec.to_builtins(study), "tables": _tables_document(tables)})
+        return
+    _print_head(study)
+    for part in study.parts:
+        words = [f"{key}={value}" for key, value in {**part.settings, **part.labels}.items()]
+        words += [f"{key}={'|'.join(map(str, values))}" for key, values in part.vary.items()]
+        words += [f"workers={'|'.join(map(str, part.workers))}"] if part.workers else []
+        words += [f"on {', '.join(part.adapters)}"] if part.adapters else []
+        click.echo(f"Runs {part.workload}: {', '.join(words)}{'' if part.quick else '; not quick'}")
+    _print_tables(tables)
+
+
+@study_command.command("run")
+@click.argument("name")
+@click.option(
+    "--on",
+    "adapters",
+    multiple=True,
+    metavar="ADAPTER",
+    help="Adapter to use; repeat for several. Default: every one found.",
+)
+@click.option("--quick", is_flag=True, help="The quick form: fewer cells, steps and rounds.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 10_000), metavar="N", help="In place of the study's."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print the cells and what they will cost, and start nothing."
+)
+@OUT
+@json_option
+def run_command(
+    name: str,
+    adapters: tuple[str, ...],
+    quick: bool,
+    rounds: int | None,
+    dry_run: bool,
+    out: Path,
+    as_json: bool,
+) -> int:
+    """Run a study, and print the paper's table with ours beside it.
+
+    NAME is a name (see: dlb study list) or a .toml file. A study that was interrupted or killed goes on
+    when the same command is given again.
+    """
+    from dlb.adapters import find_adapters
+    from dlb.cli.sweep import run_groups
+    from dlb.cli.sweep_progress import duration
+    from dlb.cli.sweep_tables import matrix_document, print_matrix
+    from dlb.execution.estimate import estimate, total_seconds
+    from dlb.studies.catalogue import load_study
+    from dlb.studies.plan import plan_study
+    from dlb.studies.runner import run_study
+
+    print_warnings()
+    study, path = load_study(name)
+    environments = find_adapters(adapters, report=note)
+    if study.facts:
+        return _facts(study, path, environments, as_json)
+    planned = plan_study(study, path, environments, out, quick=quick, rounds=rounds)
+    estimates = [estimate(part.matrix.cells, planned.plan) for part in planned.parts]
+    seconds = sum(total_seconds(each, planned.plan) for each in estimates)
+    count = sum(len(part.matrix.cells) for part in planned.parts)
+    line = f"{study.name}: {count} cell{'' if count == 1 else 's'}, about {duration(seconds)}"
+    if dry_run:
+        documents = []
+        for part, each in zip(planned.parts, estimates):
+            documents.append(matrix_document(part.matrix, each, planned.plan))
+            if not as_json:
+                click.echo(part.part.workload)
+                print_matrix(part.matrix, each, planned.plan)
+        if as_json:
+            print_json({"parts": documents, "reasons": planned.reasons, "seconds": seconds})
+        else:
+            _print_reasons(planned.reasons)
+            click.echo(line)
+        return 0
+    note(f"dlb: {line}")
+
+    def sweep(matrices: Sequence[Matrix], plan: Plan) -> list[Swept]:
+        return run_groups(matrices, [one for each in estimates for one in each], plan)
+
+    result = run_study(study, path, planned, sweep)
+    if as_json:
+        ours = [
+            {
+                "labels": dict(each.labels),
+                "quantity": each.quantity,
+                "value": None if each.ours is None else each.ours.value,
+                "estimated": each.ours is not None and each.ours.estimated,
+                "proof": "" if each.ours is None else each.ours.proof,
+                "reason": "" if each.ours is None else each.ours.reason,
+            }
+            for each in result.ours
+        ]
+        print_json(
+            {
+                "study": study.name,
+                "tables": _tables_document(result.tables),
+                "ours": ours,
+                "reasons": result.reasons,
+                "sweep": result.sweeps[0].sweep.name,
+                "measurements": [
+                    each.measurement.name for each in result.sweeps if each.measurement is not None
+                ],
+                "interrupted": result.interrupted,
+            }
+        )
+    else:
+        _print_head(study)
+        _print_tables(result.tables)
+        _print_reasons(result.reasons)
+        if any(each.ours is not None and each.ours.estimated for each in result.ours):
+            click.echo("~: reckoned from the mean of steady steps, not trained to the end")
+        click.echo(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
+    if result.interrupted:
+        from dlb.cli import INTERRUPTED
+
+        note("dlb: interrupted; the same command goes on with what has ended, no process is left")
+        return INTERRUPTED
+    return 0 if result.passed else 1
+
+
+def _facts(study: Study, path: Path, environments: Sequence[Any], as_json: bool) -> int:
+    from dlb.studies.runner import fact_tables
+
+    tables, reasons = fact_tables(study, path, environments)
+    if as_json:
+        print_json({"study": study.name, "tables": _tables_document(tables), "reasons": reasons})
+        return 0
+    _print_head(study)
+    _print_tables(tables)
+    _print_reasons(reasons)
+    return 0
+
+
+def _print_head(study: Study) -> None:
+    click.echo(f"{study.name}: {study.title}")
+    click.echo(study.source)
+    for line in study.notes:
+        click.echo(f"Note: {line}")
+
+
+def _print_tables(tables: Sequence[StudyTable]) -> None:
+    for table in tables:
+        columns = _merged(table.columns, table.labels)
+        print_table(columns, table.rows, table.title, right=columns[table.labels :])
+    doubts = list(dict.fromkeys(doubt for table in tables for doubt in table.doubts))
+    for doubt in doubts[:_MOST_LINES]:
+        click.echo(f"?: {doubt}")
+    if len(doubts) > _MOST_LINES:
+        click.echo(f"?: and {len(doubts) - _MOST_LINES} more; --json has all")
+
+
+def _merged(columns: Sequence[str], labels: int) -> list[str]:
+    """Headings without what stands above the column to the left already."""
+    shown, before = list(columns[:labels]), [""]
+    for column in columns[labels:]:
+        words = column.split("\n")
+        same = 0
+        while same < min(len(words) - 1, len(before)) and words[same] == before[same]:
+            same += 1
+        shown.append("\n".join(["" if place < same else word for place, word in enumerate(words)]))
+        before = words
+    return shown
+
+
+def _print_reasons(reasons: Sequence[str]) -> None:
+    for line in reasons[:_MOST_LINES]:
+        click.echo(f"Empty: {line}")
+    if len(reasons) > _MOST_LINES:
+        click.echo(f"Empty: and {len(reasons) - _MOST_LINES} more; --json has all")
+
+
+def _tables_document(tables: Sequence[StudyTable]) -> list[dict[str, Any]]:
+    return [
+        {
+            "title": table.title,
+            "columns": [column.replace("\n", ", ") for column in table.columns],
+            "rows": [list(row) for row in table.rows],
+            "doubts": list(table.doubts),
+        }
+        for table in tables
+    ]

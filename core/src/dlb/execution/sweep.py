@@ -1,0 +1,411 @@
+"""Sweeps: every cell is proven and trained once, then all are measured in rounds.
+
+What has ended is written down at once. So a sweep can be killed at any moment, and goes on where it was when it
+is asked for again. A cell that fails costs that cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from dlb import record
+from dlb.errors import DlbError, RecordError
+from dlb.execution import kept_proofs
+from dlb.execution.measure import Plan, measure_cells
+from dlb.execution.run import run
+from dlb.failure import Failure, failure_of
+from dlb.matrix import SweepCell
+from dlb.measure.comparison import Compared
+from dlb.measure.ratios import Ratio, Word
+from dlb.progress import Silent
+from dlb.proof.certificate import ProofStatus
+from dlb.record import Options, Record, StoredRecord
+from dlb.request import Reporter, Request
+from dlb.results import sweep as results
+from dlb.results.compared import compared_cells
+from dlb.results.measurement import Measurement
+from dlb.results.sweep import CellState, Sweep
+from dlb.workload import workload_hash
+
+__all__ = ["CellResult", "SilentSweep", "SweepReporter", "Swept", "sweep", "sweep_groups"]
+
+
+class SweepReporter(Reporter, Protocol):
+    """Receives the progress of a sweep, too."""
+
+    def cell(self, place: int) -> None:
+        """A cell is proven and trained now."""
+
+    def cell_ended(self, place: int, ended: Record | None) -> None:
+        """It has ended, with its record; None if it has none."""
+
+    def trial(self, place: int, number: int, count: int) -> None:
+        """The trial ``number`` of ``count``, from 0, of the cell ``place`` begins."""
+
+
+class SilentSweep(Silent):
+    """Reports nothing."""
+
+    def cell(self, place: int) -> None:
+        pass
+
+    def cell_ended(self, place: int, ended: Record | None) -> None:
+        pass
+
+    def trial(self, place: int, number: int, count: int) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What came of one cell.
+
+    Attributes:
+        adapter, workload, varied: the cell.
+        record: its record; None if it failed before it had one, or was not run.
+        proof: the status of its proof; ``unproven`` too if a trial was not sound.
+        failure: what ended it; None if nothing did.
+        seconds: of a step: geometric mean of the medians of its trials, or of its run if there are none.
+        samples_per_second: mean of its trials, or of its run.
+        accuracy: share of test samples, after its run.
+        ratio: its time next to the baseline's, of a step, or of a sample where batch sizes differ. None of
+            the baseline itself, and without a common round.
+        word: what may be said; None without a ratio.
+    """
+
+    adapter: str
+    workload: str
+    varied: Mapping[str, Any]
+    record: Record | None
+    proof: ProofStatus
+    failure: Failure | None
+    seconds: float | None = None
+    samples_per_second: float | None = None
+    accuracy: float | None = None
+    ratio: Ratio | None = None
+    word: Word | None = None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What came of a sweep.
+
+    Attributes:
+        sweep: the cells and their states.
+        records: of each cell, its record; None if it failed before it had one, or was not run.
+        measurement: that of the cells that did not fail; None if there are none, or it was not begun.
+        places: of each cell, its place in the measurement; None if it failed.
+        interrupted: whether the user interrupted it.
+    """
+
+    sweep: Sweep
+    records: Sequence[Record | None]
+    measurement: Measurement | None = None
+    places: Sequence[int | None] = ()
+    interrupted: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether every cell was proven and measured, and every trial was sound."""
+        return (
+            not self.interrupted
+            and all(each is not None and each.proof == "proven" for each in self.records)
+            and all(cell.failure is None for cell in self.sweep.cells)
+            and (self.measurement is None or all(each.sound for each in self.measurement.trials))
+        )
+
+    def results(self, baseline: int = 0) -> list[CellResult]:
+        """What came of each cell, next to the baseline.
+
+        Args:
+            baseline: the number of a cell, from 0; if it failed, the first that did not is the baseline.
+        """
+        compared: Sequence[Compared] = ()
+        first = self.baseline_place(baseline)
+        if self.measurement is not None and first is not None:
+            compared = compared_cells(self.measurement, first)
+        return [self._result(place, compared) for place in range(len(self.sweep.cells))]
+
+    def baseline_place(self, baseline: int = 0) -> int | None:
+        """The baseline's place in the measurement; None if there is none."""
+        own = self.places[baseline] if self.places else None
+        return own if own is not None else next(iter(self._measured), None)
+
+    @property
+    def _measured(self) -> list[int]:
+        return [place for place in self.places if place is not None]
+
+    def _result(self, place: int, compared: Sequence[Compared]) -> CellResult:
+        cell, found = self.sweep.cells[place], self.records[place]
+        timing = None if found is None else found.timing
+        result = CellResult(
+            adapter=cell.adapter,
+            workload=cell.workload_name,
+            varied=cell.varied,
+            record=found,
+            proof="unproven" if found is None else found.proof,
+            failure=cell.failure,
+            seconds=None if timing is None else timing.median,
+            samples_per_second=None if timing is None else timing.samples_per_second,
+            accuracy=found.quality.test_accuracy if found is not None and found.quality else None,
+        )
+        own = self.places[place] if self.places else None
+        if own is None or self.measurement is None:
+            return result
+        trials = [each for each in self.measurement.trials if each.cell == own]
+        speeds = [each.samples_per_second for each in trials if each.samples_per_second is not None]
+        return replace(
+            result,
+            proof=result.proof if all(each.sound for each in trials) else "unproven",
+            seconds=compared[own].seconds,
+            samples_per_second=math.fsum(speeds) / len(speeds) if speeds else None,
+            ratio=compared[own].ratio,
+            word=compared[own].word,
+        )
+
+
+def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter) -> Swept:
+    """Prove, train and record every cell; then measure all that did not fail, in rounds.
+
+    Args:
+        cells: one or more, with one folder for results.
+        plan: how to measure; None for no rounds.
+
+    Raises:
+        RequestError: another sweep runs in the folder, or it cannot be written to.
+        RecordError: a file cannot be written; what has ended is kept.
+    """
+    (swept,) = sweep_groups([cells], plan, reporter)
+    return swept
+
+
+def sweep_groups(
+    groups: Sequence[Sequence[SweepCell]], plan: Plan | None, reporter: SweepReporter
+) -> list[Swept]:
+    """Sweeps that go on as one: each group of cells is proven, then measured in rounds of its own.
+
+    Args:
+        groups: one or more, each of one cell or more; arguments and errors as :func:`sweep`.
+
+    Returns:
+        what came of each group; of an interrupted sweep, of those that were begun.
+    """
+    cells = [cell for group in groups for cell in group]
+    out = cells[0].request.out
+    assert out is not None
+    record.check_folder(out)
+    with results.alone(out):
+        state = _begun(groups, plan, out)
+        records: list[Record | None] = [_read(cell, out) for cell in state.cells]
+        swept: list[Swept] = []
+        first = 0
+        for group in groups:
+            places = range(first, first + len(group))
+            first += len(group)
+            try:
+                for place in places:
+                    if state.cells[place].ended:
+                        continue
+                    reporter.cell(place)
+                    records[place], failure = _run(cells[place].request, reporter)
+                    state = _with_end(state, place, records[place], failure, out)
+                    reporter.cell_ended(place, records[place])
+                part = _measured(state, group, records, places, plan, reporter, out)
+            except KeyboardInterrupt:
+                part = _part(state, records, places, interrupted=True)
+            swept.append(part)
+            if part.interrupted:
+                return swept
+            if part.measurement is not None:
+                names = (*state.measurements, part.measurement.name)
+                state = msgspec.structs.replace(state, measurements=names)
+        state = msgspec.structs.replace(state, ended=True)
+        results.write(state, out)
+        return swept
+
+
+def _part(state: Sweep, records: Sequence[Record | None], group: range, **fields: Any) -> Swept:
+    """What came of the cells at some places."""
+    own = msgspec.structs.replace(state, cells=state.cells[group.start : group.stop])
+    return Swept(own, records[group.start : group.stop], **fields)
+
+
+def _begun(groups: Sequence[Sequence[SweepCell]], plan: Plan | None, out: Path) -> Sweep:
+    """An unfinished sweep of the same cells with what has ended, or a new one."""
+    cells = [cell for group in groups for cell in group]
+    requests = [cell.request for cell in cells]
+    proofs = kept_proofs.proof_keys(requests)
+    own = [
+        [
+            dict(cell.varied),
+            workload_hash(cell.request.workload),
+            cell.request.steps,
+            cell.request.warmup,
+        ]
+        for cell in cells
+    ]
+    sizes = [len(group) for group in groups]
+    settings = [proofs, own, sizes, msgspec.to_builtins(plan)]
+    key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if all(proofs) else ""
+    unfinished = results.find_unfinished(out, key)
+    if unfinished is not None:
+        return _with_records(unfinished, requests, out)
+    began = record.now()
+    name = record.safe_name(requests[0].workload.name)
+    begun = Sweep(
+        format=results.FORMAT,
+        name=f"{began:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(3)}",
+        key=key,
+        started=began.isoformat(timespec="seconds"),
+        cells=tuple(
+            CellState(
+                adapter=cell.adapter,
+                workload_name=cell.request.workload.name,
+                varied=dict(cell.varied),
+            )
+            for cell in cells
+        ),
+    )
+    results.write(begun, out)
+    return begun
+
+
+def _with_records(unfinished: Sweep, requests: Sequence[Request], out: Path) -> Sweep:
+    """The sweep with records that were written, but not noted, before it was killed."""
+    open_places = [place for place, cell in enumerate(unfinished.cells) if not cell.ended]
+    if not open_places:
+        return unfinished
+    known = {cell.record for cell in unfinished.cells}
+    wanted = {_identity_of(requests[place]): place for place in reversed(open_places)}
+    cells = list(unfinished.cells)
+    for path in sorted(out.glob("*.json")):
+        if path.stem in known or path.stem < unfinished.name[:16]:  # both begin with their time
+            continue
+        try:
+            found = record.read_header(path)
+        except RecordError:
+            continue
+        place = wanted.get(_identity_in(found))
+        # A run that was killed before its proof was whole has left an unproven record, and is done again.
+        if place is not None and (found.proof != "unproven" or found.failure is not None):
+            cells[place] = msgspec.structs.replace(
+                cells[place], record=found.name, failure=found.failure
+            )
+    return msgspec.structs.replace(unfinished, cells=tuple(cells))
+
+
+def _identity_of(request: Request) -> tuple[str, str, bytes]:
+    adapter = request.environments[0].adapter
+    options = Options(
+        batch_size=request.batch_size,
+        steps=request.steps,
+        warmup=request.warmup,
+        threads=request.threads,
+        device=request.device,
+        dtype=request.dtype,
+        seed=request.seed,
+        input=request.input_mode,
+        strategy=request.strategy,
+        workers=request.workers,
+        variant=request.variant(adapter),
+        variables=dict(request.variables),
+    )
+    return adapter, workload_hash(request.workload), msgspec.json.encode(options, order="sorted")
+
+
+def _identity_in(found: StoredRecord) -> tuple[str, str, bytes]:
+    options = msgspec.json.encode(found.options, order="sorted")
+    return found.adapter, found.workload_hash, options
+
+
+def _read(cell: CellState, out: Path) -> Record | None:
+    """The record of a cell that had ended."""
+    return record.read(out / f"{cell.record}.json") if cell.record else None
+
+
+def _run(request: Request, reporter: Reporter) -> tuple[Record | None, Failure | None]:
+    """Prove and train one cell; an error ends that cell alone.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+        RecordError: a file cannot be written.
+    """
+    try:
+        outcome = run(request, reporter)
+    except RecordError:
+        raise
+    except DlbError as error:
+        return None, failure_of(error)
+    except MemoryError as error:  # a cell that is too large for this machine; others may fit
+        return None, Failure(kind="MemoryError", message=f"out of memory: {error}".rstrip(": "))
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    (ended,) = outcome.records
+    return ended, ended.failure
+
+
+def _with_end(
+    state: Sweep, place: int, ended: Record | None, failure: Failure | None, out: Path
+) -> Sweep:
+    cells = list(state.cells)
+    name = "" if ended is None else ended.name
+    cells[place] = msgspec.structs.replace(cells[place], record=name, failure=failure)
+    state = msgspec.structs.replace(state, cells=tuple(cells))
+    results.write(state, out)
+    return state
+
+
+def _measured(
+    state: Sweep,
+    cells: Sequence[SweepCell],
+    records: Sequence[Record | None],
+    places: range,
+    plan: Plan | None,
+    reporter: SweepReporter,
+    out: Path,
+) -> Swept:
+    """A group of cells with its measurement.
+
+    Args:
+        cells: of the group.
+        records: of all cells.
+        places: of the group's among all.
+    """
+    chosen = [
+        (place, own, each)
+        for place, own in enumerate(places)
+        if (each := records[own]) is not None and each.failure is None and each.timing is not None
+    ]
+    measured_places: list[int | None] = [None] * len(cells)
+    for number, (place, _, _) in enumerate(chosen):
+        measured_places[place] = number
+    measurement = None
+    if chosen and plan is not None:
+        # Killed between its end and the note of it, a measurement is not made again.
+        measurement = results.find_measurement(out, [each.name for _, _, each in chosen])
+        measurement = measurement or measure_cells(
+            [(cells[place].request, each) for place, _, each in chosen],
+            plan,
+            reporter,
+            varied=[cells[place].varied for place, _, _ in chosen],
+            on_trial=lambda trial, number, count: reporter.trial(
+                chosen[trial.cell][1], number, count
+            ),
+        )
+    interrupted = measurement is not None and measurement.ended == "interrupted"
+    return _part(
+        state,
+        records,
+        places,
+        measurement=measurement,
+        places=measured_places,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,243 @@
+"""The cells that a study runs here, and why others are not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlb.adapters import AdapterEnvironment, known_adapters
+from dlb.catalogue import load_with_file
+from dlb.errors import RequestError
+from dlb.execution.measure import Plan
+from dlb.execution.scale import scale_cells, strategies_of
+from dlb.matrix import (
+    MOST_CELLS,
+    SETTINGS,
+    Matrix,
+    Settings,
+    SweepCell,
+    axes_of,
+    make_cells,
+    request_maker,
+)
+from dlb.provenance import available_cores
+from dlb.samples import replace_missing_data
+from dlb.studies.study import HERE, Part, Run, Study, label_text
+
+__all__ = ["StudyPart", "StudyPlan", "plan_study"]
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """The cells of a part.
+
+    Attributes:
+        part: as the study has it.
+        matrix: its cells.
+        labels: of each cell.
+        made_up: why samples were made up; empty if the data are the workload's.
+    """
+
+    part: Part
+    matrix: Matrix
+    labels: Sequence[Mapping[str, str]]
+    made_up: str
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What is run.
+
+    Attributes:
+        parts: with one cell or more each.
+        plan: how they are measured.
+        reasons: why something of the study is not run here, a line each.
+    """
+
+    parts: Sequence[StudyPart]
+    plan: Plan
+    reasons: Sequence[str]
+
+
+def plan_study(
+    study: Study,
+    path: Path,
+    environments: Sequence[AdapterEnvironment],
+    out: Path,
+    *,
+    quick: bool,
+    rounds: int | None = None,
+) -> StudyPlan:
+    """The cells of a study.
+
+    Args:
+        path: the study's file, from which the paths of workloads start.
+        environments: of the adapters that it runs on.
+        quick: whether in its quick form.
+        rounds: in place of the study's.
+
+    Raises:
+        RequestError: a workload or a setting of the study is unknown, or nothing of it can be run here.
+    """
+    rule = study.quick if quick else study.run
+    if rounds is not None:
+        rule = _with_rounds(rule, rounds)
+    reasons = _missing_adapters(study, environments)
+    parts: list[StudyPart] = []
+    for part in study.parts:
+        if quick and not part.quick:
+            reasons.append(f"{_name(part)}: not part of the quick form")
+            continue
+        chosen = [
+            each for each in environments if not part.adapters or each.adapter in part.adapters
+        ]
+        if not chosen:
+            reasons.append(
+                f"{_name(part)}: runs on {', '.join(part.adapters)} alone, which is not here"
+            )
+            continue
+        made = _part(study, part, path, chosen, rule, out, quick, reasons)
+        if made is not None:
+            parts.append(made)
+    if not parts:
+        raise RequestError(f"nothing of study '{study.name}' can be run here: {'; '.join(reasons)}")
+    plan = Plan(
+        rounds=rule.rounds,
+        trial_steps=rule.trial_steps or None,
+        steady=rule.steady,
+        repeats=rule.repeats,
+    )
+    return StudyPlan(parts, plan, reasons)
+
+
+def _with_rounds(rule: Run, rounds: int) -> Run:
+    import msgspec
+
+    return msgspec.structs.replace(rule, rounds=rounds)
+
+
+def _part(
+    study: Study,
+    part: Part,
+    path: Path,
+    environments: Sequence[AdapterEnvironment],
+    rule: Run,
+    out: Path,
+    quick: bool,
+    reasons: list[str],
+) -> StudyPart | None:
+    named = part.workload
+    is_file = named.endswith((".toml", ".onnx"))
+    workload, imported = load_with_file(str(path.parent / named) if is_file else named)
+    told: list[str] = []
+    workload = replace_missing_data(workload, told.append)
+    made_up = told[0].partition(":")[0] + ": samples are made up" if told else ""
+    given = {**part.settings, **(part.quick_settings if quick else {})}
+    vary = {**part.vary, **(part.quick_vary if quick else {})}
+    given = {name: value for name, value in given.items() if name not in vary}
+    steps = rule.steps or part.iterations or None
+    settings = replace(
+        _settings(given), steps=steps, warmup=None if rule.warmup < 0 else rule.warmup
+    )
+    matrix: Matrix
+    if part.workers:
+        try:
+            cells = _scaled(part, environments, workload, imported, settings, vary, out)
+        except RequestError as error:
+            reasons.append(f"{_name(part)}: {error.message}")
+            return None
+        matrix = Matrix(cells)
+    else:
+        try:
+            matrix = make_cells(
+                workload,
+                imported,
+                environments,
+                axes_of(vary),
+                settings,
+                out,
+                most=MOST_CELLS,
+                skip_refused=True,
+            )
+        except RequestError as error:
+            if not str(error.message).startswith("no cell can be run"):
+                raise
+            reasons.append(f"{_name(part)}: {error.message}")
+            return None
+    reasons += [f"{_name(part)}, {cell}: {reason}" for cell, reason in matrix.refused]
+    labels = [_labels(study, part, cell, given) for cell in matrix.cells]
+    return StudyPart(part, matrix, labels, made_up)
+
+
+def _scaled(
+    part: Part,
+    environments: Sequence[AdapterEnvironment],
+    workload: Any,
+    imported: Any,
+    settings: Settings,
+    vary: Mapping[str, Sequence[Any]],
+    out: Path,
+) -> list[SweepCell]:
+    """Cells of several workers; only the batch size varies beside."""
+    others = set(vary) - {"batch_size"}
+    if others:
+        raise RequestError(f"with workers, batch_size alone can vary, and not {', '.join(others)}")
+    cores, workers = available_cores(), sorted({1, *(n for n in part.workers)})
+    threads = part.threads or max(1, cores // max(workers))
+    able = [count for count in workers if count * threads <= cores]
+    return scale_cells(
+        request_maker(workload, imported, environments, out),
+        environments,
+        strategies_of(environments, part.strategies, lenient=True),
+        able,
+        list(vary.get("batch_size", (settings.batch_size,))),
+        replace(settings, threads=threads),
+        weak=False,
+    )
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """Settings of a part; what is no setting is a field of the workload."""
+    own = {name: value for name, value in given.items() if name in SETTINGS}
+    changes = [
+        f"{name}={label_text(value)}" for name, value in given.items() if name not in SETTINGS
+    ]
+    if "variant" in own:
+        own["variants"] = tuple(str(own.pop("variant")).split("+"))
+    return Settings(**own, changes=tuple(changes))
+
+
+def _labels(study: Study, part: Part, cell: SweepCell, given: Mapping[str, Any]) -> dict[str, str]:
+    request = cell.request
+    labels: dict[str, Any] = {
+        "workload": part.workload,
+        "batch_size": request.batch_size,
+        "threads": request.threads,
+        "workers": request.workers,
+        "strategy": request.strategy or "-",
+        "adapter": cell.adapter,
+        "iterations": part.iterations or "",
+        study.hardware: HERE,
+        study.tool: study.tools.get(cell.adapter, cell.adapter),
+        **given,
+        **cell.varied,
+        **part.labels,
+    }
+    labels["strategy"] = labels["strategy"] or "-"
+    return {name: label_text(value) for name, value in labels.items()}
+
+
+def _name(part: Part) -> str:
+    return ", ".join([part.workload, *(label_text(value) for value in part.labels.values())])
+
+
+def _missing_adapters(study: Study, environments: Sequence[AdapterEnvironment]) -> list[str]:
+    here = {each.adapter for each in environments}
+    return [
+        f"{tool}: adapter '{adapter}' is not here or was not asked for"
+        + (f" (dlb env create {adapter})" if adapter in known_adapters() else "")
+        for adapter, tool in study.tools.items()
+        if adapter not in here
+    ]

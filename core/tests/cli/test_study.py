@@ -1,0 +1,72 @@
+"""``dlb study``: a paper's table with ours beside it, and reasons where there is nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dlb_process import TESTS, Dlb
+
+OWN = TESTS / "studies" / "mlp-threads.toml"
+
+
+def test_a_study_prints_published_numbers_and_ours(dlb: Dlb) -> None:
+    command = ("study", "run", OWN, "--quick", "--on", "example", "--out", dlb.out)
+    planned = dlb(*command, "--dry-run")
+    assert planned.status == 0 and "mlp-threads: 2 cells, about" in planned.out
+    assert not dlb.out.exists()
+    ended = dlb(*command, "--json")
+    assert ended.status == 0, ended.err
+    told = ended.document
+    (table,) = told["tables"]
+    assert "abacus, 1, training_s" in table["columns"] and "here, 2, training_s" in table["columns"]
+    ours = {(each["labels"]["threads"], each["quantity"]): each for each in told["ours"]}
+    # The paper has 1,000 iterations and the quick form 20 steps: time is reckoned, accuracy is not.
+    time, accuracy = ours["1", "training_s"], ours["1", "accuracy_pct"]
+    if time["value"] is not None:
+        assert time["estimated"] and time["proof"] == "proven"
+        assert time["value"] == pytest.approx(
+            1000 * ours["1", "seconds_per_batch"]["value"], rel=0.9
+        )
+    assert accuracy["value"] is None and "that of 1000 steps" in accuracy["reason"]
+    reasons = "\n".join(told["reasons"])
+    assert "Torch: adapter 'torch' is not here" in reasons
+    assert "resnet-50: not part of the quick form" in reasons
+    assert "testing_s: dlb does not time the test" in reasons
+    assert told["sweep"] and len(told["measurements"]) == 1
+    again = dlb(*command)
+    assert "Fortran" in again.out and "?: read off a plot" in again.out and "Empty: " in again.out
+
+
+def test_studies_are_listed_and_shown(dlb: Dlb) -> None:
+    listed = dlb("study", "list", "--json").document["studies"]
+    assert {"shi-table7", "wu-table6", "farkas-table1"} <= {each["study"] for each in listed}
+    shown = dlb("study", "show", "shi-table7")
+    assert shown.status == 0 and "arXiv:1608.07249v7" in shown.out and "15.444" in shown.out
+
+
+def test_facts_are_read_off_the_adapters(dlb: Dlb) -> None:
+    ended = dlb("study", "run", "farkas-table1", "--on", "example")
+    assert (
+        ended.status == 0
+        and "data (example_sync)" in ended.out
+        and "central key-value" in ended.out
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("show", "shi-table-7"), "did you mean 'shi-table7'"),
+        (("run", "nowhere.toml"), "nowhere.toml"),
+        (
+            ("run", "wu-table6", "--on", "example", "--quick"),
+            "nothing of study 'wu-table6' can be run",
+        ),
+        (("run", OWN, "--on", "exampel"), "did you mean 'example'"),
+        (("run", OWN, "--rounds", 0), "0 is not in the range"),
+    ],
+)
+def test_bad_requests(dlb: Dlb, words: tuple[object, ...], says: str, tmp_path: Path) -> None:
+    ended = dlb("study", *words)
+    assert ended.status == 2 and says in ended.complaint
