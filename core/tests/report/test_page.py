@@ -74,7 +74,7 @@ def test_the_summary_comes_first_in_words(page: Page) -> None:
 def test_every_section_is_there(page: Page) -> None:
     found = {value for name, value in page.attributes if name == "id"}
     assert found >= {
-        "summary", "ratios", "steps", "throughput", "training", "resources", "proof", "audit", "runs",
+        "summary", "ratios", "steps", "throughput", "peak", "training", "resources", "proof", "audit", "runs",
         "provenance", "results",
     }  # fmt: skip
     assert page.tags.count("svg") > 10 and page.tags.count("table") > 8
@@ -93,7 +93,10 @@ def test_every_chart_has_its_data(page: Page) -> None:
     }
     assert len(page.table("proof-1.csv")) in (4, 8)
     assert len(page.table("results.csv")) == 4
-    assert len(page.table("trials-1.csv")) == 12
+    trials = page.table("trials-1.csv")
+    assert len(trials) == 12 and float(trials[0]["forward_seconds"]) == pytest.approx(0.0054)
+    (first, second) = page.table("peak-1.csv")
+    assert float(first["share_of_product"]) > float(second["share_of_product"]) > 0.2
 
 
 def test_it_loads_nothing(page: Page, folder: Path) -> None:
@@ -180,6 +183,9 @@ def test_strangers_do_no_harm(tmp_path: Path) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     assert "x" * 2500 not in text and len(text.encode()) < 5_000_000
     assert "not-json.json is skipped" in page.text and "deep.json is skipped" in page.text
+    assert (
+        "many-digits.json is skipped: not a record: an integer has more than 64 bits" in page.text
+    )
     for row in page.table("results.csv"):
         assert not row["workload"].startswith("=")
     for form in ("markdown", "latex"):

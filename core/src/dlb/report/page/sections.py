@@ -35,6 +35,7 @@ from dlb.report.table import Table
 from dlb.results.between import Pair, differences, other_machine, pairs
 from dlb.results.compared import compared_cells
 from dlb.results.index import COLUMNS
+from dlb_worker.contract import PHASES
 
 __all__ = ["Results", "Summed", "fact_lines", "summary_parts"]
 
@@ -348,7 +349,7 @@ def _ratios_data(results: Results, measured: Measured, number: int) -> Data:
 
 def _trials_data(measured: Measured, number: int) -> Data:
     """Every figure of every trial."""
-    left_out = {"checks", "observed", "failure", "cell"}
+    left_out = {"checks", "observed", "failure", "cell", "phases"}
     titles = cell_titles(measured)
     rows = []
     columns: list[str] = []
@@ -366,6 +367,7 @@ def _trials_data(measured: Measured, number: int) -> Data:
             "proof": measured.proof_of(trial.cell),
             "sound": int(trial.sound),
             **kept,
+            **{f"{part}_seconds": value for part, value in trial.phases.items() if part in PHASES},
             **own,
         }
         columns += [name for name in row if name not in columns]

@@ -11,15 +11,24 @@ import numpy as np
 from dlb.report.page.blocks import Block, Lines, Plot, Shown, data_of
 from dlb.report.page.charts import Chart
 from dlb.report.page.curves import Curve, Point, curves_chart, points_chart
-from dlb.report.page.figures import distribution_chart, steps_chart
+from dlb.report.page.figures import distribution_chart, phases_chart, shares_chart, steps_chart
 from dlb.report.page.scales import thinned
 from dlb.report.page.sections import Results, heading_of, heading_of_runs
 from dlb.report.page.sources import Array, Measured, Run
 from dlb.report.plain import finite, number_text, plain
 from dlb.report.table import Table
+from dlb.report.work import work_lines, work_table
 from dlb.results.measurement import TrialResult
+from dlb.results.work import work_of_cells
+from dlb_worker.contract import PHASES
 
-__all__ = ["resources_section", "steps_section", "throughput_section", "training_section"]
+__all__ = [
+    "peak_section",
+    "resources_section",
+    "steps_section",
+    "throughput_section",
+    "training_section",
+]
 
 _SECONDS = "seconds of steps and of waiting"
 #: Processes of which every step is shown.
@@ -40,6 +49,7 @@ def steps_section(results: Results) -> Iterator[Block]:
     """Distributions of step times, and steps in the order in which they ran."""
     for number, measured in enumerate(results.measured, 1):
         yield heading_of(measured)
+        yield from _phases(results, measured, number)
         yield from _measured_steps(results, measured, number)
     if results.measured:
         return
@@ -157,6 +167,51 @@ def _run_steps(results: Results, runs: list[Run], number: int) -> Iterator[Block
     if chart is not None:
         data = data_of(f"steps-{number}", ["name", "step", "seconds"], points)
         yield Plot([chart], table, data)
+
+
+# --- parts of a step, and peaks ---------------------------------------------------------------
+
+
+def _phases(results: Results, measured: Measured, number: int) -> Iterator[Block]:
+    """The parts of a step, where adapters divide it."""
+    medians: dict[int, dict[str, float]] = {}
+    for place in range(len(measured.measurement.cells)):
+        own = [trial.phases for trial in measured.trials_of(place) if trial.phases]
+        for part in PHASES:
+            found = [finite(each[part]) for each in own if part in each]
+            seconds = [each for each in found if each is not None and each >= 0]
+            if seconds:
+                medians.setdefault(place, {})[part] = float(np.median(seconds))
+    chart = phases_chart(f"phases-{number}", medians, results.titles(measured), PHASES)
+    if chart is not None:
+        yield Plot([chart])
+
+
+def peak_section(results: Results) -> Iterator[Block]:
+    """Operations and bytes by the second, as shares of what this machine does at most."""
+    for number, measured in enumerate(results.measured, 1):
+        table = work_table(measured.measurement)
+        if table is None:
+            continue
+        yield heading_of(measured)
+        found = work_of_cells(measured.measurement)
+        shares = {each.cell: (each.share_of_product, each.share_of_copy) for each in found}
+        what = ("the fastest matrix product", "the fastest copy")
+        chart = shares_chart(f"peak-{number}", shares, results.titles(measured), what)
+        if chart is not None:
+            yield Plot([chart])
+        titles = results.titles(measured)
+        rows = [
+            [titles[each.cell], each.operations_per_second, each.share_of_product]
+            + [each.bytes_per_second, each.share_of_copy]
+            for each in found
+        ]
+        columns = ["name", "operations_per_second", "share_of_product"]
+        data = data_of(f"peak-{number}", [*columns, "bytes_per_second", "share_of_copy"], rows)
+        yield Shown(table, data)
+        lines = [plain(line, 400) for line in work_lines(measured.measurement)]
+        if lines:
+            yield Lines(lines)
 
 
 # --- throughput by size ----------------------------------------------------------------------
