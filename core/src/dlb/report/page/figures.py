@@ -191,7 +191,7 @@ def phases_chart(
         "ms, in this order",
         spans=spans,
         labels=labels,
-        legend=[Legend(style, part) for style, part in enumerate(order)],
+        legend=[Legend(f"part{style}", part) for style, part in enumerate(order)],
     )
 
 
@@ -216,7 +216,9 @@ def shares_chart(
         for style, share in enumerate(own):
             if share is not None:
                 text = f"{titles[cell]}: {share:.1%} of {what[style]}"
-                dots.append(Dot(style, x.at(share * 100), _row(place, 0.7, rows), text))
+                dots.append(
+                    Dot(style, x.at(share * 100), _row(place, 0.6 + 0.2 * style, rows), text)
+                )
     return Chart(
         name,
         "Share of what this machine does at most",

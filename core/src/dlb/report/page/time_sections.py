@@ -70,10 +70,13 @@ def _measured_steps(results: Results, measured: Measured, number: int) -> Iterat
         every = measured.trials_of(place)
         if len(every) > MOST_TRIALS:
             left_out.append(f"{title}: the last {MOST_TRIALS} of {len(every):,} processes")
+        # Those that the ratio is of: of each round the last attempt.
+        steady_ones = [each for each in every if not each.again and each.median is not None]
+        counted = list({each.round: each for each in steady_ones}.values())
         for trial in every[-MOST_TRIALS:]:
             seconds = results.series(measured, trial.series).get("step_seconds", np.zeros(0))
             trials.append((trial, seconds))
-            if trial.median is not None:
+            if trial in counted:
                 steady.setdefault(place, []).append(seconds[max(0, trial.first_steady) :])
             rows.append(_trial_row(title, trial, seconds))
             for step in thinned(seconds, results.points):
