@@ -233,4 +233,4 @@ def test_the_filter_and_the_baseline(folder: Path) -> None:
     text = Page(dlb.make_report(folder, condition="batch_size=128")).text
     assert "times faster" not in text and "batch size 128" in text
     text = Page(dlb.make_report(folder, baseline="tf", title="My title")).text
-    assert "Step time as a multiple of TensorFlow 2.0" in text and "My title" in text
+    assert "Time of a step as a multiple of TensorFlow 2.0" in text and "My title" in text

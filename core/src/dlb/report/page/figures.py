@@ -46,8 +46,13 @@ def ratio_chart(
     titles: Sequence[str],
     styles: Sequence[int],
     baseline: int,
+    of: str,
 ) -> Chart | None:
-    """Ratios to the baseline with their intervals; None if there is none."""
+    """Ratios to the baseline with their intervals; None if there is none.
+
+    Args:
+        of: what the times are of: ``a step`` or ``a sample``.
+    """
     held = [(each, each.ratio) for each in compared if each.ratio is not None]
     if not held:
         return None
@@ -74,11 +79,12 @@ def ratio_chart(
     other = titles[baseline]
     return Chart(
         name,
-        f"Step time as a multiple of {other}",
-        f"Ratios of step times to {other} with 95% intervals; left of 1 is faster. The table has the figures.",
+        f"Time of {of} as a multiple of {other}",
+        f"Ratios of times of {of} to {other} with 95% intervals; left of 1 is faster. The table has the "
+        "figures.",
         ROW * rows,
         x,
-        "times its step: left of 1 is faster",
+        "left of 1 is faster",
         rules=[Rule(x.at(1.0), strong=True)],
         spans=spans,
         dots=dots,

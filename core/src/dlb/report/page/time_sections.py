@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dlb.proof.certificate import with_variant
 from dlb.report.page.blocks import Block, Lines, Plot, Shown, data_of
 from dlb.report.page.charts import Chart
 from dlb.report.page.curves import Curve, Point, curves_chart, points_chart
 from dlb.report.page.figures import distribution_chart, phases_chart, shares_chart, steps_chart
+from dlb.report.page.naming import labelled
 from dlb.report.page.scales import thinned
 from dlb.report.page.sections import Results, heading_of, heading_of_runs
 from dlb.report.page.sources import Array, Measured, Run
@@ -241,9 +243,7 @@ def _by_size(
         by_workload.setdefault(own[0]["workload"], []).append(own)
     for number, (workload, several) in enumerate(list(by_workload.items())[:12], 1):
         differ = [
-            name
-            for name in _SAME
-            if name not in (size, "variant") and len({own[0][name] for own in several}) > 1
+            name for name in _SAME if name != size and len({own[0][name] for own in several}) > 1
         ]
         points, cells = [], []
         for own in several[:24]:
@@ -283,19 +283,19 @@ def _figures(results: Results) -> Iterator[dict[str, Any]]:
         (each.source, cell.record) for each in results.measured for cell in each.measurement.cells
     }
     for each in results.measured:
-        titles = results.titles(each)
         for place, cell in enumerate(each.measurement.cells):
             found = [trial.samples_per_second for trial in each.trials_of(place)]
             speeds = [speed for speed in found if speed is not None]
             if not speeds:
                 continue
+            others = sorted(set(cell.varied) - set(_SIZES) - set(cell.options.variant))
             names = ("device", "dtype", "input", "strategy", "batch_size", "threads", "workers")
             yield {
                 **{name: getattr(cell.options, name) for name in names},
-                "title": titles[place],
+                "title": _line_title(each, place),
                 "workload": cell.workload_name,
                 "cpu": str(each.measurement.machine.get("cpu", "")),
-                "variant": "",
+                "variant": ", ".join(f"{name}={cell.varied[name]}" for name in others),
                 "proof": each.proof_of(place),
                 "speed": float(np.mean(speeds)),
             }
@@ -316,6 +316,13 @@ def _figures(results: Results) -> Iterator[dict[str, Any]]:
                 "title": title,
                 "speed": speed,
             }
+
+
+def _line_title(measured: Measured, place: int) -> str:
+    """A cell without what a sweep varies: all sizes of it are on one line."""
+    cell = measured.measurement.cells[place]
+    title = labelled(with_variant(cell.framework, cell.options.variant), measured.proof_of(place))
+    return plain(f"{title}, {measured.source}" if measured.source else title, 100)
 
 
 # --- training --------------------------------------------------------------------------------
@@ -460,8 +467,10 @@ def _resources(
             continue
         cells = []
         for name, (_, factor) in _TOTALS.items():
-            value = finite(own.get(name))
-            cells.append(number_text(None if value is None else value * factor))
+            value = own.get(name)
+            known = finite(value)
+            # Counts stay whole numbers.
+            cells.append(number_text(value if factor == 1.0 or known is None else known * factor))
         rows.append([title, *cells, _devices_text(own.get("devices"))])
         if own.get("cpu_energy_reason"):
             reasons.append(f"No energy of processors: {plain(own['cpu_energy_reason'])}")
