@@ -30,7 +30,7 @@ import numpy as np
 from commands import started, told
 from rich.console import Console
 from rich.progress import track
-from step_overhead import SEED, hooks, ratio_of_medians
+from step_overhead import SEED
 
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
@@ -44,11 +44,15 @@ from dlb.workload.lower import lower
 from dlb_worker.arrays import read_or_map
 from dlb_worker.contract import BuildRequest, Clock, DataRequest, StartRequest
 from dlb_worker.native import BuiltModel
+from dlb_worker.plugins import load_plugins
 
 #: Steps of a block before those that count.
 WARM_UP = 4
 #: Batches that are only drawn for each that is trained on.
 DRAWN = 10
+
+#: Of a bootstrap.
+RESAMPLES = 5000
 
 
 def main() -> int:
@@ -90,7 +94,7 @@ def _row(
 
 def _one(asked: argparse.Namespace) -> int:
     """The adapter of this environment; prints its figures as one line of JSON."""
-    hook, name = hooks(""), asked.adapter
+    hook, name = load_plugins().hook, asked.adapter
     facts = hook.dlb_start(framework=name, request=StartRequest(threads=asked.threads))
     workload = with_changes(load_workload(asked.workload), asked.changes)
     size = asked.batch_size or workload.batch_size
@@ -174,6 +178,29 @@ def _train(
         clock.stop()
         float(loss)
     return time.perf_counter() - began, waited
+
+
+def ratio_of_medians(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float, float]:
+    """Median of one over median of the other, between the bounds of its 95% interval.
+
+    Builds are drawn, and pairs of each. Of one build the interval does not know what others would
+    give.
+
+    Args:
+        one, other: of each build, seconds [pairs, steps], measured in pairs of blocks. The ratio is
+            the geometric mean of the builds'.
+    """
+    generator, resampled, found = np.random.default_rng(SEED), [], []
+    for first, second in zip(one, other):
+        drawn = generator.integers(0, len(first), (RESAMPLES, len(first)))
+        resampled.append([np.median(first[some]) / np.median(second[some]) for some in drawn])
+        found.append(np.median(first) / np.median(second))
+    apiece = np.log(resampled)
+    builds = generator.integers(0, len(apiece), apiece.shape)
+    # Of a build that is drawn twice, other pairs each time.
+    pairs = generator.permuted(np.tile(np.arange(RESAMPLES), (len(apiece), 1)), axis=1)
+    low, high = np.percentile(np.exp(apiece[builds, pairs].mean(0)), [2.5, 97.5])
+    return float(low), float(np.exp(np.log(found).mean())), float(high)
 
 
 def _arguments() -> argparse.Namespace:

@@ -4,26 +4,15 @@ One command measures every adapter that dlb finds, each in its own environment, 
 
     python benchmarks/step_overhead.py [WORKLOAD ...]
 
-Without a name it is LeNet-5. ``--adapter NAME`` measures that one in the environment it is called in.
-
-Each adapter's environment needs dlb-core as well, which dlb does not put there:
+Without a name it is LeNet-5. Each adapter's environment needs dlb-core as well, which dlb does not put there:
 ``uv pip install --python ENVIRONMENT/bin/python ./core``.
 
-The network is built twice in the adapter's process, from the same weights: through the adapter's
-hooks, and as ``benchmarks/native/NAME.py`` writes it, with nothing of dlb. Which of them was built
-first can make several percent, for the memory that it got: so both are built anew ``--builds``
-times, the first time one of them first, the next time the other. Both train on the same
-batches of made-up samples, in blocks of steps that alternate; which of the two goes first is drawn
-for each pair of blocks, so that neither always finds the machine warmer. Steps are timed by the
-adapter's clock, for both. A native file may have a class ``Fit`` as well, with the loop of Keras: it
-trains a model of its own in blocks between the others. On PyTorch that needs Keras beside it, in
-the adapter's environment: ``pip install keras``.
-
-Times are medians, of several builds the geometric mean of theirs; the figure is their ratio, with a
-95% interval by bootstrap over builds, and over each build's pairs (Efron and Tibshirani 1993, section
-13.3, percentiles; in two stages, Davison and Hinkley 1997, section 3.8): builds, since the memory that
-one got makes it several percent faster or slower for as long as it lasts; pairs, not steps, since those
-next to each other share the machine's state.
+It is measured as ``dlb run`` measures adapters (docs/explanation/measuring.md): in rounds of new processes, in
+an order that is drawn, with one of them twice. A cell is the adapter's model, built through its hooks, or the
+network and loop that ``benchmarks/native/NAME.py`` writes with nothing of dlb. A native file may have a class
+``Fit`` as well, with the loop of Keras: a third cell. On PyTorch that needs Keras beside it, in the adapter's
+environment: ``pip install keras``. All train from the same weights on the same batches of made-up samples, and
+the adapter's clock times their steps.
 
 Before that, the losses of the first steps are compared, dropout left out, and of ``fit`` that of
 the first: all must be the same network. Ends with 1 when a whole interval lies above 1.02, and with
@@ -33,14 +22,18 @@ the first: all must be the same network. Ends with 1 when a whole interval lies 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import importlib.util
 import itertools
 import json
+import os
+import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +44,10 @@ from commands import ran, told
 
 from dlb.adapters import find_adapters
 from dlb.data.batches import sample_order
+from dlb.errors import RequestError
+from dlb.measure.comparison import compare, own_ratio
+from dlb.measure.schedule import rounds
+from dlb.measure.steady import find_steady, warmup_steps
 from dlb.provenance import machine_facts
 from dlb.samples import noise, random_labels
 from dlb.workload import Dropout, Model, Workload
@@ -58,15 +55,12 @@ from dlb.workload.files import load as load_workload
 from dlb.workload.initial import initial_weights
 from dlb.workload.lower import lower
 from dlb_worker.contract import BuildRequest, DataRequest, StartRequest
-from dlb_worker.plugins import load_plugin, load_plugins
+from dlb_worker.plugins import load_plugins
 
-#: A block has so many steps at most, and takes about so many seconds; but one step at least.
-BLOCK, BLOCK_SECONDS = 10, 0.5
-#: Pairs of blocks before any that counts: compilation, first allocations, caches.
-WARM_UP = 3
-#: Pairs of each build that are measured however long they take.
-LEAST_PAIRS = 3
-RESAMPLES = 5000
+#: What a process may train.
+KINDS = ("adapter", "by_hand", "fit")
+#: Steps that are taken at once, and steps of a process that it takes however long they are.
+BLOCK, LEAST_STEPS = 5, 30
 LIMIT = 1.02
 #: How far losses may be apart, relative, in the first steps. Later, training in float32 is chaotic,
 #: and the least difference in the order of a sum grows.
@@ -82,152 +76,129 @@ COLUMNS = (
     "workload",
     "batch_size",
     "adapter",
-    "steps",
+    "rounds",
     "adapter_ms",
     "by_hand_ms",
     "ratio",
     "ratio_low",
     "ratio_high",
+    "word",
+    "own_ratio",
     "fit_ms",
     "fit_ratio",
 )
 
 
+@dataclass(frozen=True)
+class Timed:
+    """The median of the steady steps of a process; None where there are none."""
+
+    round: int
+    cell: int
+    again: bool
+    median: float | None
+
+
 def main() -> int:
     """Measure, print, and tell by the exit status."""
     asked = _arguments()
-    return _one(asked) if asked.adapter else _each(asked)
+    return _one(asked) if asked.process else _each(asked)
 
 
 def _each(asked: argparse.Namespace) -> int:
-    """Every adapter in its own environment, one after another; a table that grows as they end."""
-    machine, statuses, environments = machine_facts(), [], find_adapters(asked.on)
+    """Every adapter, one after another; a table that grows as they end."""
+    machine, statuses, environments = machine_facts(), [0], find_adapters(asked.on)
     print(f"{machine['cpu']}, {asked.threads} threads, {machine['system']}", file=sys.stderr)
-    print(",".join(COLUMNS), flush=True)
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(COLUMNS)
     for name in asked.workloads or ["lenet5"]:
         for home in environments:
             with tempfile.TemporaryDirectory() as folder:
-                figures = Path(folder) / "figures.json"
-                words = [name, "--adapter", home.adapter, "--figures", str(figures)]
-                for option in ("steps", "seconds", "builds", "threads", "batch_size"):
-                    words += [f"--{option.replace('_', '-')}", str(getattr(asked, option))]
-                statuses.append(ran([home.python, __file__, *words], stdout=sys.stderr))
-                if figures.exists():
-                    print(_row(name, json.loads(figures.read_text())), flush=True)
-    return max(map(abs, statuses), default=0)
+                command = [home.python, __file__, name, "--adapter", home.adapter]
+                for option in ("steps", "seconds", "threads", "batch_size"):
+                    command += [f"--{option.replace('_', '-')}", str(getattr(asked, option))]
+                kinds_file = Path(folder) / "kinds.json"
+                alike = [*command, "--process", "alike", "--to", str(kinds_file)]
+                statuses.append(ran(alike, stdout=sys.stderr))
+                if statuses[-1]:
+                    continue
+                kinds = json.loads(kinds_file.read_text())
+                row, slower = _measured(command, kinds, asked, Path(folder))
+                statuses.append(int(slower))
+                batch = asked.batch_size or load_workload(name).batch_size
+                table.writerow([name, batch, home.adapter, asked.rounds, *row])
+                sys.stdout.flush()
+    return max(map(abs, statuses))
 
 
-def _row(name: str, found: dict[str, Any]) -> str:
-    fit = f"{found['fit']:.2f},{found['fit_ratio']:.3f}" if "fit" in found else ","
-    return (
-        f"{name},{found['batch']},{found['framework'].split()[0]},{found['steps']},"
-        f"{found['adapter']:.2f},{found['native']:.2f},{found['ratio']:.3f},"
-        f"{found['low']:.3f},{found['high']:.3f},{fit}"
-    )
+def _measured(
+    command: list[Any], kinds: Sequence[str], asked: argparse.Namespace, folder: Path
+) -> tuple[list[str], bool]:
+    """The rest of a row, and whether the adapter's interval is above what is aimed at."""
+    trials = []
+    for trial in rounds(len(kinds), secrets.randbits(32), asked.rounds):
+        file = folder / "seconds.npy"
+        variables = {"PYTHONHASHSEED": str(trial.hash_seed), "DLB_PADDING": "x" * trial.padding}
+        words = [*command, "--process", kinds[trial.cell], "--to", str(file)]
+        if ran(words, stdout=sys.stderr, env={**os.environ, **variables}):
+            raise RequestError(f"the process of {kinds[trial.cell]} failed; its output is above")
+        seconds = np.load(file, allow_pickle=False)
+        seconds = seconds[warmup_steps(seconds) :]
+        steady = find_steady(seconds)
+        median = None if steady.kind == "no steady state" else np.median(seconds[steady.start :])
+        trials.append(Timed(trial.round, trial.cell, trial.again, median and float(median)))
+    baseline = kinds.index("by_hand")
+    compared = compare(trials, len(kinds), baseline=baseline, margin=LIMIT - 1)
+    own = own_ratio(trials, len(kinds))
+    ratio = compared[0].ratio
+    figures = [compared[0].seconds, compared[baseline].seconds]
+    row = ["" if each is None else f"{each * 1e3:.2f}" for each in figures]
+    bounds = [None] * 3 if ratio is None else [ratio.ratio, ratio.low, ratio.high]
+    row += ["" if each is None else f"{each:.3f}" for each in bounds]
+    row += [compared[0].word or "", "" if own is None else f"{own.ratio:.3f}"]
+    for each in compared[2:]:
+        row += ["" if each.seconds is None else f"{each.seconds * 1e3:.2f}"]
+        row += ["" if each.ratio is None else f"{each.ratio.ratio:.3f}"]
+    return row, ratio is not None and ratio.low > LIMIT
 
 
 def _one(asked: argparse.Namespace) -> int:
-    """The adapter of this environment."""
-    (name,) = asked.workloads or ["lenet5"]
-    hook = hooks(asked.adapter_plugin)
+    """A process of the adapter's environment: compares the networks, or times one."""
+    (name,) = asked.workloads
+    hook = load_plugins().hook
     facts = hook.dlb_start(framework=asked.adapter, request=StartRequest(threads=asked.threads))
-    if facts is None:
-        raise SystemExit(
-            f"--adapter {asked.adapter}: not installed in this environment ({sys.prefix}); without "
-            "--adapter, every one is found and run in its own, or those of --on"
-        )
-    print(f"{name}: {asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
     workload = load_workload(name)
     if asked.batch_size:
         workload = msgspec.structs.replace(workload, batch_size=asked.batch_size)
     clock = hook.dlb_clock(framework=asked.adapter, device="cpu")
+    if asked.process == "alike":
+        print(f"{name}: {asked.adapter} {facts.version}, {facts.threads} threads, {facts.device}")
+        kinds = [kind for kind in KINDS if kind != "fit" or hasattr(by_hand(asked.adapter), "Fit")]
+        Path(asked.to).write_text(json.dumps(kinds))
+        return _are_alike(kinds, asked.adapter, hook, workload, clock)
     drops = any(isinstance(node.layer, Dropout) for node in workload.model.nodes)
-
-    contestants = _contestants(asked.adapter, hook, workload, drop=False, native_first=False)
-    losses = np.array([[each.timed(clock)[1] for _ in range(ALIKE_STEPS)] for each in contestants])
-    # Of Keras' own loop the first alone: its Adam has epsilon elsewhere.
-    relative = np.abs(losses / losses[1] - 1)
-    apart = float(max(relative[:2].max(), relative[:, 0].max()))
-    print(f"losses   apart by {apart:.1e} in the first {ALIKE_STEPS} steps, without dropout")
-    if not apart <= ALIKE:
-        print(f"they have not trained alike: more than {ALIKE} apart", file=sys.stderr)
-        return 2
-
-    took = contestants[1].timed(clock)[0]
-    block = int(np.clip(BLOCK_SECONDS / took, 1, BLOCK))
-    generator, builds = np.random.default_rng(SEED), []
-    for number in range(asked.builds):
-        del contestants
-        contestants = _contestants(
-            asked.adapter, hook, workload, drop=drops, native_first=number % 2 == 1
-        )
-        builds.append(_timed(contestants, clock, block, asked, generator))
-    adapter, native, *fit = ([build[which] for build in builds] for which in range(len(builds[0])))
-    low, ratio, high = ratio_of_medians(adapter, native)
-    medians = [
-        float(np.exp(np.mean([np.log(np.median(build)) for build in each]))) * 1e3
-        for each in (adapter, native, *fit)
-    ]
-    steps = sum(build[0].size for build in builds)
-    for what, median in zip(("adapter", "native", "fit"), medians):
-        print(f"{what:8} {median:8.3f} ms a step, of {steps} steps")
-    print(f"ratio    {ratio:.4f}, 95% interval {low:.4f} to {high:.4f}")
-    apiece = [ratio_of_medians([one], [other])[1] for one, other in zip(adapter, native)]
-    print("         of each build:", ", ".join(f"{each:.4f}" for each in apiece))
-    if asked.figures:
-        figures = {"framework": f"{asked.adapter} {facts.version}", "batch": workload.batch_size}
-        figures |= {"steps": steps, "ratio": ratio, "low": low, "high": high}
-        figures |= dict(zip(("adapter", "native", "fit"), medians))
-        if fit:
-            figures["fit_ratio"] = ratio_of_medians(fit[0], native)[1]
-        asked.figures.write_text(json.dumps(figures))
-    if low > LIMIT:
-        print(f"the adapter is slower: the whole interval is above {LIMIT}", file=sys.stderr)
-        return 1
+    contestant = _contestant(asked.process, asked.adapter, hook, workload, drop=drops)
+    seconds: list[float] = []
+    until = time.monotonic() + asked.seconds
+    while len(seconds) < LEAST_STEPS or (len(seconds) < asked.steps and time.monotonic() < until):
+        seconds += contestant.block(clock, BLOCK)
+    np.save(asked.to, np.array(seconds))
     return 0
 
 
-def _timed(
-    contestants: list[Any],
-    clock: Any,
-    block: int,
-    asked: argparse.Namespace,
-    generator: np.random.Generator,
-) -> np.ndarray:
-    """Seconds [contestants, pairs, steps] of blocks that alternate, a build's share of what was asked."""
-    until = time.monotonic() + asked.seconds / asked.builds
-    rows: list[list[list[float]]] = []
-    while len(rows) < WARM_UP + LEAST_PAIRS or (
-        (len(rows) - WARM_UP) * block < asked.steps / asked.builds and time.monotonic() < until
-    ):
-        row: list[list[float]] = [[] for _ in contestants]
-        for which in generator.permutation(len(contestants)):
-            row[which] = contestants[which].block(clock, block)
-        rows.append(row)
-    return np.array(rows[WARM_UP:]).swapaxes(0, 1)
-
-
-def ratio_of_medians(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float, float]:
-    """Median of one over median of the other, between the bounds of its 95% interval.
-
-    Builds are drawn, and pairs of each. Of one build the interval does not know what others would
-    give.
-
-    Args:
-        one, other: of each build, seconds [pairs, steps], measured in pairs of blocks. The ratio is
-            the geometric mean of the builds'.
-    """
-    generator, resampled, found = np.random.default_rng(SEED), [], []
-    for first, second in zip(one, other):
-        drawn = generator.integers(0, len(first), (RESAMPLES, len(first)))
-        resampled.append([np.median(first[some]) / np.median(second[some]) for some in drawn])
-        found.append(np.median(first) / np.median(second))
-    apiece = np.log(resampled)
-    builds = generator.integers(0, len(apiece), apiece.shape)
-    # Of a build that is drawn twice, other pairs each time.
-    pairs = generator.permuted(np.tile(np.arange(RESAMPLES), (len(apiece), 1)), axis=1)
-    low, high = np.percentile(np.exp(apiece[builds, pairs].mean(0)), [2.5, 97.5])
-    return float(low), float(np.exp(np.log(found).mean())), float(high)
+def _are_alike(
+    kinds: Sequence[str], adapter: str, hook: Any, workload: Workload, clock: Any
+) -> int:
+    made = [_contestant(kind, adapter, hook, workload, drop=False) for kind in kinds]
+    losses = np.array([[each.timed(clock)[1] for _ in range(ALIKE_STEPS)] for each in made])
+    # Of Keras' own loop the first alone: its Adam has epsilon elsewhere.
+    relative = np.abs(losses / losses[1] - 1)
+    apart = float(max(relative[:2].max(), relative[:, 0].max()))
+    print(f"losses apart by {apart:.1e} in the first {ALIKE_STEPS} steps, without dropout")
+    if not apart <= ALIKE:
+        print(f"they have not trained alike: more than {ALIKE} apart", file=sys.stderr)
+        return 2
+    return 0
 
 
 class _Contestant:
@@ -297,20 +268,20 @@ def _without_dropout(model: Model) -> Model:
     return replace(model, nodes=nodes)
 
 
-def _contestants(
-    name: str, hook: Any, workload: Workload, *, drop: bool, native_first: bool
-) -> list[Any]:
-    """The adapter's model, the hand-written one and that of ``fit``, from the same weights."""
+def _contestant(kind: str, name: str, hook: Any, workload: Workload, *, drop: bool) -> Any:
+    """The adapter's model, the hand-written one or that of ``fit``, from the same weights."""
     if not drop:
         workload = msgspec.structs.replace(workload, model=_without_dropout(workload.model))
+    if kind == "fit":
+        return _Fit(_trained(by_hand(name).Fit, workload, drop=drop), workload)
+    if kind == "by_hand":
+        native = _trained(by_hand(name).Native, workload, drop=drop)
+        drawn = (batch for order in _orders(workload) for batch in native.batches(order))
+        return _Contestant(native.step, drawn)
     inputs, labels = _samples(workload)
     weights = initial_weights(workload.model, SEED)
-    by_hand = _by_hand(name)
-    native = _trained(by_hand.Native, workload, drop=drop) if native_first else None
-    built = hook.dlb_build_model(
-        framework=name,
-        request=BuildRequest(lower(workload), weights, "float32", "cpu", workload.batch_size),
-    )
+    request = BuildRequest(lower(workload), weights, "float32", "cpu", workload.batch_size)
+    built = hook.dlb_build_model(framework=name, request=request)
     built.set_learning_rate(workload.optimizer.learning_rate)
 
     def batches() -> Iterator[Any]:
@@ -318,18 +289,10 @@ def _contestants(
             request = DataRequest(inputs, labels, order, "memory", "cpu", "float32")
             yield from hook.dlb_load_data(framework=name, request=request)
 
-    native = native or _trained(by_hand.Native, workload, drop=drop)
-    drawn = (batch for order in _orders(workload) for batch in native.batches(order))
-    made = getattr(by_hand, "Fit", None)
-    fits = [_Fit(_trained(made, workload, drop=drop), workload)] if made else []
-    return [
-        _Contestant(built.train_step, batches()),
-        _Contestant(native.step, drawn),
-        *fits,
-    ]
+    return _Contestant(built.train_step, batches())
 
 
-def _by_hand(name: str) -> ModuleType:
+def by_hand(name: str) -> ModuleType:
     """``native/NAME.py``, under a name that does not hide the framework's own."""
     path = Path(__file__).parent / "native" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"native_{name}", path)
@@ -340,31 +303,19 @@ def _by_hand(name: str) -> ModuleType:
     return module
 
 
-def hooks(module: str) -> Any:
-    """The hooks of the installed plugins, or of one plugin."""
-    return (load_plugin(module) if module else load_plugins()).hook
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What a step costs through an adapter.")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: lenet5")
-    parser.add_argument("--adapter", help="its name, e.g. torch, in this environment")
     parser.add_argument(
         "--on", action="append", default=[], metavar="ADAPTER", help="default: every one found"
     )
-    parser.add_argument(
-        "--adapter-plugin", default="", metavar="MODULE", help="where it is not installed"
-    )
-    parser.add_argument("--steps", type=int, default=400, help="timed steps of each")
-    parser.add_argument(
-        "--seconds", type=float, default=600.0, help="end the steps of an adapter after so many"
-    )
-    parser.add_argument(
-        "--builds", type=int, default=8, help="of both models; steps and seconds are of all of them"
-    )
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=200, help="most steps of a process")
+    parser.add_argument("--seconds", type=float, default=4.0, help="most seconds of a process")
     parser.add_argument("--batch-size", type=int, default=0, help="default: the workload's")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--figures", type=Path, metavar="FILE", help="write them there as JSON too")
+    for option in ("--adapter", "--process", "--to"):  # of a process that the command starts
+        parser.add_argument(option, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

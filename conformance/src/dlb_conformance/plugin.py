@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dlb.errors import DlbError, RequestError
+from dlb_worker.contract import PRECISION
 from dlb_worker.plugins import load_plugins
 
 from . import coverage, expected_failures, port_models
@@ -103,7 +104,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             offered = _subject(metafunc.config).described.variants
         except DlbError as error:
             raise pytest.UsageError(str(error)) from None
-        others = [(name, value) for name, values in offered.items() for value in values[1:]]
+        others = [
+            (name, value)
+            for name, values in offered.items()
+            for value in values[1:]
+            if name != PRECISION
+        ]
         metafunc.parametrize("variant", others, ids="=".join)
 
 

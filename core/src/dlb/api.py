@@ -25,6 +25,7 @@ __all__ = [
     "capture",
     "compare",
     "compare_files",
+    "make_report",
     "read_measurement",
     "read_records",
     "run",
@@ -542,6 +543,55 @@ def compare_files(
 
     inputs_path = None if inputs is None else Path(inputs)
     return verify_files(Path(first), Path(second), inputs_path, seed)
+
+
+def make_report(
+    results: str | Path | Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    form: str = "html",
+    condition: str = "",
+    baseline: str = "",
+    title: str = "",
+    limit: int = 10,
+    plots: str | Path | None = None,
+) -> str:
+    """Write a report on results, as ``dlb report`` does.
+
+    Args:
+        results: a results folder, or the file of a measurement or a record; several are
+            compared with the first.
+        output: where to write it; nowhere if None.
+        form: ``html``, ``markdown`` or ``latex``.
+        condition: which results of folders, as ``dlb results --filter``.
+        baseline: adapter that ratios are to; the first of each measurement if empty.
+        title: title of the report.
+        limit: so many last measurements and runs of each folder are shown in detail.
+        plots: folder for the charts as SVG, and as PNG if ``dlb-core[plots]`` is installed.
+
+    Returns:
+        the report. A warning names each file that cannot be read.
+
+    Raises:
+        dlb.errors.RequestError: there are no such results, or the report cannot be written.
+    """
+    from dlb.report.page.writing import save, write_report
+
+    several = [results] if isinstance(results, (str, Path)) else results
+    written = write_report(
+        [Path(each) for each in several],
+        form,
+        condition=condition,
+        baseline=baseline,
+        title=title,
+        limit=limit,
+        plots=None if plots is None else Path(plots),
+    )
+    for line in written.skipped:
+        warnings.warn(line, stacklevel=2)
+    if output is not None:
+        save(written, Path(output))
+    return written.content.decode()
 
 
 def read_records(path: str | Path) -> list[Record]:

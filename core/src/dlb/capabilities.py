@@ -12,6 +12,7 @@ from typing import Any
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import Workload, type_name
 from dlb.workload.shapes import tied_to
+from dlb_worker.contract import PRECISION
 
 __all__ = [
     "Capabilities",
@@ -133,6 +134,10 @@ def check_capabilities(
     ):
         if supported is not None and value not in supported:
             raise unsupported(f"no {kind} {value}; it has {', '.join(sorted(supported))}")
+    if PRECISION in (variant or {}) and dtype != "float32":
+        raise unsupported(
+            f"a variant '{PRECISION}' keeps weights in float32; leave out --dtype {dtype}, or the variant"
+        )
     for name, value in (variant or {}).items():
         if value not in adapter.variants.get(name, ()):
             offered = ", ".join(

@@ -77,6 +77,26 @@ def test_rounds_of_two_adapters(dlb: Dlb) -> None:
     assert first["ratio"] is None
     if second["ratio"] is not None:
         assert second["word"] in ("faster", "slower", "same", "unclear")
+    for peak in document["peaks"]:
+        assert min(peak["operations_per_second"], peak["bytes_per_second"], peak["rows"]) > 0
+        assert 0 <= peak["operations_spread"] < 1 and not peak["reason"]
+    assert [each["adapter"] for each in document["peaks"]] == ["example", "faulty"]
+    for work, cell in zip(told["work"], document["cells"], strict=True):
+        assert cell["operations"] > 0 and cell["bytes"] > 0
+        fastest = max(each["operations_per_second"] for each in document["peaks"])
+        assert work["product"]["operations_per_second"] == fastest
+        if work["operations_per_second"] is not None:
+            assert work["share_of_product"] == work["operations_per_second"] / fastest
+
+
+@pytest.mark.parametrize("fault", ["unsupported@peak", "die-sigkill@peak"])
+def test_a_peak_that_cannot_be_measured_is_null_with_the_reason(dlb: Dlb, fault: str) -> None:
+    words = ("--on", "faulty", *ONCE, "--rounds", 1, "--steady", "after-warmup")
+    ended = dlb.run(*words, fault=fault)
+    assert ended.status == 0, ended.err
+    assert "Peak of faulty in float32" in ended.out and "is not known: " in ended.out
+    ((peak,),) = [each["peaks"] for each in documents(dlb)]
+    assert peak["operations_per_second"] is None and peak["reason"]
 
 
 @pytest.mark.parametrize("killed", [True, False])

@@ -14,6 +14,7 @@ from dlb_worker.contract import (
     DataRequest,
     FrameworkFacts,
     LaunchPlan,
+    PeakRequest,
     PlanRequest,
     StartRequest,
     StrategyDescription,
@@ -168,6 +169,12 @@ class Adapter(abc.ABC):
         """See :func:`dlb_worker.hookspecs.dlb_clock`; by default operators return when done."""
         return Clock()
 
+    def peak_work(self, request: PeakRequest) -> Callable[[], Any]:
+        """See :func:`dlb_worker.hookspecs.dlb_peak_work`; by default NumPy's, on the processor."""
+        from dlb_worker.peak import numpy_work
+
+        return numpy_work(request)
+
     def export_onnx(self, model: Any, path: Path) -> str:
         """See :func:`dlb_worker.hookspecs.dlb_export_onnx`."""
         raise UnsupportedError(f"adapter '{self.name}' exports no ONNX")
@@ -221,6 +228,10 @@ class Adapter(abc.ABC):
     @hookimpl
     def dlb_clock(self, framework: str, device: str) -> Optional[Clock]:
         return self.clock(device) if framework == self.name else None
+
+    @hookimpl
+    def dlb_peak_work(self, framework: str, request: PeakRequest) -> Optional[Callable[[], Any]]:
+        return self.peak_work(request) if framework == self.name else None
 
     @hookimpl
     def dlb_export_onnx(self, framework: str, model: Any, path: Path) -> Optional[str]:

@@ -33,6 +33,7 @@ from dlb_worker.contract import (
     ForwardPass,
     Gradients,
     LayerCall,
+    PeakRequest,
     PlanRequest,
     StartRequest,
     UserModelRequest,
@@ -414,6 +415,19 @@ class Calls:
             # Chainer's exporter leaves every layer's value in circles, and forward is next.
             gc.collect()
         return {"exporter": exporter, "bytes": Path(to).stat().st_size}
+
+    def call_peak(
+        self, work: str, dtype: str, device: str, threads: int, seconds: float
+    ) -> Dict[str, Any]:
+        """Time a large matrix product or a large copy, for some seconds."""
+        from dlb_worker.peak import measure
+
+        return measure(
+            lambda request: self.ask("dlb_peak_work", request=request),
+            self.ask("dlb_clock", device=device),
+            PeakRequest(work, dtype, device, threads),
+            seconds,
+        )
 
     def call_leave(self) -> Dict[str, Any]:
         """Leave the strategy in an orderly way."""

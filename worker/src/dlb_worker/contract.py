@@ -6,7 +6,17 @@ The hooks are in :mod:`dlb_worker.hookspecs`; the base class that answers them i
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Workload
@@ -22,6 +32,7 @@ __all__ = [
     "CONTRACT",
     "FEATURES",
     "PHASES",
+    "PRECISION",
     "AdapterDescription",
     "Batches",
     "BuildRequest",
@@ -35,6 +46,7 @@ __all__ = [
     "LaunchPlan",
     "LayerCall",
     "ParameterDescription",
+    "PeakRequest",
     "PlanRequest",
     "Process",
     "StartRequest",
@@ -44,7 +56,7 @@ __all__ = [
 ]
 
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
-CONTRACT = (2, 0)
+CONTRACT = (2, 1)
 
 #: What an adapter may be able to do besides its layers and optimizers, and what each one means.
 FEATURES = {
@@ -61,6 +73,11 @@ FEATURES = {
 
 #: The parts of a training step, in their order.
 PHASES = ("forward", "backward", "update")
+
+
+#: The variant that rounds more than the dtype. It is ``full`` by default; ``bfloat16`` computes matrix products
+#: in bfloat16, with weights, gradients of weights and the optimizer in float32.
+PRECISION = "precision"
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,7 @@ class AdapterDescription:
         deviations: what the framework is known to do differently, a sentence each. Certificates
             show them; they never widen a tolerance.
         variants: named choices of how a model is built (``compile``, ``layout``), each with its
-            values, the default first. Every choice computes the same.
+            values, the default first. Every choice computes the same, but for :data:`PRECISION`.
     """
 
     name: str
@@ -380,6 +397,23 @@ class Clock:
         """Wait for the step's result; return the seconds since :meth:`start`."""
         self.wait(result)
         return time.perf_counter() - self._started
+
+
+class PeakRequest(NamedTuple):
+    """Work whose speed says what the device can do at most.
+
+    Attributes:
+        work: ``product`` of two square matrices, or ``copy`` of an array to another.
+        dtype: ``float32``, ``float64`` or ``bfloat16``.
+        device, threads: as in :class:`StartRequest`.
+        size: rows of a matrix, or numbers of the array.
+    """
+
+    work: str
+    dtype: str
+    device: str
+    threads: int
+    size: int = 0
 
 
 @dataclass(frozen=True)

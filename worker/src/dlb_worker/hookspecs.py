@@ -25,6 +25,7 @@ from dlb_worker.contract import (
     DataRequest,
     FrameworkFacts,
     LaunchPlan,
+    PeakRequest,
     PlanRequest,
     StartRequest,
     StrategyDescription,
@@ -92,6 +93,21 @@ def dlb_load_data(framework: str, request: DataRequest) -> Optional[Batches]:
 @hookspec(firstresult=True)
 def dlb_clock(framework: str, device: str) -> Optional[Clock]:
     """A clock for steps on the device, which reads only after the device has finished."""
+
+
+@hookspec(firstresult=True)
+def dlb_peak_work(framework: str, request: PeakRequest) -> Optional[Callable[[], Any]]:
+    """Work that shows what the device can do at most, as the framework does it. Optional.
+
+    The worker times it with the adapter's clock, several times. Arrays are made here, outside the time,
+    and may hold any finite numbers.
+
+    Raises:
+        UnsupportedError: there is no such work on the device or in the dtype.
+
+    Returns:
+        what does the work once, and returns what the clock waits for.
+    """
 
 
 @hookspec(firstresult=True)

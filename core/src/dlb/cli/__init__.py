@@ -29,6 +29,7 @@ COMMANDS = {
     "tune": ("tune", "Find the fastest way to run a workload on this machine, under proof."),
     "results": ("results", "List, show and export what was run and measured."),
     "compare": ("compare", "Compare what was measured in rounds."),
+    "report": ("report", "Write a report on results, as one HTML page or as tables."),
     "list": ("listing", "Adapters, workloads, data sets, strategies, plugins."),
     "env": ("env", "The environments of adapters."),
     "data": ("data", "Data sets: list, fetch, find."),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +12,7 @@ from dlb.cli.rounds import share_of
 
 if TYPE_CHECKING:
     from dlb.measure.ratios import Ratio
-    from dlb.results.measurement import Cell, Measurement
+    from dlb.results.measurement import Measurement
 
 __all__ = ["compare_command"]
 
@@ -91,11 +90,10 @@ def _between(
     import msgspec
 
     from dlb.errors import RequestError
-    from dlb.measure.comparison import figures_by_round
-    from dlb.measure.ratios import ratio_unpaired, word_for
+    from dlb.results.between import differences, other_machine, pairs
     from dlb.results.compared import cell_names
 
-    differ = list(_other_machine(first, second))
+    differ = list(other_machine(first, second))
     if differ and not force:
         raise RequestError(
             f"they are of two machines ({'; '.join(differ)}): a ratio would be that of the machines; "
@@ -103,25 +101,18 @@ def _between(
         )
     rows, compared, ratios = [], [], []
     names = cell_names(second)
-    for place, cell in enumerate(second.cells):
-        other = _counterpart(first, cell)
-        if other is None:
-            continue
-        times = list(figures_by_round(second.trials, place).values())
-        before = list(figures_by_round(first.trials, other).values())
-        name = names[place]
-        if not times or not before:
+    for pair in pairs(first, second):
+        name, ratio = names[pair.second], pair.ratio
+        if ratio is None or pair.word is None:
             rows.append([name, "-", "no steady trial on one side", ""])
             continue
-        ratio = ratio_unpaired(times, before)
-        word = word_for(ratio, max(first.margin, second.margin))
         ratios.append(ratio)
-        compared.append({"adapter": name, "ratio": msgspec.to_builtins(ratio), "word": word})
+        compared.append({"adapter": name, "ratio": msgspec.to_builtins(ratio), "word": pair.word})
         interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
-        rows.append([name, f"{ratio.ratio:.3f}", interval, word])
+        rows.append([name, f"{ratio.ratio:.3f}", interval, pair.word])
     if not rows:
         raise RequestError("the two measurements have no adapter with the same variant in common")
-    others = [*differ, *_differences(first, second)]
+    others = [*differ, *differences(first, second)]
     if as_json:
         print_json(
             {"first": first.name, "second": second.name, "compared": compared, "differ": others}
@@ -140,51 +131,3 @@ def _status(ratios: list[Ratio], limit: float | None) -> int:
         ratio.low > 1 and ratio.ratio > 1 + limit for ratio in ratios
     )
     return 1 if slower else 0
-
-
-def _same_cell(one: Cell, other: Cell) -> bool:
-    """Whether both are one adapter in one way, with any number of threads."""
-    ways = [(cell.adapter, cell.options.variant, cell.options.variables) for cell in (one, other)]
-    return ways[0] == ways[1]
-
-
-def _counterpart(first: Measurement, cell: Cell) -> int | None:
-    """The place of the same cell in another measurement, with as many threads if there is such a one."""
-    places = [place for place, each in enumerate(first.cells) if _same_cell(each, cell)]
-    alike = [p for p in places if first.cells[p].options.threads == cell.options.threads]
-    if alike:
-        return alike[0]
-    return places[0] if len(places) == 1 else None
-
-
-def _other_machine(first: Measurement, second: Measurement) -> Iterator[str]:
-    for fact in ("cpu", "physical_cores", "logical_cores", "memory_bytes"):
-        one, other = first.machine.get(fact), second.machine.get(fact)
-        if one != other:
-            yield f"{fact}: {one}, {other}"
-
-
-def _differences(first: Measurement, second: Measurement) -> Iterator[str]:
-    """What else differs between two measurements."""
-    import msgspec
-
-    for fact in ("available_cores", "system", "python"):
-        one, other = first.machine.get(fact), second.machine.get(fact)
-        if one != other:
-            yield f"{fact}: {one}, {other}"
-    if first.core != second.core:
-        yield f"dlb: {first.core.get('version')}, {second.core.get('version')}, or its commit"
-    for cell in second.cells:
-        place = _counterpart(first, cell)
-        if place is None:
-            continue
-        each = first.cells[place]
-        if each.framework != cell.framework:
-            yield f"{cell.adapter}: {each.framework}, {cell.framework}"
-        if each.workload_hash != cell.workload_hash:
-            yield f"{cell.adapter}: the workload"
-        before: dict[str, Any] = msgspec.to_builtins(each.options)
-        after: dict[str, Any] = msgspec.to_builtins(cell.options)
-        for name in before:
-            if before[name] != after[name]:
-                yield f"{cell.adapter}, {name}: {before[name]}, {after[name]}"

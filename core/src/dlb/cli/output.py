@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["json_option", "note", "print_json", "print_table", "print_warnings", "set_option"]
+if TYPE_CHECKING:
+    from dlb.report.table import Table
+
+__all__ = [
+    "json_option",
+    "note",
+    "print_json",
+    "print_table",
+    "print_warnings",
+    "set_option",
+    "show_table",
+]
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -65,6 +76,11 @@ def print_table(
     if title:
         console.print(Text(title, style="italic"))
     console.print(table)
+
+
+def show_table(table: Table) -> None:
+    """Print a table that was made from results."""
+    print_table(table.columns, table.rows, table.title, table.right)
 
 
 _STYLES = {

@@ -162,8 +162,8 @@ def _document(swept: Swept, rows: Sequence[ScaleRow]) -> dict[str, Any]:
 
 
 def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
-    from dlb.cli.measurements import interval_text, measurement_lines
     from dlb.cli.sweep_tables import status_text
+    from dlb.report.measurements import interval_text, measurement_lines
 
     def ratio_cells(ratio: Ratio | None) -> list[str]:
         return ["-", ""] if ratio is None else [f"{ratio.ratio:.2f}", interval_text(ratio)]
@@ -195,6 +195,6 @@ def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
             name = f"{row.result.adapter}, {row.strategy or 'no strategy'}, {row.workers} workers"
             click.echo(f"{name} failed: {row.result.failure.line}")
     if measurement is not None:
-        for line in measurement_lines(measurement, done):
+        for line in measurement_lines(measurement):
             click.echo(line)
     click.echo(f"Sweep: sweeps/{swept.sweep.name}.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -50,8 +51,9 @@ def show_record(path: Path, as_json: bool) -> None:
 
 
 def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
-    """Show the layers of a workload, with shapes and parameters."""
+    """Show the layers of a workload, with shapes and parameters, and the work of a step."""
     from dlb.catalogue import load_workload
+    from dlb.measure.work import step_work
     from dlb.workload import (
         Augmentation,
         infer_shapes,
@@ -73,6 +75,7 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
         for node in shown.model.nodes
     }
     operations = multiply_adds(shown.model)
+    step = step_work(shown, shown.batch_size)
     states = sum(math.prod(parameters[name]) for name in state_names(shown.model))
     trained = sum(counts.values()) - states
     if as_json:
@@ -84,6 +87,12 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
                 "parameters": counts,
                 "trained": trained,
                 "multiply_adds": operations,
+                "step": {
+                    "batch_size": shown.batch_size,
+                    "operations": step.operations,
+                    "bytes": step.bytes,
+                    **asdict(step),
+                },
             }
         )
         return
@@ -116,6 +125,10 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     click.echo(
         f"{trained:,} parameters{running}; {sum(operations.values()):,} multiply-adds a sample; "
         f"hash {workload_hash(shown)}"
+    )
+    click.echo(
+        f"one step of {shown.batch_size} samples in float32: {step.operations:,} operations, at least "
+        f"{step.bytes:,} bytes"
     )
     augmented = f", {shown.data.augmentation}" if shown.data.augmentation != Augmentation() else ""
     click.echo(

@@ -9,11 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from dlb.cli.measurements import (
-    interval_text,
-    measurement_document,
-    measurement_lines,
-)
+from dlb.cli.measurements import measurement_document
 from dlb.cli.output import print_table
 from dlb.cli.sweep_progress import duration
 from dlb.execution.estimate import Estimate, total_seconds
@@ -21,6 +17,7 @@ from dlb.execution.measure import Plan
 from dlb.execution.sweep import CellResult, Swept
 from dlb.matrix import Matrix, SweepCell, words_of
 from dlb.provenance import machine_facts
+from dlb.report.measurements import interval_text, measurement_lines
 from dlb.results.compared import batches_differ
 
 __all__ = [
@@ -150,7 +147,7 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
     for line in _left_out(matrix):
         click.echo(line)
     if measurement is not None:
-        for line in measurement_lines(measurement, done):
+        for line in measurement_lines(measurement):
             click.echo(line)
     click.echo(f"Sweep: sweeps/{swept.sweep.name}.json")
 

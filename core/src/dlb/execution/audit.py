@@ -45,6 +45,7 @@ from dlb.proof.findings.audit import (
     WorkPending,
 )
 from dlb.proof.findings.workload import Asynchronous
+from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Trained
 from dlb.workload import parameter_shapes
@@ -278,7 +279,9 @@ def _judge(
     judged: list[JudgedStep] = []
     replay = Replay()
     # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
-    small = request.trial_draws is None and FLOAT64_STEPS * step_seconds <= budget
+    # So is one that rounds more than its dtype: only its own kernels round as the timed ones do.
+    exact = stage.rounding is FLOAT32
+    small = exact and request.trial_draws is None and FLOAT64_STEPS * step_seconds <= budget
     if small:
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
@@ -286,11 +289,13 @@ def _judge(
         if not any(each.wrong for each in judged) and enough():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
-    with drop_at_end(stage.build(group, request.dtype, request.batch_size)) as referee:
+    with drop_at_end(stage.build(group, request.dtype, request.batch_size, mixed=True)) as referee:
         if small:
             judge_step.referee = referee
         else:
-            judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
+            judge_step = StepJudge(
+                referee, request.dtype, request.seed, synchronous, stage.rounding
+            )
             judged.append(judge_step.judge(order[0], calibrate=True))
         if small and synchronous and not stage.prepared.reference.masks:
             batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))

@@ -16,8 +16,9 @@ from pathlib import Path
 from dlb import record
 from dlb.errors import RecordError
 from dlb.execution import kept_proofs
-from dlb.execution.measure import TRIAL_SECONDS, TRIAL_STEPS, WARMUP_SECONDS, Plan
+from dlb.execution.measure import TRIAL_SECONDS, TRIAL_STEPS, Plan
 from dlb.matrix import SweepCell
+from dlb.measure.steady import WARMUP_SECONDS
 from dlb.record import StoredRecord
 from dlb.request import Request, proof_batch
 from dlb.workload import Model, infer_shapes, multiply_adds, parameter_shapes, workload_hash

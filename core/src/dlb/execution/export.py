@@ -37,7 +37,15 @@ def export_model(stage: Stage, run: TimedRun, features: Collection[str]) -> Expo
     exported = stage.scratch / "exported.onnx"
     shape = (run.model.per_worker_batch, *prepared.test_inputs.shape[1:])
     inputs = np.resize(prepared.test_inputs, shape)
-    prove_export(run.model, prepared.canonical, stage.adapter, inputs, exported, stage.keep)
+    prove_export(
+        run.model,
+        prepared.canonical,
+        stage.adapter,
+        inputs,
+        exported,
+        stage.keep,
+        stage.rounding,
+    )
     if request.out is not None and exported.exists():
         return record.keep_model(exported, request.out)
     return None

@@ -13,6 +13,7 @@ from dlb.proof import divergence
 from dlb.proof.checks.float32_layers import Float32Errors
 from dlb.proof.checks.float32_updates import prove_float32_updates
 from dlb.proof.divergence import Changes
+from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel
 from dlb.workload.shapes import trained_names
@@ -62,6 +63,8 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
         prove_float32_updates(
             model, prepared.reference, batches, stage.adapter, stage.request.seed, stage.keep
         )
+    if stage.rounding is not FLOAT32:
+        _prove_rounding(stage, group)
     stage.phase("following float32")
     exact = list(changes.values()) or stage.follow(group, "float64")
 
@@ -77,6 +80,17 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
     names = trained_names(stage.request.workload.model)
     drift = divergence.drift(trajectory, exact, exact, names)
     return Float32Proof(tuple(exact), tuple(trajectory), drift)
+
+
+def _prove_rounding(stage: Stage, group: Group) -> None:
+    """Prove layers and gradients in the precision of the timed model, which rounds more than float32."""
+    prepared, rounding = stage.prepared, stage.rounding
+    stage.phase(f"proving {rounding.name} layers and gradients")
+    errors = Float32Errors(prepared.reference.model, rounding)
+    batch = prepared.update_batches.batch_size
+    with drop_at_end(stage.build(group, "float32", batch, mixed=True)) as model:
+        errors.collect(model, prepared.small_references, prepared.reference.weights)
+    errors.keep(stage.adapter, stage.keep)
 
 
 def _is_moderate(changes: Changes) -> bool:

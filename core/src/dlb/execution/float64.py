@@ -13,6 +13,7 @@ from dlb.execution.steps import prove_clipping, prove_timed_batch
 from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Divergent
 from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients
 from dlb.proof.checks.extremes import prove_extremes
+from dlb.proof.checks.float32_layers import layer_checks
 from dlb.proof.checks.forward import CANONICAL, prove_layers
 from dlb.proof.checks.gradients import prove_slopes
 from dlb.proof.checks.layers import ISOLATED
@@ -22,6 +23,7 @@ from dlb.proof.divergence import Changes
 from dlb.proof.engine import Check, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
+from dlb.proof.rounding import FLOAT32
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file
@@ -71,6 +73,9 @@ def refuse_training(stage: Stage, reason: Finding) -> None:
         checks |= {"gradients": ("gradients", adapters), "trajectories": ("trajectory", adapters)}
     for check, (group, baseline) in checks.items():
         stage.keep(Check(check, group, stage.adapter, baseline).not_run(reason))
+    if stage.rounding is not FLOAT32:
+        for rounded in layer_checks(stage.adapter, stage.rounding):
+            stage.keep(rounded.not_run(reason))
 
 
 def prove_model(

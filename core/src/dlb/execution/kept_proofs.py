@@ -112,9 +112,10 @@ def is_kept(key: str) -> bool:
 
 
 def keep(key: str, certificate: Certificate) -> None:
-    """Keep a proof of which every adapter is proven; one that cannot be written is not kept."""
+    """Keep a proof, if every adapter is proven or within rounding. One that cannot be written is not kept."""
     adapters = certificate.judged_adapters
-    proven = all(certificate.status(adapter) == "proven" for adapter in adapters)
+    words = ("proven", "within rounding")
+    proven = all(certificate.status(adapter) in words for adapter in adapters)
     if not key or not adapters or not proven or certificate.kept:
         return
     with contextlib.suppress(OSError):

@@ -19,11 +19,13 @@ import numpy as np
 from dlb import __version__, contents, record
 from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
+from dlb.execution.peaks import measure_peaks
 from dlb.execution.run import Outcome
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
-from dlb.measure.steady import Steady, SteadyRule, find_steady
+from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
+from dlb.measure.work import step_work
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.audit import steps_needed
 from dlb.proof.findings.audit import StepsAudited
@@ -39,13 +41,12 @@ __all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
-#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
-#: share of the steps.
-WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: What is computed for the trials of several cells is kept up to so many bytes.
 PREPARED_BYTES = 1 << 30
+#: Bytes of a number.
+REAL_BYTES = {"float32": 4, "float64": 8}
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
@@ -145,6 +146,10 @@ def measure_cells(
     with scratch_folder() as folder:
         prepared = _PreparedCells(cell_requests, folder)
         try:
+            if not measurement.peaks:
+                cells = list(zip(measurement.cells, cell_requests))
+                peaks = measure_peaks(cells, folder, reporter)
+                measurement = msgspec.structs.replace(measurement, peaks=peaks)
             while not measurement.ended:
                 left = list(_left(measurement, plan))
                 count = measurement.rounds * (len(measurement.cells) + 1)
@@ -264,6 +269,10 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
     if steps is None:
         enough = math.ceil((WARMUP_SECONDS + TRIAL_SECONDS) / proven.timing.median)
         steps = min(proven.options.steps, max(TRIAL_STEPS, enough))
+    # Peers do equal shares of a step at the same time.
+    work = step_work(
+        request.workload, request.batch_size // request.workers, REAL_BYTES[request.dtype]
+    )
     return Cell(
         adapter=proven.adapter,
         framework=f"{proven.framework} {proven.framework_version}".strip(),
@@ -274,6 +283,8 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
         ),
         proof=proven.proof,
         record=proven.name,
+        operations=work.operations,
+        bytes=work.bytes,
     )
 
 
@@ -372,7 +383,7 @@ def _with_figures(
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
     if rule == "found":
-        skipped = _warmup(seconds, request.warmup)
+        skipped = warmup_steps(seconds, request.warmup)
         steady = find_steady(seconds[skipped:])
     else:
         skipped, steady = request.warmup, Steady("not tested", 0, ())
@@ -406,12 +417,6 @@ def _with_figures(
         ),
         **figures,
     )
-
-
-def _warmup(seconds: np.ndarray, least: int) -> int:
-    """How many first steps are warm-up by rule."""
-    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
-    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
 
 
 def _seconds(trial: TrialResult) -> float:

@@ -16,10 +16,12 @@ from dlb.adapters import AdapterEnvironment
 from dlb.execution.workers import Workers, start_workers
 from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
+from dlb.proof.rounding import Rounding, rounding_of
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch
 from dlb.supervision.remote import RemoteModel, scratch_file
 from dlb.workload.shapes import trained_names
+from dlb_worker.contract import PRECISION
 
 __all__ = ["Stage", "drop_at_end"]
 
@@ -49,6 +51,16 @@ class Stage:
     def adapter(self) -> str:
         """The adapter's name."""
         return self.environment.adapter
+
+    @property
+    def rounding(self) -> Rounding:
+        """The type that the timed model computes in, if that is not float64."""
+        return rounding_of(self.request.variant(self.adapter))
+
+    def _variant(self, mixed: bool) -> dict[str, str]:
+        """The adapter's choices; those that round more than the dtype are for what is timed."""
+        chosen = self.request.variant(self.adapter)
+        return chosen if mixed else {k: v for k, v in chosen.items() if k != PRECISION}
 
     def phase(self, text: str) -> None:
         """Report the current step to the user."""
@@ -85,6 +97,7 @@ class Stage:
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
         clip_norm: float | None = None,
+        mixed: bool = False,
     ) -> RemoteModel:
         """Build a model for the proof: its dropouts use given masks, and no weight is constant.
 
@@ -94,6 +107,7 @@ class Stage:
             weights: by ``layer.parameter``; the reference's weights if left out.
             step_scale: relative increase of the learning rate.
             clip_norm: another limit for the norm of the gradients; the workload's if left out.
+            mixed: whether it computes in the precision of the timed model.
         """
         reference, replace = self.prepared.reference, msgspec.structs.replace
         optimizer = self.request.workload.optimizer
@@ -111,20 +125,29 @@ class Stage:
             dtype=dtype,
             batch_size=batch_size,
             masks=reference.masks,
-            variant=self.request.variant(self.adapter),
+            variant=self._variant(mixed),
         )
 
     def build_plain(
-        self, group: Group, dtype: str, batch_size: int, weights: Mapping[str, Array]
+        self,
+        group: Group,
+        dtype: str,
+        batch_size: int,
+        weights: Mapping[str, Array],
+        mixed: bool = False,
     ) -> RemoteModel:
-        """Build a model as it is timed: its dropouts draw their own masks."""
+        """Build a model as it is timed: its dropouts draw their own masks.
+
+        Args:
+            mixed: whether it computes in the precision of the timed model.
+        """
         return RemoteModel(
             group,
             self.request.workload,
             weights,
             dtype=dtype,
             batch_size=batch_size,
-            variant=self.request.variant(self.adapter),
+            variant=self._variant(mixed),
         )
 
     def follow(

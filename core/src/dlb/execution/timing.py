@@ -58,10 +58,12 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     request, prepared = stage.request, stage.prepared
     stage.phase("building")
     began = time.perf_counter()
-    model = stage.build_plain(workers.group, request.dtype, request.batch_size, prepared.weights)
+    model = stage.build_plain(
+        workers.group, request.dtype, request.batch_size, prepared.weights, mixed=True
+    )
     built = time.perf_counter() - began
     if request.dtype == "float32":
-        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep)
+        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep, stage.rounding)
     stage.phase("training")
     other_work, tests = OtherWork(), PeriodicTests(stage, model)
     with observe_processes(stage.adapter, workers.group.processes, request.device) as observed:

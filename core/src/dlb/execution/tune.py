@@ -11,6 +11,7 @@ from dlb.measure.comparison import Compared, compare
 from dlb.record import Record
 from dlb.request import Reporter, Request
 from dlb.results.measurement import Measurement
+from dlb_worker.contract import PRECISION
 
 __all__ = ["ALLOCATOR", "Tuned", "Way", "settings_of", "tune", "ways"]
 
@@ -87,7 +88,9 @@ def ways(
     """
     counts = sorted({1, cores // 2, cores} - {0, default_threads})
     found = [Way(threads=count) for count in counts]
-    found += [Way(variant={name: value}) for name, values in offers.items() for value in values[1:]]
+    # A way that rounds more is not the same computation.
+    same = {name: values for name, values in offers.items() if name != PRECISION}
+    found += [Way(variant={name: value}) for name, values in same.items() for value in values[1:]]
     return [*found, Way(variables=ALLOCATOR)] if system == "glibc" else found
 
 

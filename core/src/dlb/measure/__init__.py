@@ -8,5 +8,6 @@ adapter with its options. Rounds, each with one trial of every cell, are compare
 ``steady``      where the steps of a trial are steady
 ``ratios``      two cells as a ratio with its interval, and the word for it
 ``stopping``    how many rounds a precision needs
+``work``        operations and bytes of a training step
 ==============  ================================================================
 """

@@ -15,7 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["STEADY_SHARE", "Steady", "SteadyClass", "SteadyRule", "find_steady"]
+__all__ = [
+    "STEADY_SHARE",
+    "WARMUP_SECONDS",
+    "Steady",
+    "SteadyClass",
+    "SteadyRule",
+    "find_steady",
+    "warmup_steps",
+]
 
 Array = npt.NDArray[Any]
 #: ``flat``: steady from the first step on. What comes before is slower in a ``warm-up``, and faster in a
@@ -23,6 +31,9 @@ Array = npt.NDArray[Any]
 SteadyClass = Literal["flat", "warm-up", "slow-down", "no steady state", "not tested"]
 #: Which steps count: those of a steady state that is found, or all behind the warm-up that was asked for.
 SteadyRule = Literal["found", "after-warmup"]
+#: The steady state is looked for behind so many steps, and so many seconds; but never behind more than this
+#: share of the steps.
+WARMUP_STEPS, WARMUP_SECONDS, WARMUP_SHARE = 10, 1.0, 0.2
 #: Levels that differ by less are one: by a share, or by a share of the standard deviation of a step.
 LEVEL_SHARE, LEVEL_DEVIATIONS = 0.01, 0.5
 #: The steady steps must be this share of all.
@@ -52,6 +63,17 @@ class Steady:
     kind: SteadyClass
     start: int
     levels: tuple[tuple[int, float], ...]
+
+
+def warmup_steps(seconds: Array, least: int = 0) -> int:
+    """How many first steps are warm-up by rule.
+
+    Args:
+        seconds: float64 [steps].
+        least: so many in any case, if there are more.
+    """
+    asked = max(WARMUP_STEPS, least, int(np.searchsorted(np.cumsum(seconds), WARMUP_SECONDS)) + 1)
+    return max(min(asked, int(WARMUP_SHARE * len(seconds))), min(least, len(seconds) - 1))
 
 
 def find_steady(seconds: Array) -> Steady:

@@ -23,6 +23,7 @@ from dlb.failure import Failure
 from dlb.proof.findings import Cause, Figure, Finding, Part
 from dlb.proof.findings.files import Float16Model
 from dlb.proof.findings.port import Float32Constant
+from dlb_worker.contract import PRECISION
 
 __all__ = [
     "CHECK_GROUPS",
@@ -277,8 +278,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
         float16``. ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
-        failed. ``within rounding`` if all checks passed of a port that ran in float32 only. Otherwise
-        ``proven``.
+        failed. ``within rounding`` if all checks passed of a port that ran in float32 only, or of a variant
+        that rounds more than its dtype. Otherwise ``proven``.
         """
         failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
         if failed:
@@ -293,7 +294,10 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return "diverged"
         if not self.passed(adapter) or self.left_out:
             return "unproven"
-        return "within rounding" if "float32_only" in self.inapplicable.values() else "proven"
+        rounds_more = PRECISION in self.variants.get(adapter, {})
+        if rounds_more or "float32_only" in self.inapplicable.values():
+            return "within rounding"
+        return "proven"
 
     def passed(self, adapter: str) -> bool:
         """Whether every check that was asked for was run, and passed."""

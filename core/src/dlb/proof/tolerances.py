@@ -10,6 +10,8 @@ import numpy.typing as npt
 from dlb.proof.distance import norm
 
 __all__ = [
+    "BFLOAT16_LEAST",
+    "BFLOAT16_MULTIPLE",
     "CHANGE_LEAST",
     "CHANGE_SEEN",
     "EXPORT_TOLERANCES",
@@ -56,6 +58,11 @@ PERTURBED_MULTIPLE = 1.25
 #: Runs with perturbed weights, and by how many units in the last place. 4 units move the logits of deep
 #: networks as far as float32 does, across as many kinks. Normalisation over a few samples needs 16.
 PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
+#: The error of a bfloat16 result may be this many times what rounding inputs and weights makes of the same
+#: computation. Layers of torch on a CPU have 1.0 times that, gradients up to 2.9, logits up to 1.6.
+BFLOAT16_MULTIPLE = 6.0
+#: Rounding of bfloat16 itself, half a unit in the last place; a smaller error counts as this.
+BFLOAT16_LEAST = 2.0**-9
 #: Rounding of float32 itself: a smaller error of the best adapter counts as this.
 FLOAT32_LEAST = 1e-6
 #: A value that a constant or a result rounded to float32 once or twice has moved is off by up to this.

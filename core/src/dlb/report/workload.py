@@ -101,6 +101,7 @@ def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: st
     multiple = "infinitely many" if cause.multiple is None else f"{cause.multiple:.1f}"
     unit = {
         "numpy_float32": f"what float32 makes of {tensor} in NumPy",
+        "numpy_bfloat16": f"what rounding to bfloat16 makes of {tensor} in NumPy",
         "best_adapter": f"the best error in {tensor}, or a sixteenth of what moving the weights makes",
     }[cause.of]
     return f"{multiple} times {unit}; allowed {cause.allowed:.0f}"
@@ -206,6 +207,14 @@ def _rounded_export(cause: workload.RoundedExport, finding: Finding, adapter: st
     return (
         f"compared in float64, since float32 rounding makes an error of {cause.rounding:.1e} in this file; "
         f"in ONNX Runtime it is {cause.error:.1e}"
+    )
+
+
+@renders(workload.MixedExport)
+def _mixed_export(cause: workload.MixedExport, finding: Finding, adapter: str) -> str:
+    return (
+        "the file is compared in float64; the model itself, which rounds more, has an error of "
+        f"{cause.error:.1e}, where rounding weights and inputs makes {cause.rounding:.1e}"
     )
 
 

@@ -7,6 +7,7 @@ where it was.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +20,14 @@ from dlb.measure.schedule import Order
 from dlb.measure.steady import SteadyClass, SteadyRule
 from dlb.proof.certificate import ProofStatus, Verdict
 from dlb.record import Options
+from dlb_worker.contract import PRECISION
 
 __all__ = [
     "FORMAT",
     "Cell",
     "Ended",
     "Measurement",
+    "Peak",
     "TrialResult",
     "find_unfinished",
     "latest",
@@ -53,6 +56,8 @@ class Cell(_Part, frozen=True, kw_only=True):
         proof: the status of its proof.
         record: name of the record that holds the proof.
         varied: in a sweep, the settings that tell it from other cells, by name.
+        operations, bytes: work of a step of one worker, as :mod:`dlb.measure.work` counts it; 0 if it was
+            not counted.
     """
 
     adapter: str
@@ -63,6 +68,39 @@ class Cell(_Part, frozen=True, kw_only=True):
     proof: ProofStatus
     record: str
     varied: dict[str, Any] = {}
+    operations: int = 0
+    bytes: int = 0
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype of its matrix products."""
+        return self.options.variant.get(PRECISION, self.options.dtype)
+
+
+class Peak(_Part, frozen=True, kw_only=True):
+    """What this machine does at most, by a large matrix product and a large copy of one adapter.
+
+    Attributes:
+        adapter, device, dtype, threads: what computed it.
+        operations_per_second: of the fastest product; null if it could not be measured.
+        operations_spread: how far the median product was below it, relative.
+        rows: of the square matrices.
+        bytes_per_second, bytes_spread: of the copies, read and written; null as above.
+        other_cores: cores that other processes used meanwhile.
+        reason: why something could not be measured.
+    """
+
+    adapter: str
+    device: str
+    dtype: str
+    threads: int
+    operations_per_second: float | None = None
+    operations_spread: float | None = None
+    rows: int = 0
+    bytes_per_second: float | None = None
+    bytes_spread: float | None = None
+    other_cores: float = 0.0
+    reason: str = ""
 
 
 class TrialResult(_Part, frozen=True, kw_only=True):
@@ -120,6 +158,13 @@ class TrialResult(_Part, frozen=True, kw_only=True):
     series: str = ""
     failure: Failure | None = None
 
+    def __post_init__(self) -> None:
+        # A time that is null was not measured; no ratio can be made of one that is not above 0.
+        for name in ("median", "mean", "p95", "p99", "samples_per_second"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} of a trial is {value}")
+
     @property
     def sound(self) -> bool:
         """Whether every check of the timed model passed."""
@@ -142,6 +187,7 @@ class Measurement(_Part, frozen=True, kw_only=True):
         margin: cells that differ by less count as the same.
         steady: which steps of a trial count.
         cells, trials: what was measured, and every trial in the order of its end.
+        peaks: what the machine does at most, measured before the first trial.
         ended: why it ended.
         machine, core: hardware and system; dlb's version and revision.
     """
@@ -160,9 +206,19 @@ class Measurement(_Part, frozen=True, kw_only=True):
     steady: SteadyRule
     cells: tuple[Cell, ...]
     trials: tuple[TrialResult, ...] = ()
+    peaks: tuple[Peak, ...] = ()
     ended: Ended = ""
     machine: dict[str, Any] = {}
     core: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ValueError("a measurement has no cell")
+        for trial in self.trials:
+            if not 0 <= trial.cell < len(self.cells):
+                raise ValueError(f"a trial of cell {trial.cell} among {len(self.cells)}")
+        if not 0 <= self.margin < math.inf or (self.pilot is not None and self.pilot < 1):
+            raise ValueError(f"a margin of {self.margin} and a pilot of {self.pilot}")
 
 
 def write(measurement: Measurement, folder: Path) -> Path:

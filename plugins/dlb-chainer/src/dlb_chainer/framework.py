@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import chainer
@@ -9,8 +11,9 @@ import numpy as np
 from chainer.backends import cuda, intel64
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.contract import Clock, FrameworkFacts, PeakRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
+from dlb_worker.peak import numpy_work
 
 
 def start(request: StartRequest) -> FrameworkFacts:
@@ -50,6 +53,21 @@ def clock(device: str) -> Clock:
     if device != "cuda":
         return Clock()
     return Clock(lambda result: cuda.Stream.null.synchronize())
+
+
+def peak_work(request: PeakRequest) -> Callable[[], Any]:
+    """A product or a copy of CuPy's arrays; on the processor, of NumPy's."""
+    if request.device != "cuda":
+        return numpy_work(request)
+    xp = get_device(request.device).xp
+    if request.dtype == "bfloat16":
+        raise UnsupportedError("CuPy has no bfloat16")
+    if request.work == "copy":
+        source, target = (xp.ones(request.size, request.dtype) for _ in range(2))
+        return partial(xp.copyto, target, source)
+    shape = (request.size, request.size)
+    first, second = (xp.random.standard_normal(shape).astype(request.dtype) for _ in range(2))
+    return partial(xp.dot, first, second, out=xp.empty_like(first))
 
 
 def get_device(device: str) -> chainer.backend.Device:

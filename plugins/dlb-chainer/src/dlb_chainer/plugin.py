@@ -73,6 +73,7 @@ class ChainerAdapter(Adapter):
 
     start = lazy_method("dlb_chainer.framework", "start")
     clock = lazy_method("dlb_chainer.framework", "clock")
+    peak_work = lazy_method("dlb_chainer.framework", "peak_work")
     build_model = lazy_method("dlb_chainer.model", "ChainerModel")
     load_data = lazy_method("dlb_chainer.data", "load")
     export_onnx = lazy_method("dlb_chainer.export", "export")

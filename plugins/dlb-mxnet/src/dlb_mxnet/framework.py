@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.contract import Clock, FrameworkFacts, PeakRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 
 
@@ -73,3 +75,18 @@ def clock(device: str) -> Clock:
     import mxnet as mx
 
     return Clock(lambda result: mx.nd.waitall())
+
+
+def peak_work(request: PeakRequest) -> Callable[[], Any]:
+    """A product or a copy of MXNet's own arrays."""
+    import mxnet as mx
+
+    if request.dtype == "bfloat16":
+        raise UnsupportedError("MXNet multiplies no arrays of bfloat16")
+    made = {"dtype": request.dtype, "ctx": context(request.device)}
+    if request.work == "copy":
+        source, target = (mx.nd.ones(request.size, **made) for _ in range(2))
+        return partial(source.copyto, target)
+    shape = (request.size, request.size)
+    first, second, product = (mx.nd.random.normal(shape=shape, **made) for _ in range(3))
+    return partial(mx.nd.dot, first, second, out=product)

@@ -87,6 +87,7 @@ class MXNetAdapter(Adapter):
 
     start = lazy_method("dlb_mxnet.framework", "start")
     clock = lazy_method("dlb_mxnet.framework", "clock")
+    peak_work = lazy_method("dlb_mxnet.framework", "peak_work")
     build_model = lazy_method("dlb_mxnet.model", "MXNetModel")
     load_data = lazy_method("dlb_mxnet.data", "load")
     export_onnx = lazy_method("dlb_mxnet.export", "export")

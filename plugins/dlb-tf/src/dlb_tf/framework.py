@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+from dlb_worker.contract import Clock, FrameworkFacts, PeakRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 
 
@@ -65,6 +66,19 @@ def clock(device: str) -> Clock:
 
     sync = tf.test.experimental.sync_devices
     return Clock(lambda result: sync()) if device == "cuda" else Clock()
+
+
+def peak_work(request: PeakRequest) -> Callable[[], Any]:
+    """A product of TensorFlow's own tensors; for a copy, a sum with 0, since TensorFlow copies nothing."""
+    import tensorflow as tf
+
+    dtype = tf.as_dtype(request.dtype)
+    if request.work == "copy":
+        source, nothing = tf.ones(request.size, dtype), tf.zeros((), dtype)
+        return lambda: source + nothing
+    shape = (request.size, request.size)
+    first, second = (tf.cast(tf.random.normal(shape), dtype) for _ in range(2))
+    return lambda: first @ second
 
 
 @contextmanager

@@ -67,6 +67,7 @@ class TFAdapter(Adapter):
 
     start = lazy_method("dlb_tf.framework", "start")
     clock = lazy_method("dlb_tf.framework", "clock")
+    peak_work = lazy_method("dlb_tf.framework", "peak_work")
     build_model = lazy_method("dlb_tf.model", "TFModel")
     load_data = lazy_method("dlb_tf.data", "load")
     export_onnx = lazy_method("dlb_tf.export", "export")

@@ -1,10 +1,14 @@
-"""torch itself: start, threads, device, clock."""
+"""torch itself: start, threads, device, clock, and its fastest work."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from functools import partial
 
-from dlb_worker.contract import Clock, FrameworkFacts, StartRequest
+import torch
+from torch import Tensor
+
+from dlb_worker.contract import Clock, FrameworkFacts, PeakRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -40,3 +44,17 @@ def start(request: StartRequest) -> FrameworkFacts:
 def clock(device: str) -> Clock:
     """CPU operators return when they are done; a CUDA step ends at a synchronize."""
     return Clock(lambda result: torch.cuda.synchronize()) if device == "cuda" else Clock()
+
+
+def peak_work(request: PeakRequest) -> Callable[[], Tensor]:
+    """A product or a copy of torch's own tensors."""
+    dtype = getattr(torch, request.dtype)
+    if request.work == "copy":
+        source, target = (
+            torch.ones(request.size, dtype=dtype, device=request.device) for _ in range(2)
+        )
+        return partial(target.copy_, source)
+    first, second, product = (
+        torch.randn(request.size, request.size, device=request.device).to(dtype) for _ in range(3)
+    )
+    return partial(torch.mm, first, second, out=product)

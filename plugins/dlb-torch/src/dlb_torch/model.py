@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -101,13 +102,27 @@ class TorchParameters(NativeModel):
 class TorchModel(TorchParameters, BuiltModel):
     """A :class:`Network` with its optimizer, on its device.
 
+    With ``precision`` bfloat16, passes run under torch.autocast: weights, their gradients and the optimizer
+    stay in float32 (https://docs.pytorch.org/docs/stable/amp.html).
+
     ``run`` returns the logits, and ``values`` the values of layers: the network itself, or compiled,
     with the network's parameters. ``module`` is what steps run: ``run``, or what the strategy has
     made of it.
     """
 
-    def __init__(self, request: BuildRequest, *, compile: str, layout: str) -> None:
+    def __init__(
+        self, request: BuildRequest, *, compile: str, layout: str, precision: str = "full"
+    ) -> None:
         super().__init__(request.dtype, request.device)
+        if precision == "bfloat16" and request.dtype != "float32":
+            raise UnsupportedError(
+                f"precision=bfloat16 keeps weights in float32, not {request.dtype}"
+            )
+        if precision == "bfloat16" and any(n.kind == "lstm" for n in request.workload.model.nodes):
+            check_bfloat16_lstm(self.device)
+        self.autocast = torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"
+        )
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.memory_format = MEMORY_FORMATS[layout]
@@ -137,6 +152,10 @@ class TorchModel(TorchParameters, BuiltModel):
         native = super().native(array)
         return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
 
+    def real(self, value: Tensor) -> Tensor:
+        """A layer's value in the model's dtype; under autocast it may have another."""
+        return value.to(self.type) if value.is_floating_point() else value
+
     def read_batch(self, inputs: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
         return self.read(inputs), self.read(labels)
 
@@ -151,11 +170,11 @@ class TorchModel(TorchParameters, BuiltModel):
     ) -> dict[str, np.ndarray]:
         names = (*layers, self.workload.model.last)
         self.network.train(training)
-        with self.unmoved_states(self.network), torch.no_grad():
+        with self.unmoved_states(self.network), torch.no_grad(), self.autocast:
             native = self.native(inputs)
             values = self.values(native, names) if layers else {names[0]: self.run(native)}
         self.network.train()
-        return {name: values[name].cpu().numpy() for name in names}
+        return {name: self.real(values[name]).cpu().numpy() for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
         native = self.native(inputs)
@@ -163,7 +182,8 @@ class TorchModel(TorchParameters, BuiltModel):
         sources = self.trained_natives() + [native] * native.requires_grad
         self.network.train()
         with self.unmoved_states(self.network):
-            loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
+            with self.autocast:
+                loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
             gradients = dict(zip(map(id, sources), torch.autograd.grad(loss, sources)))
         return Gradients(
             loss=self.read(loss),
@@ -179,7 +199,8 @@ class TorchModel(TorchParameters, BuiltModel):
         return last_result(self.step_phases(inputs, labels))
 
     def step_phases(self, inputs: Tensor, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
-        loss = mean_loss(self.module(inputs), labels, self.workload.loss)
+        with self.autocast:
+            loss = mean_loss(self.module(inputs), labels, self.workload.loss)
         yield "forward", loss
         self.optimizer.zero_grad()
         loss.backward()
@@ -200,6 +221,23 @@ class TorchModel(TorchParameters, BuiltModel):
 
     def describe_layers(self) -> dict[str, str]:
         return {name: repr(self.network.layers[key(name)]) for name, *_ in self.network.wiring}
+
+
+@lru_cache
+def check_bfloat16_lstm(device: torch.device) -> None:
+    """Run a small LSTM in bfloat16.
+
+    Raises:
+        UnsupportedError: there is no kernel for it, as of oneDNN on most processors.
+    """
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16), torch.no_grad():
+            nn.LSTM(4, 4, batch_first=True, device=device)(torch.zeros(1, 2, 4, device=device))
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"torch has no LSTM in bfloat16 on this {device.type} ({str(error).splitlines()[0][:80]}); leave "
+            "out --variant precision=bfloat16"
+        ) from error
 
 
 def mean_loss(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:

@@ -54,11 +54,16 @@ class TorchAdapter(Adapter):
     )
     devices = ("cpu", "cuda")
     exporter = "torch.onnx.export(dynamo=True)"
-    variants = {"compile": ("no", "inductor"), "layout": ("contiguous", "channels_last")}
+    variants = {
+        "compile": ("no", "inductor"),
+        "layout": ("contiguous", "channels_last"),
+        "precision": ("full", "bfloat16"),
+    }
     strategies = (DDP(),)
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")
+    peak_work = lazy_method("dlb_torch.framework", "peak_work")
     build_model = lazy_method("dlb_torch.model", "TorchModel")
     load_data = lazy_method("dlb_torch.data", "load")
     export_onnx = lazy_method("dlb_torch.export", "export")

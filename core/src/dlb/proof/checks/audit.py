@@ -31,9 +31,9 @@ from dlb.proof.findings.audit import (
     WorkersApart,
 )
 from dlb.proof.findings.base import LISTED
+from dlb.proof.rounding import FLOAT32, Rounding
 from dlb.proof.tolerances import (
     CHANGE_LEAST,
-    FLOAT32_LEAST,
     FLOAT32_MULTIPLE,
     FLOAT32_SMALL,
     NORMALISED_UNITS,
@@ -286,10 +286,18 @@ class StepJudge:
         dtype: the dtype of the timed model.
         seed: seed of perturbations.
         synchronous: whether all workers take one step together; if not, worker 0's loss alone is judged.
+        rounding: the type that the referee and a timed model in float32 compute in. Of bfloat16, what a change
+            of the last place in float32 moves also measures which numbers another order of sums rounds
+            otherwise, and the least that passes is some roundings.
     """
 
     def __init__(
-        self, referee: RemoteModel, dtype: str, seed: int, synchronous: bool = True
+        self,
+        referee: RemoteModel,
+        dtype: str,
+        seed: int,
+        synchronous: bool = True,
+        rounding: Rounding = FLOAT32,
     ) -> None:
         self.referee, self.dtype, self.synchronous = referee, dtype, synchronous
         workload = referee.workload
@@ -297,7 +305,13 @@ class StepJudge:
         self.shapes = parameter_shapes(workload.model)
         self.trained = trained_names(workload.model)
         self.states = tuple(state_names(workload.model))
-        self.unit = float(np.finfo(dtype).eps / np.finfo(np.float32).eps)
+        unit = float(np.finfo(dtype).eps / np.finfo(np.float32).eps)
+        #: Distances below these are rounding: of a change or a loss, and of a gradient.
+        self.least = rounding.multiple * rounding.least * unit
+        self.least_gradient = FLOAT32_MULTIPLE * GRADIENT_NOISE * unit
+        if rounding is not FLOAT32:
+            self.least_gradient = self.least
+        self.unit = unit
         self.units = NORMALISED_UNITS if self.states else PERTURBED_UNITS
         self.generator = np.random.default_rng(seed)
         self.seed = seed
@@ -338,7 +352,7 @@ class StepJudge:
         allowed = {
             each.tensor: (spread.get(each.tensor) or 0.0)
             + self.state_noise.get(each.tensor, 0.0)
-            + FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit
+            + self.least
             + self._rounding(each.tensor, before, expected)
             for each in compared
         }
@@ -468,8 +482,7 @@ class StepJudge:
         """Gradients as far off as passes; zeros stay zeros."""
         noisy = {}
         for name, array in found.gradients.items():
-            least = FLOAT32_MULTIPLE * GRADIENT_NOISE * self.unit
-            share = max(least, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
+            share = max(self.least_gradient, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
             size = share * max(found.norms[name], self._floor(found))
             noise = self.generator.standard_normal(array.shape)
             noise *= size / math.sqrt(max(self._size(name), 1))
@@ -499,7 +512,7 @@ class StepJudge:
 
     def _least_loss(self, loss: float) -> float:
         """The least difference of a loss that is more than rounding."""
-        return FLOAT32_MULTIPLE * FLOAT32_LEAST * self.unit * max(abs(loss), 1.0)
+        return self.least * max(abs(loss), 1.0)
 
 
 def _sizes_agree(name: str, *sides: Tensors) -> bool:

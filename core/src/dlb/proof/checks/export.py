@@ -11,7 +11,12 @@ import numpy.typing as npt
 from dlb.errors import DlbError, UnsupportedError, WorkerRaised
 from dlb.failure import failure_of
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.checks.export_rounding import input_names, judge_rounding, run_in_numpy
+from dlb.proof.checks.export_rounding import (
+    input_names,
+    judge_mixed,
+    judge_rounding,
+    run_in_numpy,
+)
 from dlb.proof.checks.exported_weights import EXPORTED_WEIGHTS, check_exported_weights
 from dlb.proof.checks.structure import STRUCTURE, check_structure
 from dlb.proof.distance import figures, infinite_cause
@@ -21,6 +26,7 @@ from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
 from dlb.proof.port.inputs import Inputs, in_model_layout
 from dlb.proof.port.model import Model as UserModel
+from dlb.proof.rounding import FLOAT32, Rounding
 from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
@@ -38,7 +44,13 @@ Array = npt.NDArray[Any]
 
 
 def prove_export(
-    model: RemoteModel, canonical: Any, adapter: str, inputs: Array, exported: Path, keep: Keep
+    model: RemoteModel,
+    canonical: Any,
+    adapter: str,
+    inputs: Array,
+    exported: Path,
+    keep: Keep,
+    rounding: Rounding = FLOAT32,
 ) -> None:
     """Export the model in its present state, compare the structure, and compare the outputs.
 
@@ -46,6 +58,7 @@ def prove_export(
         canonical: the canonical graph. It holds other weights.
         inputs: [batch size of one worker, ...].
         exported: where the file is written.
+        rounding: the type that a model in float32 computes in.
     """
     try:
         model.export(exported)
@@ -61,6 +74,9 @@ def prove_export(
 
     def evaluate(check: Check) -> CheckResult:
         own = model.forward(batch)[model.last]
+        if rounding is not FLOAT32:
+            weights = model.weights()[0]
+            return judge_mixed(check, canonical, weights, exported, batch, own, rounding)
         try:
             logits = run_exported(exported, batch)[0]
         except DlbError as error:

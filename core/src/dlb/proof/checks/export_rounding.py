@@ -18,7 +18,8 @@ from dlb.proof.certificate import CheckResult
 from dlb.proof.distance import figure, passes, relative_l2
 from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import RoundedExport
+from dlb.proof.findings.workload import MixedExport, RoundedExport
+from dlb.proof.rounding import Rounding, to_bfloat16
 from dlb.proof.tolerances import (
     EXPORT_TOLERANCES,
     FLOAT32_LEAST,
@@ -30,7 +31,7 @@ from dlb.proof.tolerances import (
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["input_names", "judge_rounding", "run_in_numpy"]
+__all__ = ["input_names", "judge_mixed", "judge_rounding", "run_in_numpy"]
 
 Array = npt.NDArray[Any]
 
@@ -79,6 +80,51 @@ def judge_rounding(
         return failed
     cause = RoundedExport(error=error, rounding=rounding)
     return check.result(compared, tolerance, (Finding(cause=cause, figure=failed.figures[0]),))
+
+
+def judge_mixed(
+    check: Check,
+    canonical: onnx.ModelProto,
+    weights: Tensors,
+    exported: Path,
+    inputs: Array,
+    outputs: Array,
+    rounding: Rounding,
+) -> CheckResult:
+    """Judge the file of a model that rounds more than its weights: the file itself does not.
+
+    The file must compute in float64 what the canonical graph does, and the model's outputs must be as far from
+    that as rounding weights and inputs makes them.
+
+    Args:
+        weights: of the exported model, by the canonical graph's names.
+        inputs: in canonical layout, float32.
+        outputs: of the model.
+    """
+    import onnx
+
+    from dlb.graph.evaluate import Evaluator
+    from dlb.graph.precision import in_precision
+
+    double, output = onnx.TensorProto.DOUBLE, canonical.graph.output[0].name
+    try:
+        real = inputs.astype(np.float64) if inputs.dtype.kind == "f" else inputs
+        exact = run_in_numpy(in_precision(onnx.load(str(exported)), double), real)[0]
+        evaluator = Evaluator(in_precision(canonical, double))
+        feeds = {input_names(canonical)[0]: inputs, **weights}
+        described = evaluator.run(feeds)[output]
+        rounded = evaluator.run({name: to_bfloat16(array) for name, array in feeds.items()})[output]
+    except DlbError as raised:
+        return check.raised(raised)
+    tolerance = EXPORT_TOLERANCES["float32"]
+    compared = figure("logits in float64", exact, described)
+    own = figure("logits", outputs, described)
+    error, least = relative_l2(outputs, described), relative_l2(rounded, described)
+    allowed = rounding.multiple * max(least, rounding.least)
+    if not error <= allowed:
+        return check.result((own, compared), allowed, passed=False)
+    cause = MixedExport(error=error, rounding=least)
+    return check.result((compared,), tolerance, (Finding(cause=cause, figure=own),))
 
 
 def run_in_numpy(model: onnx.ModelProto, *inputs: Array) -> list[Array]:

@@ -30,6 +30,7 @@ from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.inputs import in_dtype
 from dlb.proof.port.model import Model as UserModel
 from dlb.proof.reference import Reference
+from dlb.proof.rounding import FLOAT32, Rounding
 from dlb.proof.tolerances import (
     FLOAT32_LEAST,
     FLOAT32_MOST,
@@ -79,13 +80,26 @@ class Float32Port:
     perturbed: Sequence[Gradients]
 
 
-def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep: Keep) -> None:
-    """Check the weights and the forward pass of the float32 model, before it is timed."""
+def prove_timed_model(
+    model: RemoteModel, seeded: Reference, adapter: str, keep: Keep, rounding: Rounding = FLOAT32
+) -> None:
+    """Check the weights and the forward pass of the float32 model, before it is timed.
+
+    Args:
+        rounding: the type that it computes in.
+    """
     last = seeded.model.nodes[-1].name
     inputs = as_dtype(seeded.inputs, "float32")
 
     def weights(check: Check) -> CheckResult:
         return check_weights(adapter, "float32", model.weights()[0], seeded.weights)
+
+    def forward_bfloat16(check: Check) -> CheckResult:
+        compared = figures(model.forward(inputs), {last: seeded.logits})
+        error = max(rounding.logits_error(seeded), rounding.least)
+        return judge_multiples(
+            check, compared, {last: error}, rounding.of, allowed=rounding.multiple
+        )
 
     def forward(check: Check) -> CheckResult:
         return check_forward_float32(
@@ -99,7 +113,11 @@ def prove_timed_model(model: RemoteModel, seeded: Reference, adapter: str, keep:
         )
 
     keep(run(Check("weights float32", "weights", adapter, GIVEN), weights))
-    keep(run(_forward_check(adapter), forward))
+    if rounding is FLOAT32:
+        keep(run(_forward_check(adapter), forward))
+    else:
+        check = Check("forward bfloat16", "float32", adapter, CANONICAL)
+        keep(run(check, forward_bfloat16))
 
 
 def _forward_check(adapter: str) -> Check:
@@ -213,15 +231,17 @@ def judge_multiples(
     check: Check,
     compared: Iterable[Figure],
     errors: Mapping[str, float],
-    of: Literal["best_adapter", "numpy_float32"],
+    of: Literal["best_adapter", "numpy_float32", "numpy_bfloat16"],
     *notes: Finding,
+    allowed: float = FLOAT32_MULTIPLE,
 ) -> CheckResult:
     """Judge each figure as a multiple of its tensor's own error, the largest multiple first.
 
     Each tensor has its own tolerance, so the tolerance of the result is that of the first figure.
 
     Args:
-        errors: by tensor; ``FLOAT32_MULTIPLE`` times as much passes.
+        errors: by tensor.
+        allowed: how many times as much passes.
         of: whose errors they are.
         notes: facts about the comparison.
     """
@@ -232,12 +252,12 @@ def judge_multiples(
     ordered = tuple(sorted(compared, key=multiple, reverse=True))
     worst = ordered[0] if ordered else None
     largest = multiple(worst) if worst else 0.0
-    tolerance = FLOAT32_MULTIPLE * (errors[worst.tensor] if worst else FLOAT32_LEAST)
+    tolerance = allowed * (errors[worst.tensor] if worst else FLOAT32_LEAST)
     cause = ErrorMultiple(
-        of=of, multiple=largest if math.isfinite(largest) else None, allowed=FLOAT32_MULTIPLE
+        of=of, multiple=largest if math.isfinite(largest) else None, allowed=allowed
     )
     findings = (Finding(cause=cause, figure=worst, tolerance=tolerance), *notes)
-    passed = bool(ordered) and largest <= FLOAT32_MULTIPLE
+    passed = bool(ordered) and largest <= allowed
     return check.result(ordered, tolerance, findings, passed=passed)
 
 

@@ -25,12 +25,13 @@ from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import NotFinite
 from dlb.proof.findings.workload import LayerDiffers
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import FLOAT32_LEAST, FLOAT32_MULTIPLE, Tensors
+from dlb.proof.rounding import FLOAT32, Rounding
+from dlb.proof.tolerances import Tensors
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb.workload import Loss, Model
 
-__all__ = ["BATCHES", "Float32Errors", "small_references"]
+__all__ = ["BATCHES", "Float32Errors", "layer_checks", "small_references"]
 
 Array = npt.NDArray[Any]
 #: Small batches that are compared: three, so that one with an unlucky rounding is not the median.
@@ -47,9 +48,11 @@ class Float32Errors:
         layers, gradients: pairs of figures of a batch: the model's, and NumPy's. ``gradients`` has a list
             for each state of the weights.
         missing: why a batch could not be compared.
+        rounding: the type that the model computes in.
     """
 
     model: Model
+    rounding: Rounding = FLOAT32
     native: Mapping[str, str] = field(default_factory=dict)
     layers: list[tuple[dict[str, Figure], dict[str, Figure]]] = field(default_factory=list)
     gradients: list[list[tuple[dict[str, Figure], dict[str, Figure]]]] = field(default_factory=list)
@@ -81,12 +84,13 @@ class Float32Errors:
                 if found := missing_values(values, reference):
                     self.missing.append(found)
                     return
-                self.layers.append(_layer_errors(reference, values, weights, training))
+                errors = _layer_errors(reference, values, weights, training, self.rounding)
+                self.layers.append(errors)
                 if training and backward:
                     own = own_gradients(model, reference)
                     truth = reference.gradients(values, weights)
-                    numpy = reference.gradients(values, weights, "float32")
-                    least = FLOAT32_LEAST * _cancellation(values[names[-1]], reference)
+                    numpy = self.rounding.gradients(reference, values, weights)
+                    least = self.rounding.least * _cancellation(values[names[-1]], reference)
                     rounding = _by_tensor(gradient_errors(numpy, truth))
                     for name, item in rounding.items():
                         if (item.relative_l2 or 0.0) < least:
@@ -97,8 +101,7 @@ class Float32Errors:
 
     def keep(self, adapter: str, keep: Keep) -> None:
         """Judge what was collected."""
-        layers = Check("isolated layers float32", "float32", adapter, ISOLATED)
-        gradients = Check("gradients float32", "float32", adapter, BACKWARD)
+        layers, gradients = layer_checks(adapter, self.rounding)
         if self.missing:
             for check in (layers, gradients):
                 keep(check.not_run(self.missing[0]))
@@ -107,31 +110,44 @@ class Float32Errors:
         keep(self._judge_gradients(gradients))
 
     def _judge_layers(self, check: Check) -> CheckResult:
-        compared, allowed = _worst_multiples(self.layers)
+        compared, allowed = _worst_multiples(self.layers, self.rounding.least)
+        of, most = self.rounding.of, self.rounding.multiple
         if len(compared) < len(self.model.nodes):
             return check.not_run(Finding(cause=NotFinite()))
-        result = judge_multiples(check, compared, allowed, "numpy_float32")
+        result = judge_multiples(check, compared, allowed, of, allowed=most)
         if result.verdict == "passed":
             return result
-        failing = {
-            item.tensor: item for item in compared if _multiple(item, allowed) > FLOAT32_MULTIPLE
-        }
+        failing = {item.tensor: item for item in compared if _multiple(item, allowed) > most}
         first = next(node.name for node in self.model.nodes if node.name in failing)
         fault = Finding(
             cause=LayerDiffers(),
             layer=layer_facts(self.model, first, self.native),
             figure=failing[first],
-            tolerance=FLOAT32_MULTIPLE * allowed[first],
+            tolerance=most * allowed[first],
         )
-        return judge_multiples(check, compared, allowed, "numpy_float32", fault)
+        return judge_multiples(check, compared, allowed, of, fault, allowed=most)
 
     def _judge_gradients(self, check: Check) -> CheckResult:
         medians = [_medians(batches) for batches in self.gradients]
-        compared, allowed = _worst_multiples(medians)
-        failing = [item for item in compared if _multiple(item, allowed) > FLOAT32_MULTIPLE]
+        compared, allowed = _worst_multiples(medians, self.rounding.least)
+        of, most = self.rounding.of, self.rounding.multiple
+        failing = [item for item in compared if _multiple(item, allowed) > most]
         finding = nearest_the_loss(self.model, failing, 0.0, self.native)
         notes = () if finding is None else (finding,)
-        return judge_multiples(check, compared, allowed, "numpy_float32", *notes)
+        return judge_multiples(check, compared, allowed, of, *notes, allowed=most)
+
+
+def layer_checks(adapter: str, rounding: Rounding) -> tuple[Check, Check]:
+    """The checks of layers and of gradients in a type."""
+    if rounding is FLOAT32:
+        return (
+            Check("isolated layers float32", "float32", adapter, ISOLATED),
+            Check("gradients float32", "float32", adapter, BACKWARD),
+        )
+    return (
+        Check("isolated layers bfloat16", "float32", adapter, ISOLATED),
+        Check("gradients bfloat16", "float32", adapter, BACKWARD),
+    )
 
 
 def small_references(
@@ -150,15 +166,19 @@ def small_references(
 
 
 def _layer_errors(
-    reference: Reference, values: Tensors, weights: Mapping[str, Array], training: bool
+    reference: Reference,
+    values: Tensors,
+    weights: Mapping[str, Array],
+    training: bool,
+    rounding: Rounding,
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
-    """Figures of the model's layers, and of NumPy's float32 layers, against the layers in float64.
+    """Figures of the model's layers, and of NumPy's rounded layers, against the layers in float64.
 
-    A layer is left out if float32 overflows in it: there is no error to compare with.
+    A layer is left out if the type overflows in it: there is no error to compare with.
     """
     own, numpy = {}, {}
     exact = reference.isolated_layers(values, training=training, weights=weights)
-    rounded = reference.isolated_layers(values, training=training, weights=weights, dtype="float32")
+    rounded = rounding.layers(reference, values, weights, training)
     for (name, truth), (_, baseline) in zip(exact, rounded):
         if not np.isfinite(baseline).all():
             continue
@@ -207,7 +227,7 @@ def _medians(
 
 
 def _worst_multiples(
-    pairs: Iterable[tuple[dict[str, Figure], dict[str, Figure]]],
+    pairs: Iterable[tuple[dict[str, Figure], dict[str, Figure]]], least: float
 ) -> tuple[tuple[Figure, ...], dict[str, float]]:
     """For each tensor, the figure that is the largest multiple of NumPy's error, and that error."""
     worst: dict[str, Figure] = {}
@@ -215,7 +235,7 @@ def _worst_multiples(
     for own, numpy in pairs:
         for name, item in own.items():
             error = _size(numpy[name])
-            error = max(error if np.isfinite(error) else 0.0, FLOAT32_LEAST)
+            error = max(error if np.isfinite(error) else 0.0, least)
             if name not in worst or _size(item) / error > _multiple(worst[name], allowed):
                 worst[name], allowed[name] = item, error
     return tuple(worst.values()), allowed

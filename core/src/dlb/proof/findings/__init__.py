@@ -49,6 +49,7 @@ AnyCause = Union[
     workload.NoWeightMoves,
     workload.NodeIsLoss,
     workload.OneOutput,
+    workload.MixedExport,
     workload.RoundedExport,
     workload.RoundedWeights,
     workload.RoundingGrows,

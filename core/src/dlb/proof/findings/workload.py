@@ -23,6 +23,7 @@ __all__ = [
     "Float32Baseline",
     "GradientsDiffer",
     "LayerDiffers",
+    "MixedExport",
     "NoWeightMoves",
     "NodeIsLoss",
     "OneOutput",
@@ -134,13 +135,13 @@ class ErrorMultiple(Cause, frozen=True, kw_only=True):
     """An error as a multiple of what counts as unavoidable: a fact, or a fault where it is more.
 
     Attributes:
-        of: ``numpy_float32``, what float32 makes of the tensor in NumPy; or ``best_adapter``, the
-            smallest error of any adapter, or a share of what perturbed weights make.
+        of: ``numpy_float32``, what float32 makes of the tensor in NumPy, and ``numpy_bfloat16`` likewise; or
+            ``best_adapter``, the smallest error of any adapter, or a share of what perturbed weights make.
         multiple: null stands for infinity.
         allowed: the largest multiple that passes.
     """
 
-    of: Literal["numpy_float32", "best_adapter"]
+    of: Literal["numpy_float32", "numpy_bfloat16", "best_adapter"]
     multiple: float | None
     allowed: float
 
@@ -234,6 +235,18 @@ class RoundedExport(Cause, frozen=True, kw_only=True):
     Attributes:
         error: of the file's outputs in float32, relative to those in float64.
         rounding: the same when dlb evaluates the file in float32.
+    """
+
+    error: float
+    rounding: float
+
+
+class MixedExport(Cause, frozen=True, kw_only=True):
+    """An exported file that computes what the graph does; its model rounds more than its weights.
+
+    Attributes:
+        error: of the model's outputs, relative to those in float64.
+        rounding: what rounding weights and inputs to the model's type makes of them.
     """
 
     error: float

@@ -110,6 +110,10 @@ class FaultyAdapter(ExampleAdapter):
         strike("load")
         return super().load_data(request)
 
+    def peak_work(self, request: Any) -> Any:
+        strike("peak")
+        return super().peak_work(request)
+
     def export_onnx(self, model: Any, path: Any) -> Any:
         strike("export")
         if KIND == "export-nothing":

@@ -1,0 +1,220 @@
+"""The charts of a measurement: ratios, distributions of step times, and steps as they ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.measure.comparison import Compared
+from dlb.report.page.charts import (
+    Area,
+    Band,
+    Chart,
+    Dot,
+    Label,
+    Legend,
+    Line,
+    Rule,
+    Span,
+    area_path,
+    line_path,
+)
+from dlb.report.page.scales import make_scale
+from dlb.report.page.summary import interval_of, ratio_text
+from dlb.results.measurement import TrialResult
+
+__all__ = ["distribution_chart", "ratio_chart", "steps_chart"]
+
+Array = npt.NDArray[np.float64]
+#: Pixels of a row with a name.
+ROW = 76
+#: Where a row's name, its figures and its marks are, as shares of the row.
+_NAME, _VALUE, _MARK = 0.22, 0.44, 0.74
+BINS = 72
+
+
+def _row(place: int, share: float, rows: int) -> float:
+    return (place + share) / rows
+
+
+def ratio_chart(
+    name: str,
+    compared: Sequence[Compared],
+    titles: Sequence[str],
+    styles: Sequence[int],
+    baseline: int,
+) -> Chart | None:
+    """Ratios to the baseline with their intervals; None if there is none."""
+    held = [(each, each.ratio) for each in compared if each.ratio is not None]
+    if not held:
+        return None
+    bounds = [
+        value
+        for _, ratio in held
+        for value in (ratio.ratio, ratio.low, ratio.high)
+        if 0 < value < math.inf
+    ]
+    x = make_scale([1.0, *bounds], log=True, padding=0.08)
+    rows = len(held)
+    spans, dots, labels = [], [], []
+    for place, (each, ratio) in enumerate(held):
+        y, style = _row(place, _MARK, rows), styles[each.cell]
+        known = ratio.low > 0 and math.isfinite(ratio.high)
+        interval = interval_of(ratio)
+        text = f"{titles[each.cell]}: {ratio_text(ratio.ratio)} times, {interval}, {each.word}"
+        if known:
+            spans.append(Span(style, x.at(ratio.low), x.at(ratio.high), y, title=text))
+        dots.append(Dot(style, x.at(ratio.ratio), y, text))
+        labels.append(Label(0.0, _row(place, _NAME, rows), titles[each.cell], strong=True))
+        says = f"{ratio_text(ratio.ratio)} ({interval}) {each.word}"
+        labels.append(Label(0.0, _row(place, _VALUE, rows), says))
+    other = titles[baseline]
+    return Chart(
+        name,
+        f"Step time as a multiple of {other}",
+        f"Ratios of step times to {other} with 95% intervals; left of 1 is faster. The table has the figures.",
+        ROW * rows,
+        x,
+        "times its step: left of 1 is faster",
+        rules=[Rule(x.at(1.0), strong=True)],
+        spans=spans,
+        dots=dots,
+        labels=labels,
+    )
+
+
+def distribution_chart(
+    name: str,
+    steady: Mapping[int, Sequence[Array]],
+    titles: Sequence[str],
+    styles: Sequence[int],
+) -> Chart | None:
+    """How steady step times are distributed: a silhouette for each cell, quartiles, and each trial's median.
+
+    Args:
+        steady: seconds of steady steps, by cell, of each trial.
+    """
+    pooled = {
+        cell: np.concatenate(list(parts)) * 1e3 for cell, parts in steady.items() if len(parts)
+    }
+    pooled = {cell: values[np.isfinite(values)] for cell, values in pooled.items()}
+    pooled = {cell: values for cell, values in pooled.items() if len(values)}
+    if not pooled:
+        return None
+    ends = [np.percentile(values, (0.5, 99.5)) for values in pooled.values()]
+    low, high = min(float(each[0]) for each in ends), max(float(each[1]) for each in ends)
+    x = make_scale([low, high], log=low > 0 and high / low > 8, padding=0.06)
+    rows = len(pooled)
+    areas, spans, dots, labels, rules = [], [], [], [], []
+    edges = np.linspace(0, 1, BINS + 1)
+    for place, (cell, values) in enumerate(pooled.items()):
+        style, base = styles[cell], _row(place, 0.72, rows)
+        counted, _ = np.histogram(x.places(values), edges)
+        heights = np.repeat(counted / max(1, counted.max()), 2)
+        across = np.repeat(edges, 2)[1:-1]
+        areas.append(Area(style, _silhouette(across, heights, base, 0.42 / rows)))
+        quartiles = np.percentile(values, (25, 50, 75))
+        text = (
+            f"{titles[cell]}: median {quartiles[1]:.2f} ms, quartiles {quartiles[0]:.2f} to "
+            f"{quartiles[2]:.2f}, {len(values):,} steps"
+        )
+        line = _row(place, 0.79, rows)
+        spans.append(
+            Span(style, x.at(float(quartiles[0])), x.at(float(quartiles[2])), line, True, text)
+        )
+        middle = x.at(float(quartiles[1]))
+        rules.append(Rule(middle, _row(place, 0.72, rows), _row(place, 0.86, rows), strong=True))
+        for number, part in enumerate(steady[cell]):
+            if len(part):
+                median = float(np.median(part)) * 1e3
+                title = f"{titles[cell]}, trial {number + 1}: median {median:.2f} ms"
+                dots.append(Dot(style, x.at(median), _row(place, 0.93, rows), title, small=True))
+        labels.append(Label(0.0, _row(place, 0.2, rows), titles[cell], strong=True))
+        labels.append(Label(1.0, _row(place, 0.2, rows), f"{quartiles[1]:.2f} ms", "end"))
+    return Chart(
+        name,
+        "How long steady steps take",
+        "Histograms of the times of steady steps with quartiles, and the median of each process. The table "
+        "has the figures.",
+        84 * rows,
+        x,
+        "ms a step",
+        areas=areas,
+        spans=spans,
+        dots=dots,
+        labels=labels,
+        rules=rules,
+    )
+
+
+def _silhouette(across: Array, heights: Array, base: float, height: float) -> str:
+    unit = make_scale([0.0, 1.0], padding=0.0)
+    return area_path(unit, across, heights, base, height)
+
+
+def steps_chart(
+    name: str,
+    title: str,
+    style: int,
+    trials: Sequence[tuple[TrialResult, Array]],
+    most: int,
+) -> Chart | None:
+    """The steps of a cell, trial after trial, with warm-up and disturbances.
+
+    Args:
+        trials: each with the seconds of all its steps.
+        most: points of the line at most.
+    """
+    trials = [(trial, seconds) for trial, seconds in trials if len(seconds)]
+    if not trials:
+        return None
+    every = np.concatenate([seconds for _, seconds in trials]) * 1e3
+    shown = every[np.isfinite(every) & (every > 0)]
+    if not len(shown):
+        return None
+    spread = float(shown.max()) / float(np.median(shown))
+    y = make_scale([float(shown.min()), float(shown.max())], log=spread > 4, most_ticks=4)
+    total = len(every)
+    x = make_scale([0.0, float(total)], padding=0.0)
+    bands, rules, ticks, legends = [], [], [], {}
+    begin = 0
+    # A text needs a quarter of the width of a telephone.
+    apart, last, named = total * 0.26, -math.inf, -1
+    for trial, seconds in trials:
+        end = begin + len(seconds)
+        warm = min(len(seconds), max(0, trial.first_steady))
+        if trial.disturbed:
+            bands.append(Band(begin / total, end / total, "disturbed"))
+            legends["disturbed"] = "disturbed by other work, or repeated"
+        elif trial.again:
+            bands.append(Band(begin / total, end / total, "again"))
+            legends["again"] = "second process of a round, next to itself"
+        if warm:
+            bands.append(Band(begin / total, (begin + warm) / total, "warmup"))
+            legends["warmup"] = "before the steady state, left out"
+        if begin:
+            rules.append(Rule(begin / total))
+        if begin - last >= apart and trial.round != named:
+            ticks.append((begin / total, f"round {trial.round + 1}"))
+            last, named = begin, trial.round
+        begin = end
+    path = line_path(x, y, np.arange(total, dtype=np.float64), every, most)
+    return Chart(
+        name,
+        title,
+        f"Times of {total:,} steps of {title}, in {len(trials)} processes one after the other. The table has "
+        "the figures of each process.",
+        170,
+        x,
+        "steps, process after process",
+        y,
+        "ms a step" + (", logarithmic" if y.log else ""),
+        bands=bands,
+        rules=rules,
+        lines=[Line(style, path, title, solid=True)],
+        legend=[Legend(kind, text) for kind, text in sorted(legends.items())],
+        more_ticks=ticks,
+    )

@@ -1,0 +1,110 @@
+"""A report from results to bytes, for the command and for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlb.documents import write_atomically
+from dlb.errors import RequestError
+from dlb.report.page.sections import Results
+from dlb.report.page.sources import read_sources
+from dlb.report.page.whole import Report, make_report
+from dlb.report.plain import plain
+
+__all__ = ["FORMATS", "Written", "save", "write_report"]
+
+FORMATS = ("html", "markdown", "latex")
+#: Points of a line, and rows of the list of results, where they fit.
+POINTS, ROWS = 2000, 500
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report.
+
+    Attributes:
+        content: of its file.
+        skipped: a line for each file that could not be read.
+        charts: files of charts.
+    """
+
+    content: bytes
+    skipped: Sequence[str]
+    charts: Sequence[Path]
+
+
+def write_report(
+    paths: Sequence[Path],
+    form: str = "html",
+    *,
+    condition: str = "",
+    baseline: str = "",
+    title: str = "",
+    limit: int = 10,
+    plots: Path | None = None,
+) -> Written:
+    """Make a report.
+
+    Args:
+        paths: results folders, or documents; the first is what others are compared with.
+        form: one of :data:`FORMATS`.
+        condition: which results of folders, as ``dlb results --filter``.
+        baseline: adapter that ratios are to; the first of each measurement if empty.
+        limit: so many last measurements and runs of each folder are shown in detail.
+        plots: folder for files of charts.
+
+    Raises:
+        RequestError: there are no such results, or nothing was chosen.
+    """
+    if form not in FORMATS:
+        raise RequestError(f"no form '{form}' of a report; choose from {', '.join(FORMATS)}")
+    if not paths:
+        raise RequestError("no results; give a results folder")
+    sources = read_sources(paths, condition, limit)
+    if not any(each.rows or each.runs or each.measurements or each.skipped for each in sources):
+        chosen = " that the filter chooses" if condition else ""
+        raise RequestError(f"there are no results{chosen}; see: dlb results list", path=paths[0])
+
+    def make(points: int, rows: int) -> Report:
+        results = Results(sources, baseline, points, rows)
+        report = make_report(results, title)
+        trouble.update(results.trouble)
+        return report
+
+    trouble: dict[str, str] = {}
+    content = _content(form, make)
+    charts = []
+    if plots is not None:
+        from dlb.report.page.images import write_charts
+
+        charts = write_charts(make(POINTS, ROWS), plots)
+    skipped = [
+        f"{plain(source.path / file)} is skipped: {plain(reason)}"
+        for source in sources
+        for file, reason in source.skipped.items()
+    ]
+    skipped += [f"{plain(name)} is skipped: {plain(reason)}" for name, reason in trouble.items()]
+    return Written(content, skipped, charts)
+
+
+def save(written: Written, path: Path) -> None:
+    """Write a report to its file, as a whole or not at all.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    try:
+        write_atomically(path, written.content)
+    except OSError as error:
+        raise RequestError(f"cannot write: {error.strerror or error}", path=path) from None
+
+
+def _content(form: str, make: Callable[[int, int], Report]) -> bytes:
+    from dlb.report.page import html, texts
+
+    if form == "html":
+        return html.fitting_page(make, POINTS, ROWS).encode()
+    text = texts.markdown if form == "markdown" else texts.latex
+    return text(make(POINTS, ROWS)).encode()

@@ -1,0 +1,54 @@
+"""Markdown, LaTeX, and the charts as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from example_results import ordinary
+
+import dlb
+from dlb.errors import RequestError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ordinary(tmp_path_factory.mktemp("forms") / "results")
+
+
+def test_markdown(folder: Path) -> None:
+    text = dlb.make_report(folder, form="markdown")
+    lines = text.splitlines()
+    assert lines[0] == "# Report on results"
+    assert any(line.startswith("- PyTorch 2.0 is 1.3") for line in lines)
+    tables = [line for line in lines if line.startswith("|")]
+    assert "| tf | 23.58 |" in text and "--:" in text
+    assert {line.count("|") for line in tables[:4]} == {11}
+
+
+def test_latex(folder: Path) -> None:
+    text = dlb.make_report(folder, form="latex")
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 3
+    assert r"\toprule" in text and r"95\% intervals" in text
+    assert r"  \item PyTorch 2.0 is 1.3" in text
+
+
+def test_charts_as_files(folder: Path, tmp_path: Path) -> None:
+    dlb.make_report(folder, plots=tmp_path / "plots")
+    found = sorted((tmp_path / "plots").glob("*.svg"))
+    assert {"ratios-1.svg", "steps-1-1.svg", "proof-1.svg"} <= {path.name for path in found}
+    for path in found:
+        drawing = ElementTree.parse(path).getroot()
+        assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in path.read_text()
+    pytest.importorskip("resvg_py")
+    image = (tmp_path / "plots" / "ratios-1.png").read_bytes()
+    assert image.startswith(b"\x89PNG")
+
+
+def test_the_file_is_written_whole(folder: Path, tmp_path: Path) -> None:
+    text = dlb.make_report(folder, tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == text
+    with pytest.raises(RequestError, match="cannot write"):
+        dlb.make_report(folder, tmp_path / "no" / "r.html")
