@@ -198,7 +198,9 @@ def test_without_its_script(browser: Browser, pages: dict[str, Path], name: str)
 
 
 def test_it_is_printed(browser: Browser, pages: dict[str, Path]) -> None:
-    with browser.new_context(color_scheme="dark") as context:
+    with browser.new_context(
+        viewport={"width": 760, "height": 1000}, color_scheme="dark"
+    ) as context:
         page = context.new_page()
         Watched(page, pages["ordinary"])
         assert page.pdf(format="A4").startswith(b"%PDF")
@@ -207,3 +209,4 @@ def test_it_is_printed(browser: Browser, pages: dict[str, Path]) -> None:
             page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         )
         assert not page.locator(".bar").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 760

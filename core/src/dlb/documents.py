@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
@@ -28,6 +29,9 @@ __all__ = [
 
 #: A record of a million steps is smaller; a larger file cannot be a document of dlb.
 LARGEST_BYTES = 200 * 1024 * 1024
+
+#: What an integer of more than 64 bits looks like; a text may look so, too.
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
@@ -116,9 +120,26 @@ def decoder(form: type[Form]) -> Callable[[bytes], Form]:
     """What reads the content of a document of the current format."""
 
     def decode(content: bytes) -> Form:
+        if _MANY_DIGITS.search(content):
+            _check_integers(msgspec.json.decode(content))
         return msgspec.json.decode(content, type=form)
 
     return decode
+
+
+def _check_integers(value: Any) -> None:
+    """Check that no integer is larger than a machine's, of which no float can be made.
+
+    Raises:
+        msgspec.ValidationError: one is.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise msgspec.ValidationError("an integer has more than 64 bits")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            _check_integers(each)
 
 
 def shipped_schema(noun: str, version: int) -> bytes:

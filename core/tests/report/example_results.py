@@ -167,6 +167,7 @@ def measure(
                         samples_per_second=64 / float(steady.mean()), waiting=0.001, start_seconds=1.0,
                         build_seconds=0.1, first_step_seconds=float(seconds[0]), cpu_seconds=1.0,
                         memory_bytes=300_000_000, disturbed=number == 1 and place == 1,
+                        phases={"forward": speed * 0.3, "backward": speed * 0.5, "update": speed * 0.1},
                         checks={"audit, steps": "passed"}, judged=4, series=digest,
                         observed={"resources": {"cpu_user_seconds": 1.0, "cpu_system_seconds": 0.1,
                                                 "seconds": 1.0, "memory_peak_bytes": 300_000_000,
@@ -195,10 +196,25 @@ def measure(
                 options=each.options,
                 proof=each.proof,
                 record=each.name,
+                operations=10**9,
+                bytes=10**8,
             )
             for each in records
         ),
         trials=tuple(trials),
+        peaks=(
+            measurements.Peak(
+                adapter="torch",
+                device="cpu",
+                dtype="float32",
+                threads=2,
+                operations_per_second=2e11,
+                operations_spread=0.02,
+                rows=2048,
+                bytes_per_second=2e10,
+                bytes_spread=0.01,
+            ),
+        ),
         ended="rounds",
         machine={"cpu": "a processor", "available_cores": 2, "system": "Linux"},
         core={"version": "0.2.0"},
@@ -270,6 +286,7 @@ def hostile(folder: Path) -> Path:
         "empty.json": b"",
         "<img src=x onerror=window.harmed=1>.json": b"{}",
         "measurements/no-cells.json": b'{"format": 1}',
+        "many-digits.json": b'{"format": 2, "machine": {"memory_bytes": ' + b"9" * 400 + b"}}",
     }
     for name, content in broken.items():
         (folder / name).write_bytes(content)

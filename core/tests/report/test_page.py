@@ -74,7 +74,7 @@ def test_the_summary_comes_first_in_words(page: Page) -> None:
 def test_every_section_is_there(page: Page) -> None:
     found = {value for name, value in page.attributes if name == "id"}
     assert found >= {
-        "summary", "ratios", "steps", "throughput", "training", "resources", "proof", "audit", "runs",
+        "summary", "ratios", "steps", "throughput", "peak", "training", "resources", "proof", "audit", "runs",
         "provenance", "results",
     }  # fmt: skip
     assert page.tags.count("svg") > 10 and page.tags.count("table") > 8
@@ -93,7 +93,10 @@ def test_every_chart_has_its_data(page: Page) -> None:
     }
     assert len(page.table("proof-1.csv")) in (4, 8)
     assert len(page.table("results.csv")) == 4
-    assert len(page.table("trials-1.csv")) == 12
+    trials = page.table("trials-1.csv")
+    assert len(trials) == 12 and float(trials[0]["forward_seconds"]) == pytest.approx(0.0054)
+    (first, second) = page.table("peak-1.csv")
+    assert float(first["share_of_product"]) > float(second["share_of_product"]) > 0.2
 
 
 def test_it_loads_nothing(page: Page, folder: Path) -> None:
@@ -180,6 +183,9 @@ def test_strangers_do_no_harm(tmp_path: Path) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     assert "x" * 2500 not in text and len(text.encode()) < 5_000_000
     assert "not-json.json is skipped" in page.text and "deep.json is skipped" in page.text
+    assert (
+        "many-digits.json is skipped: not a record: an integer has more than 64 bits" in page.text
+    )
     for row in page.table("results.csv"):
         assert not row["workload"].startswith("=")
     for form in ("markdown", "latex"):
@@ -195,10 +201,15 @@ def test_few_points_and_rows_where_many_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ordinary(tmp_path / "results")
-    monkeypatch.setattr("dlb.report.page.html.MOST_BYTES", 150_000)
+    whole = dlb.make_report(folder)
+    most = len(whole.encode()) - 1000
+    monkeypatch.setattr("dlb.report.page.html.MOST_BYTES", most)
     text = dlb.make_report(folder)
-    assert len(text) <= 150_000 and "times faster" in text
-    assert len(Page(text).table("steps-1.csv")) < 12 * 60
+    assert len(text.encode()) <= most and "times faster" in text
+    line = re.compile(r'id="steps-1-1".*?class="line[^>]* d="([^"]+)"', re.S)
+    assert len(line.search(text)[1]) < len(line.search(whole)[1])  # type: ignore[index]
+    monkeypatch.setattr("dlb.report.page.html.MOST_BYTES", 10_000)
+    assert "the page would be too large" in dlb.make_report(folder)
 
 
 @pytest.mark.parametrize(
@@ -222,4 +233,4 @@ def test_the_filter_and_the_baseline(folder: Path) -> None:
     text = Page(dlb.make_report(folder, condition="batch_size=128")).text
     assert "times faster" not in text and "batch size 128" in text
     text = Page(dlb.make_report(folder, baseline="tf", title="My title")).text
-    assert "Step time as a multiple of TensorFlow 2.0" in text and "My title" in text
+    assert "Time of a step as a multiple of TensorFlow 2.0" in text and "My title" in text

@@ -109,7 +109,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Legend:
-    """What a look stands for; ``style`` is a number, or the kind of a band."""
+    """What a look stands for; ``style`` is a number, or the class of a filled box."""
 
     style: int | str
     text: str

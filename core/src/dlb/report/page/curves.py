@@ -152,14 +152,14 @@ def distances_chart(
     rows = len(checks)
     rules, dots, labels, names = [], [], [], {}
     for place, (check, tolerance, own) in enumerate(checks):
-        middle = (place + 0.66) / rows
+        middle = (place + 0.7) / rows
         labels.append(Label(0.0, (place + 0.36) / rows, check))
         if tolerance:
             at = x.at(tolerance)
             rules.append(Rule(at, (place + 0.42) / rows, (place + 0.9) / rows, strong=True))
         for number, (adapter, style, distance, passed) in enumerate(own):
             # One below the other, so that none is hidden.
-            aside = (number - (len(own) - 1) / 2) * min(0.16, 0.4 / len(own)) / rows
+            aside = (number - (len(own) - 1) / 2) * min(0.14, 0.36 / len(own)) / rows
             names[adapter] = style
             verdict = "" if passed else ", failed"
             text = f"{adapter}, {check}: {distance:.1e}{verdict}"
@@ -168,12 +168,12 @@ def distances_chart(
                 labels.append(Label(1.0, (place + 0.36) / rows, f"{adapter} failed", "end", True))
     return Chart(
         name,
-        "Worst distance of each check, and its tolerance",
+        "Worst distance of each check; the upright line is its tolerance",
         "The worst relative L2 distance of each check; the upright line is its tolerance. The table has the "
         "figures.",
-        34 * rows,
+        40 * rows,
         x,
-        "relative L2 distance (0 is drawn at 1e-18); upright lines: tolerances",
+        "relative L2 distance; 0 is drawn at 1e-18",
         rules=rules,
         dots=dots,
         labels=labels,

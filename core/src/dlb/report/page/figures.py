@@ -26,7 +26,7 @@ from dlb.report.page.scales import make_scale
 from dlb.report.page.summary import interval_of, ratio_text
 from dlb.results.measurement import TrialResult
 
-__all__ = ["distribution_chart", "ratio_chart", "steps_chart"]
+__all__ = ["distribution_chart", "phases_chart", "ratio_chart", "shares_chart", "steps_chart"]
 
 Array = npt.NDArray[np.float64]
 #: Pixels of a row with a name.
@@ -46,8 +46,13 @@ def ratio_chart(
     titles: Sequence[str],
     styles: Sequence[int],
     baseline: int,
+    of: str,
 ) -> Chart | None:
-    """Ratios to the baseline with their intervals; None if there is none."""
+    """Ratios to the baseline with their intervals; None if there is none.
+
+    Args:
+        of: what the times are of: ``a step`` or ``a sample``.
+    """
     held = [(each, each.ratio) for each in compared if each.ratio is not None]
     if not held:
         return None
@@ -74,11 +79,12 @@ def ratio_chart(
     other = titles[baseline]
     return Chart(
         name,
-        f"Step time as a multiple of {other}",
-        f"Ratios of step times to {other} with 95% intervals; left of 1 is faster. The table has the figures.",
+        f"Time of {of} as a multiple of {other}",
+        f"Ratios of times of {of} to {other} with 95% intervals; left of 1 is faster. The table has the "
+        "figures.",
         ROW * rows,
         x,
-        "times its step: left of 1 is faster",
+        "left of 1 is faster",
         rules=[Rule(x.at(1.0), strong=True)],
         spans=spans,
         dots=dots,
@@ -153,6 +159,84 @@ def distribution_chart(
 def _silhouette(across: Array, heights: Array, base: float, height: float) -> str:
     unit = make_scale([0.0, 1.0], padding=0.0)
     return area_path(unit, across, heights, base, height)
+
+
+def phases_chart(
+    name: str,
+    phases: Mapping[int, Mapping[str, float]],
+    titles: Sequence[str],
+    order: Sequence[str],
+) -> Chart | None:
+    """The parts of a step, one after the other.
+
+    Args:
+        phases: seconds of each part, by cell.
+        order: the parts' names, as they run.
+    """
+    phases = {cell: parts for cell, parts in phases.items() if sum(parts.values()) > 0}
+    if not phases:
+        return None
+    x = make_scale([0.0, *(sum(parts.values()) * 1e3 for parts in phases.values())], zero=True)
+    spans, labels, rows = [], [], len(phases)
+    for place, (cell, parts) in enumerate(phases.items()):
+        begin = 0.0
+        for style, part in enumerate(order):
+            end = begin + max(0.0, parts.get(part, 0.0)) * 1e3
+            text = f"{titles[cell]}, {part}: {end - begin:.2f} ms"
+            spans.append(Span(style, x.at(begin), x.at(end), _row(place, 0.74, rows), True, text))
+            begin = end
+        says = ", ".join(f"{part} {parts[part] * 1e3:.2f}" for part in order if part in parts)
+        labels.append(Label(0.0, _row(place, 0.2, rows), titles[cell], strong=True))
+        labels.append(Label(0.0, _row(place, 0.46, rows), f"{says} ms"))
+    return Chart(
+        name,
+        "The parts of a step",
+        f"Medians of {', '.join(order)}, one after the other. The table of phases has the figures.",
+        70 * rows,
+        x,
+        "ms, in this order",
+        spans=spans,
+        labels=labels,
+        legend=[Legend(f"part{style}", part) for style, part in enumerate(order)],
+    )
+
+
+def shares_chart(
+    name: str,
+    shares: Mapping[int, Sequence[float | None]],
+    titles: Sequence[str],
+    what: Sequence[str],
+) -> Chart | None:
+    """Shares of what the machine does at most, for each cell.
+
+    Args:
+        shares: of each of ``what``, by cell; None if it is not known.
+    """
+    known = [each for own in shares.values() for each in own if each is not None]
+    if not known:
+        return None
+    x = make_scale([0.0, 100.0, *(each * 100 for each in known)], zero=True)
+    dots, labels, rows = [], [], len(shares)
+    for place, (cell, own) in enumerate(shares.items()):
+        labels.append(Label(0.0, _row(place, 0.34, rows), titles[cell], strong=True))
+        for style, share in enumerate(own):
+            if share is not None:
+                text = f"{titles[cell]}: {share:.1%} of {what[style]}"
+                dots.append(
+                    Dot(style, x.at(share * 100), _row(place, 0.6 + 0.2 * style, rows), text)
+                )
+    return Chart(
+        name,
+        "Share of what this machine does at most",
+        f"Shares of {' and of '.join(what)}. The table has the figures.",
+        50 * rows,
+        x,
+        "%",
+        rules=[Rule(x.at(100.0), strong=True)],
+        dots=dots,
+        labels=labels,
+        legend=[Legend(style, text) for style, text in enumerate(what)],
+    )
 
 
 def steps_chart(

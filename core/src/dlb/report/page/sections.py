@@ -33,11 +33,14 @@ from dlb.report.plain import number_text, plain
 from dlb.report.records import result_lines, results_table, tests_table
 from dlb.report.table import Table
 from dlb.results.between import Pair, differences, other_machine, pairs
-from dlb.results.compared import compared_cells
+from dlb.results.compared import batches_differ, compared_cells
 from dlb.results.index import COLUMNS
+from dlb_worker.contract import PHASES
 
 __all__ = ["Results", "Summed", "fact_lines", "summary_parts"]
 
+#: Sentences about a measurement at most.
+MOST_STATEMENTS = 24
 #: Columns of the list of all results.
 _LISTED = (
     "started", "kind", "workload", "adapter", "variant", "batch_size", "threads", "workers", "proof",
@@ -149,7 +152,8 @@ def heading_of(measured: Measured) -> Heading:
     measurement = measured.measurement
     options = measurement.cells[0].options
     threads = sorted({cell.options.threads for cell in measurement.cells})
-    note = _note(options, threads, measurement.started)
+    sizes = sorted({cell.options.batch_size for cell in measurement.cells})
+    note = _note(options, sizes, threads, measurement.started)
     if measurement.ended in ("", "interrupted"):
         note += "; not finished"
     return Heading(_where(measurement.cells[0].workload_name, measured.source), plain(note))
@@ -158,15 +162,16 @@ def heading_of(measured: Measured) -> Heading:
 def heading_of_runs(runs: Sequence[Run]) -> Heading:
     record = runs[0].record
     options = record.options
-    note = _note(options, [options.threads], record.started)
+    note = _note(options, [options.batch_size], [options.threads], record.started)
     return Heading(_where(record.workload_name, runs[0].source), plain(note))
 
 
-def _note(options: Options, threads: Sequence[int], started: str) -> str:
+def _note(options: Options, sizes: Sequence[int], threads: Sequence[int], started: str) -> str:
     counted = " or ".join(str(each) for each in threads[:8])
     several = "" if counted == "1" else "s"
+    batches = " or ".join(str(each) for each in sizes[:8])
     return (
-        f"batch size {options.batch_size}, {options.dtype}, {options.device}, {counted} thread{several}; "
+        f"batch size {batches}, {options.dtype}, {options.device}, {counted} thread{several}; "
         f"{started[:16].replace('T', ' ')} UTC"
     )
 
@@ -213,6 +218,8 @@ def summary_parts(results: Results) -> list[Summed]:
     for measured in results.measured:
         heading = heading_of(measured)
         says = list(measurement_statements(measured, results.place_of_baseline(measured)))
+        more = [Statement(f"and {len(says) - MOST_STATEMENTS} more, in the table of ratios")]
+        says = says if len(says) <= MOST_STATEMENTS else says[:MOST_STATEMENTS] + more
         parts.append(Summed(heading.text, heading.note, says))
     told = {cell.record for each in results.measured for cell in each.measurement.cells}
     for runs in results.commands:
@@ -313,6 +320,7 @@ def ratios_section(results: Results) -> Iterator[Block]:
             results.titles(measured),
             results.styles(measured),
             baseline,
+            "a sample" if batches_differ(measurement) else "a step",
         )
         if chart is not None:
             yield Plot([chart])
@@ -348,7 +356,7 @@ def _ratios_data(results: Results, measured: Measured, number: int) -> Data:
 
 def _trials_data(measured: Measured, number: int) -> Data:
     """Every figure of every trial."""
-    left_out = {"checks", "observed", "failure", "cell"}
+    left_out = {"checks", "observed", "failure", "cell", "phases"}
     titles = cell_titles(measured)
     rows = []
     columns: list[str] = []
@@ -366,6 +374,7 @@ def _trials_data(measured: Measured, number: int) -> Data:
             "proof": measured.proof_of(trial.cell),
             "sound": int(trial.sound),
             **kept,
+            **{f"{part}_seconds": value for part, value in trial.phases.items() if part in PHASES},
             **own,
         }
         columns += [name for name in row if name not in columns]

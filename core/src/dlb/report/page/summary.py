@@ -13,7 +13,7 @@ from dlb.report.page.blocks import Statement
 from dlb.report.page.naming import cell_titles, run_title
 from dlb.report.page.sources import Measured
 from dlb.results.between import Pair
-from dlb.results.compared import compared_cells
+from dlb.results.compared import batches_differ, compared_cells
 
 __all__ = [
     "between_statement",
@@ -74,15 +74,20 @@ def _ratio(
     title: str, other: str, ratio: Ratio, word: Word, status: str, measured: Measured
 ) -> Statement:
     rounds = counted_rounds(ratio.rounds)
+    # Of other batch sizes, the times of samples are compared.
+    sample = batches_differ(measured.measurement)
+    counted = f"{rounds}, by the time of a sample" if sample else rounds
     if word in ("faster", "slower"):
         # The faster one is named first, so that the figure is always above 1.
         fast, slow = (title, other) if word == "faster" else (other, title)
         shown = ratio.inverse if word == "faster" else ratio
         figure = f"{ratio_text(shown.ratio, _is_exact(shown))} times faster"
         return Statement(
-            f"{fast} is {figure} than {slow}", figure, f"{interval_of(shown)}, {rounds}", status
+            f"{fast} is {figure} than {slow}", figure, f"{interval_of(shown)}, {counted}", status
         )
-    detail = f"{ratio_text(ratio.ratio, _is_exact(ratio))} times its step time, {interval_of(ratio)}, {rounds}"
+    of = "a sample" if sample else "a step"
+    times = f"{ratio_text(ratio.ratio, _is_exact(ratio))} times its time of {of}"
+    detail = f"{times}, {interval_of(ratio)}, {rounds}"
     if word == "same":
         margin = f"{measured.measurement.margin:.1%}".replace(".0%", "%")
         figure = f"same within {margin}"

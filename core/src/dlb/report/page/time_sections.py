@@ -8,18 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from dlb.proof.certificate import with_variant
 from dlb.report.page.blocks import Block, Lines, Plot, Shown, data_of
 from dlb.report.page.charts import Chart
 from dlb.report.page.curves import Curve, Point, curves_chart, points_chart
-from dlb.report.page.figures import distribution_chart, steps_chart
+from dlb.report.page.figures import distribution_chart, phases_chart, shares_chart, steps_chart
+from dlb.report.page.naming import labelled
 from dlb.report.page.scales import thinned
 from dlb.report.page.sections import Results, heading_of, heading_of_runs
 from dlb.report.page.sources import Array, Measured, Run
 from dlb.report.plain import finite, number_text, plain
 from dlb.report.table import Table
+from dlb.report.work import work_lines, work_table
 from dlb.results.measurement import TrialResult
+from dlb.results.work import work_of_cells
+from dlb_worker.contract import PHASES
 
-__all__ = ["resources_section", "steps_section", "throughput_section", "training_section"]
+__all__ = [
+    "peak_section",
+    "resources_section",
+    "steps_section",
+    "throughput_section",
+    "training_section",
+]
 
 _SECONDS = "seconds of steps and of waiting"
 #: Processes of which every step is shown.
@@ -40,6 +51,7 @@ def steps_section(results: Results) -> Iterator[Block]:
     """Distributions of step times, and steps in the order in which they ran."""
     for number, measured in enumerate(results.measured, 1):
         yield heading_of(measured)
+        yield from _phases(results, measured, number)
         yield from _measured_steps(results, measured, number)
     if results.measured:
         return
@@ -60,10 +72,13 @@ def _measured_steps(results: Results, measured: Measured, number: int) -> Iterat
         every = measured.trials_of(place)
         if len(every) > MOST_TRIALS:
             left_out.append(f"{title}: the last {MOST_TRIALS} of {len(every):,} processes")
+        # Those that the ratio is of: of each round the last attempt.
+        steady_ones = [each for each in every if not each.again and each.median is not None]
+        counted = list({each.round: each for each in steady_ones}.values())
         for trial in every[-MOST_TRIALS:]:
             seconds = results.series(measured, trial.series).get("step_seconds", np.zeros(0))
             trials.append((trial, seconds))
-            if trial.median is not None:
+            if trial in counted:
                 steady.setdefault(place, []).append(seconds[max(0, trial.first_steady) :])
             rows.append(_trial_row(title, trial, seconds))
             for step in thinned(seconds, results.points):
@@ -159,6 +174,51 @@ def _run_steps(results: Results, runs: list[Run], number: int) -> Iterator[Block
         yield Plot([chart], table, data)
 
 
+# --- parts of a step, and peaks ---------------------------------------------------------------
+
+
+def _phases(results: Results, measured: Measured, number: int) -> Iterator[Block]:
+    """The parts of a step, where adapters divide it."""
+    medians: dict[int, dict[str, float]] = {}
+    for place in range(len(measured.measurement.cells)):
+        own = [trial.phases for trial in measured.trials_of(place) if trial.phases]
+        for part in PHASES:
+            found = [finite(each[part]) for each in own if part in each]
+            seconds = [each for each in found if each is not None and each >= 0]
+            if seconds:
+                medians.setdefault(place, {})[part] = float(np.median(seconds))
+    chart = phases_chart(f"phases-{number}", medians, results.titles(measured), PHASES)
+    if chart is not None:
+        yield Plot([chart])
+
+
+def peak_section(results: Results) -> Iterator[Block]:
+    """Operations and bytes by the second, as shares of what this machine does at most."""
+    for number, measured in enumerate(results.measured, 1):
+        table = work_table(measured.measurement)
+        if table is None:
+            continue
+        yield heading_of(measured)
+        found = work_of_cells(measured.measurement)
+        shares = {each.cell: (each.share_of_product, each.share_of_copy) for each in found}
+        what = ("the fastest matrix product", "the fastest copy")
+        chart = shares_chart(f"peak-{number}", shares, results.titles(measured), what)
+        if chart is not None:
+            yield Plot([chart])
+        titles = results.titles(measured)
+        rows = [
+            [titles[each.cell], each.operations_per_second, each.share_of_product]
+            + [each.bytes_per_second, each.share_of_copy]
+            for each in found
+        ]
+        columns = ["name", "operations_per_second", "share_of_product"]
+        data = data_of(f"peak-{number}", [*columns, "bytes_per_second", "share_of_copy"], rows)
+        yield Shown(table, data)
+        lines = [plain(line, 400) for line in work_lines(measured.measurement)]
+        if lines:
+            yield Lines(lines)
+
+
 # --- throughput by size ----------------------------------------------------------------------
 
 
@@ -183,9 +243,7 @@ def _by_size(
         by_workload.setdefault(own[0]["workload"], []).append(own)
     for number, (workload, several) in enumerate(list(by_workload.items())[:12], 1):
         differ = [
-            name
-            for name in _SAME
-            if name not in (size, "variant") and len({own[0][name] for own in several}) > 1
+            name for name in _SAME if name != size and len({own[0][name] for own in several}) > 1
         ]
         points, cells = [], []
         for own in several[:24]:
@@ -225,19 +283,19 @@ def _figures(results: Results) -> Iterator[dict[str, Any]]:
         (each.source, cell.record) for each in results.measured for cell in each.measurement.cells
     }
     for each in results.measured:
-        titles = results.titles(each)
         for place, cell in enumerate(each.measurement.cells):
             found = [trial.samples_per_second for trial in each.trials_of(place)]
             speeds = [speed for speed in found if speed is not None]
             if not speeds:
                 continue
+            others = sorted(set(cell.varied) - set(_SIZES) - set(cell.options.variant))
             names = ("device", "dtype", "input", "strategy", "batch_size", "threads", "workers")
             yield {
                 **{name: getattr(cell.options, name) for name in names},
-                "title": titles[place],
+                "title": _line_title(each, place),
                 "workload": cell.workload_name,
                 "cpu": str(each.measurement.machine.get("cpu", "")),
-                "variant": "",
+                "variant": ", ".join(f"{name}={cell.varied[name]}" for name in others),
                 "proof": each.proof_of(place),
                 "speed": float(np.mean(speeds)),
             }
@@ -258,6 +316,13 @@ def _figures(results: Results) -> Iterator[dict[str, Any]]:
                 "title": title,
                 "speed": speed,
             }
+
+
+def _line_title(measured: Measured, place: int) -> str:
+    """A cell without what a sweep varies: all sizes of it are on one line."""
+    cell = measured.measurement.cells[place]
+    title = labelled(with_variant(cell.framework, cell.options.variant), measured.proof_of(place))
+    return plain(f"{title}, {measured.source}" if measured.source else title, 100)
 
 
 # --- training --------------------------------------------------------------------------------
@@ -402,8 +467,10 @@ def _resources(
             continue
         cells = []
         for name, (_, factor) in _TOTALS.items():
-            value = finite(own.get(name))
-            cells.append(number_text(None if value is None else value * factor))
+            value = own.get(name)
+            known = finite(value)
+            # Counts stay whole numbers.
+            cells.append(number_text(value if factor == 1.0 or known is None else known * factor))
         rows.append([title, *cells, _devices_text(own.get("devices"))])
         if own.get("cpu_energy_reason"):
             reasons.append(f"No energy of processors: {plain(own['cpu_energy_reason'])}")

@@ -20,6 +20,7 @@ from dlb.report.page.sections import (
     summary_parts,
 )
 from dlb.report.page.time_sections import (
+    peak_section,
     resources_section,
     steps_section,
     throughput_section,
@@ -55,6 +56,13 @@ _SECTIONS: tuple[tuple[str, str, str, Maker], ...] = (
         "Throughput by size",
         "Samples per second where results differ in one size alone.",
         throughput_section,
+    ),
+    (
+        "peak",
+        "Share of the peak",
+        "Operations and bytes of the description by the second, next to the fastest matrix product and the "
+        "fastest copy that were measured on this machine.",
+        peak_section,
     ),
     (
         "training",
