@@ -25,6 +25,9 @@ from dlb_worker.plugins import load_plugins
 
 __all__ = ["make_executor", "sweep_on"]
 
+#: Letters of an executor's own error that are kept: some have a whole log.
+_LONGEST = 300
+
 
 def make_executor(word: str) -> Executor:
     """The executor of ``NAME`` or ``NAME://ADDRESS``.
@@ -82,7 +85,9 @@ def sweep_on(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            for future in waiting:
+                future.cancel()
+            executor.shutdown(wait=False)
     records = [
         record.read(out / f"{each.record}.json") if each.record else None for each in state.cells
     ]
@@ -99,7 +104,7 @@ def _returned(future: Future[bytes], out: Path) -> Returned:
         CancelledError,
         Exception,
     ) as error:  # of the executor: a node that was lost, for example
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
         return Returned(
             failure=Failure(kind="WorkerDied", message=f"the executor lost the cell: {reason}")
         )

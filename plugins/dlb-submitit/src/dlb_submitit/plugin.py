@@ -37,26 +37,35 @@ class SubmititExecutor(Executor):
         pairs = [word.partition("=") for word in options.split(",") if word]
         parameters = {name: int(value) if value.isdecimal() else value for name, _, value in pairs}
         self._executor.update_parameters(name="dlb", **parameters)
-        self._jobs: list[Any] = []
 
     def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
-        job, future = self._executor.submit(function, *arguments, **named), Future[Any]()
-        self._jobs.append(job)
-        threading.Thread(target=_follow, args=(job, future), daemon=True).start()
+        future = JobFuture(self._executor.submit(function, *arguments, **named))
+        threading.Thread(target=_follow, args=(future,), daemon=True).start()
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for job in self._jobs if cancel_futures else ():
-            if not job.done():
-                job.cancel()
+
+class JobFuture(Future[Any]):
+    """The future of a job, which is cancelled with it."""
+
+    def __init__(self, job: Any) -> None:
+        super().__init__()
+        self.job = job
+
+    def cancel(self) -> bool:
+        if not self.job.done():
+            self.job.cancel()
+        return super().cancel()
 
 
-def _follow(job: Any, future: Future[Any]) -> None:
+def _follow(future: JobFuture) -> None:
     """Give a future what its job returns."""
-    future.set_running_or_notify_cancel()
     try:
-        while not job.done():
+        while not future.job.done():
             time.sleep(POLL_SECONDS)
-        future.set_result(job.result())
+        result = future.job.result()
     except Exception as error:
-        future.set_exception(error)
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+    else:
+        if future.set_running_or_notify_cancel():
+            future.set_result(result)
