@@ -154,12 +154,23 @@ def _other_machine(first: Measurement, second: Measurement) -> Iterator[str]:
             yield f"{fact}: {one}, {other}"
 
 
+def _state(measurement: Measurement) -> dict[str, Any]:
+    """The state of the machine; empty if it was not kept."""
+    state = measurement.machine.get("state")
+    return state if isinstance(state, dict) else {}
+
+
 def _differences(first: Measurement, second: Measurement) -> Iterator[str]:
     """What else differs between two measurements."""
     import msgspec
 
     for fact in ("available_cores", "system", "python"):
         one, other = first.machine.get(fact), second.machine.get(fact)
+        if one != other:
+            yield f"{fact}: {one}, {other}"
+    states = [_state(each) for each in (first, second)]
+    for fact in ("governor", "boost", "transparent_hugepages"):
+        one, other = (each.get(fact) for each in states)
         if one != other:
             yield f"{fact}: {one}, {other}"
     if first.core != second.core:
