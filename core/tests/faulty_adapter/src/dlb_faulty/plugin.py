@@ -101,7 +101,9 @@ class FaultyAdapter(ExampleAdapter):
             request = dataclasses.replace(request, masks={})
         from dlb_faulty.model import FaultyModel
 
-        built = FaultyModel(request)
+        built = FaultyModel(request, **variant)
+        if KIND == "few-bits":
+            built.bits = 5
         if KIND == "keeps-models":
             KEPT.append(built)
         return built
