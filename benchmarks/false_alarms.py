@@ -9,7 +9,11 @@ Each comparison is a measurement in rounds, as ``dlb run`` makes it, of an adapt
 word, and what others would have said of the same trials:
 
 - ``quartiles``: whether the quartiles of steps of the first two processes are apart, as a plain loop shows;
+- ``torch_benchmark``: whether torch.utils.benchmark prints other times for these two processes, to as many
+  digits as it says are significant; empty if torch is not in this environment;
 - ``pyperf``: whether pyperf calls the mean times of all processes significantly different.
+
+``seconds`` are those of the whole comparison, and of pyperf's processes; ``loop_seconds``, those of two.
 
 A summary goes to standard error: the share that was called different, with Clopper and Pearson's bounds.
 """
@@ -78,12 +82,14 @@ def main() -> int:
             "high",
             "word",
             "quartiles",
+            "torch_benchmark",
             "pyperf",
             "seconds",
+            "loop_seconds",
         ]
     )
     plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0)
-    words: list[tuple[str, bool, bool]] = []
+    words: list[tuple[str, bool, bool | None, bool]] = []
     with tempfile.TemporaryDirectory() as name, _load(asked.load):
         request = Request(
             workload=described,
@@ -109,15 +115,18 @@ def main() -> int:
             seconds = time.monotonic() - began
             _, compared = compare(measurement.trials, 2, margin=plan.margin)
             ratio, word = compared.ratio, compared.word or "no steady state"
-            loop, pyperf = _quartiles_apart(measurement, request.out), _pyperf(measurement)
+            steps = _steps(measurement, request.out)
+            loop, pyperf = _quartiles_apart(steps), _pyperf(measurement)
+            printed = _torch_benchmark(steps)
             figures = ["", "", ""] if ratio is None else [ratio.ratio, ratio.low, ratio.high]
             table.writerow(
                 [asked.slower, int(asked.load), asked.rounds]
                 + [f"{each:.4f}" if each else "" for each in figures]
-                + [word, int(loop), int(pyperf), f"{seconds:.1f}"]
+                + [word, int(loop), "" if printed is None else int(printed), int(pyperf)]
+                + [f"{seconds:.1f}", f"{2 * seconds / len(measurement.trials):.1f}"]
             )
             sys.stdout.flush()
-            words.append((word, loop, pyperf))
+            words.append((word, loop, printed, pyperf))
             print(f"{number + 1} of {asked.comparisons}: {word}", file=sys.stderr)
     _summarise(words)
     return 0
@@ -136,16 +145,33 @@ def _load(wanted: bool) -> Iterator[None]:
         process.wait()
 
 
-def _quartiles_apart(measurement: Measurement, folder: Path | None) -> bool:
-    """Whether the quartiles of two processes' steps do not overlap."""
+def _steps(measurement: Measurement, folder: Path | None) -> list[np.ndarray]:
+    """The times of the steps of the first process of both cells, without the first tenth."""
     assert folder is not None
-    spans = []
+    found = []
     for cell in (0, 1):
         first = next(t for t in measurement.trials if t.cell == cell and t.series)
         steps = contents.read_arrays(folder, first.series)["step_seconds"]
-        spans.append(np.percentile(steps[len(steps) // 10 :], (25, 75)))
-    (low, high), (other_low, other_high) = spans
+        found.append(steps[len(steps) // 10 :])
+    return found
+
+
+def _quartiles_apart(steps: list[np.ndarray]) -> bool:
+    """Whether the quartiles of two processes' steps do not overlap."""
+    (low, high), (other_low, other_high) = (np.percentile(each, (25, 75)) for each in steps)
     return bool(high < other_low or other_high < low)
+
+
+def _torch_benchmark(steps: list[np.ndarray]) -> bool | None:
+    """Whether torch.utils.benchmark's Compare prints other times; None without torch."""
+    try:
+        from torch.utils.benchmark.utils import common
+    except ImportError:
+        return None
+    task = common.TaskSpec(stmt="step", setup="")
+    made = [common.Measurement(1, each.tolist(), task) for each in steps]
+    printed = [common.trim_sigfig(each.median, each.significant_figures) for each in made]
+    return bool(printed[0] != printed[1])
 
 
 def _pyperf(measurement: Measurement) -> bool:
@@ -172,16 +198,22 @@ class _Named:
         self.name, self.benchmark = name, benchmark
 
 
-def _summarise(words: list[tuple[str, bool, bool]]) -> None:
-    counts = {
-        "dlb": sum(word in DIFFERENT for word, _, _ in words),
-        "quartiles of one process": sum(loop for _, loop, _ in words),
-        "pyperf": sum(pyperf for _, _, pyperf in words),
+def _summarise(words: list[tuple[str, bool, bool | None, bool]]) -> None:
+    if not words:
+        return
+    told = {
+        "dlb": [word in DIFFERENT for word, *_ in words],
+        "quartiles of one process": [loop for _, loop, _, _ in words],
+        "torch.utils.benchmark": [printed for *_, printed, _ in words if printed is not None],
+        "pyperf": [pyperf for *_, pyperf in words],
     }
-    for name, count in counts.items():
-        interval = binomtest(count, len(words)).proportion_ci(method="exact")
+    for name, verdicts in told.items():
+        if not verdicts:
+            continue
+        count = sum(verdicts)
+        interval = binomtest(count, len(verdicts)).proportion_ci(method="exact")
         print(
-            f"{name}: {count} of {len(words)} called different, {count / len(words):.1%} "
+            f"{name}: {count} of {len(verdicts)} called different, {count / len(verdicts):.1%} "
             f"({interval.low:.1%} to {interval.high:.1%})",
             file=sys.stderr,
         )

@@ -182,6 +182,7 @@ def run(
     out: str | Path = "dlb-results",
     prove_again: bool = False,
     test_steps: int | None = None,
+    variables: Mapping[str, str] | None = None,
     plan: Plan | None = None,
 ) -> Outcome:
     """Train a workload on adapters, time it, export it and prove it, as ``dlb run`` does.
@@ -205,6 +206,7 @@ def run(
         out: folder for records.
         prove_again: make the proof again, even if one was kept that holds.
         test_steps: test the model every so many steps, too.
+        variables: environment variables of the workers' processes.
         plan: how to measure afterwards, in rounds of new processes; ``dlb.Plan()`` as ``dlb run`` does,
             None for no rounds.
 
@@ -241,6 +243,7 @@ def run(
         out=out,
         prove_again=prove_again,
         test_steps=test_steps,
+        variables=dict(variables or {}),
     )
     outcome = run_request(request, Silent())
     if outcome.interrupted:

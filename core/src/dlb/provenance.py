@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OtherWork", "available_cores", "git_state", "machine_facts"]
+__all__ = ["OtherWork", "available_cores", "core_numbers", "git_state", "machine_facts"]
 
 #: The fields of psutil's CPU times that count as busy. ``user`` includes guests. On a virtual machine
 #: ``steal`` is time that the host spent on other machines.
@@ -19,9 +19,14 @@ _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 def available_cores() -> int:
     """Logical cores that this process may run on."""
+    return len(core_numbers())
+
+
+def core_numbers() -> list[int]:
+    """The numbers of these cores."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 class OtherWork:

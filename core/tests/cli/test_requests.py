@@ -63,6 +63,8 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
         ["--input", "memory", "--set", "data.augmentation.flip=true"],
         ("--input memory", "data.augmentation", "--input pipeline"),
     ),
+    "variable without a name": (["--variable", "=2"], ("--variable =2", "write NAME=VALUE")),
+    "variable twice": (["--variable", "A=1", "--variable", "A=2"], ("--variable A", "twice")),
     "unknown option": (["--colour", "red"], ("--colour", "dlb run --help")),
 }
 

@@ -75,6 +75,14 @@ def test_the_model_is_tested_by_time(dlb: Dlb) -> None:
     assert len(steps) >= 2 and steps == sorted(set(steps)) and steps[-1] <= 200
 
 
+def test_a_variable_is_set_for_the_workers_and_told(dlb: Dlb) -> None:
+    ended = dlb.run("--on", "faulty", "--variable", "DLB_FAULT=wrong-forward")
+    assert ended.status == 1
+    record = dlb.records()["faulty"]
+    assert record["proof"] == "deviates"
+    assert record["options"]["variables"] == {"DLB_FAULT": "wrong-forward"}
+
+
 @pytest.mark.parametrize("text", ["0", "-3", "soon", "3x", "0s"])
 def test_bad_times_of_tests(dlb: Dlb, text: str) -> None:
     ended = dlb.run(f"--test-every={text}")

@@ -1,6 +1,8 @@
 """What a worker measures about its own process; psutil and threadpoolctl help where they are."""
 
+import os
 import platform
+import re
 import resource
 import sys
 from pathlib import Path
@@ -10,11 +12,22 @@ import importlib_metadata
 
 __all__ = ["cpu_seconds", "memory_bytes", "thread_seconds", "worker_facts"]
 
+#: Allocators that replace the C library's.
+_ALLOCATORS = re.compile("jemalloc|tcmalloc|mimalloc|hoard|snmalloc|tbbmalloc_proxy")
+#: Environment variables that libraries of computation and memory read.
+_VARIABLES = re.compile(
+    "(OMP|KMP|GOMP|MKL|OPENBLAS|GOTO|BLIS|BLAS|VECLIB|NUMEXPR|DNNL|ONEDNN|MALLOC|MIMALLOC|JEMALLOC|TCMALLOC"
+    "|TF|XLA|KERAS|TORCH|TORCHINDUCTOR|PYTORCH|ATEN|MXNET|CHAINER|CUPY|THEANO|CNTK|CUDA|CUBLAS|CUDNN|NVIDIA"
+    "|NCCL|GLOO)_|LD_PRELOAD$|GLIBC_TUNABLES$|PYTHONMALLOC$|PYTHONHASHSEED$"
+)
 _TASKS = Path("/proc/self/task")
 
 
 def worker_facts() -> Dict[str, Any]:
-    """The worker's interpreter, every package of its environment, its BLAS and OpenMP pools."""
+    """The worker's interpreter, every package of its environment, its BLAS and OpenMP pools.
+
+    Also what allocates its memory, and environment variables that libraries of computation read.
+    """
     packages = {}
     for each in importlib_metadata.distributions():
         try:
@@ -26,7 +39,22 @@ def worker_facts() -> Dict[str, Any]:
         "executable": sys.executable,
         "packages": {name: packages[name] for name in sorted(filter(None, packages))},
         "libraries": _thread_pools(),
+        "allocator": _allocator(),
+        "variables": {
+            name: value for name, value in sorted(os.environ.items()) if _VARIABLES.match(name)
+        },
     }
+
+
+def _allocator() -> Optional[str]:
+    """What stands for the C library's allocator, by the files in this process; None where nobody tells."""
+    try:
+        files = Path("/proc/self/maps").read_text(errors="replace").split()
+    except OSError:
+        return None
+    found = {Path(each).name for each in files if each.startswith("/")}
+    others = sorted(name for name in found if _ALLOCATORS.search(name))
+    return ", ".join(others) or " ".join(["the C library's", *platform.libc_ver()]).strip()
 
 
 def _thread_pools() -> List[Dict[str, str]]:
@@ -59,8 +87,6 @@ def memory_bytes() -> Optional[int]:
 def thread_seconds() -> Optional[Dict[int, float]]:
     """CPU seconds of each thread so far, by its number; None where the system does not say."""
     if _TASKS.is_dir():
-        import os
-
         tick = os.sysconf("SC_CLK_TCK")
         found = {}
         for task in _TASKS.iterdir():

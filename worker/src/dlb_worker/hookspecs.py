@@ -184,6 +184,16 @@ def dlb_studies() -> Mapping[str, Path]:  # type: ignore[empty-body]
 
 
 @hookspec
+def dlb_executors() -> Mapping[str, Callable[[str], Any]]:  # type: ignore[empty-body]
+    """Where cells of a sweep can run (``dlb sweep --executor NAME://ADDRESS``).
+
+    By name, a function that makes a :class:`concurrent.futures.Executor` from the address, which may be
+    empty. What is submitted is a function of dlb-core and bytes; where it runs, dlb-core and the adapters
+    must be installed. Runs in the command's process.
+    """
+
+
+@hookspec
 def dlb_datasets() -> Sequence[Any]:  # type: ignore[empty-body]
     """Data sets (:class:`dlb.data.catalogue.DataSetDescription`) that ``dlb data`` can find and fetch.
 

@@ -37,7 +37,14 @@ __all__ = [
 GROUP = "dlb"
 #: Hooks of the command's own process. They are asked as a plugin is loaded, so that one whose
 #: answer fails is left out then and never brings a command down.
-COMMAND_HOOKS = ("dlb_strategies", "dlb_workloads", "dlb_studies", "dlb_datasets", "dlb_commands")
+COMMAND_HOOKS = (
+    "dlb_strategies",
+    "dlb_workloads",
+    "dlb_studies",
+    "dlb_executors",
+    "dlb_datasets",
+    "dlb_commands",
+)
 
 
 class LoadedPlugin(NamedTuple):
@@ -269,7 +276,7 @@ def check_hooks(plugin: Any) -> Tuple[str, ...]:
 
 def check_answer(hook: str, answer: Any) -> None:
     """Raises PluginError unless the answer is a mapping or a sequence, as the hook says."""
-    mapping = hook in ("dlb_workloads", "dlb_studies")
+    mapping = hook in ("dlb_workloads", "dlb_studies", "dlb_executors")
     if not isinstance(answer, Mapping if mapping else (list, tuple)):
         expected = "mapping" if mapping else "list or tuple"
         raise PluginError(f"{hook} returned a {type(answer).__name__}, not a {expected}")

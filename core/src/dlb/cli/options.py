@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "FORMER_TIMEOUT",
     "OUT",
     "SEED",
+    "VARIABLES",
     "WORKERS",
     "check_workers",
     "with_options",
@@ -54,6 +56,31 @@ SEED = click.option(
     default=0,
     show_default=True,
     help="Seed of the weights and of the order of samples.",
+)
+
+
+def _as_variables(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise click.UsageError(f"--variable {text}: write NAME=VALUE")
+        if name in found:
+            raise click.UsageError(f"--variable {name} is given twice")
+        found[name] = value
+    return found
+
+
+VARIABLES = click.option(
+    "--variable",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_as_variables,
+    help="Environment variable of the workers' processes, such as TF_ENABLE_ONEDNN_OPTS=0; repeat for "
+    "several.",
 )
 
 CERTIFICATE = click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import CERTIFICATE, OUT, SEED, WORKERS, with_options
+from dlb.cli.options import CERTIFICATE, OUT, SEED, VARIABLES, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
@@ -70,6 +70,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME[:PATH]",
             help="Data set to use instead of the workload's; PATH is for your own. See: dlb data list.",
         ),
+        VARIABLES,
         SEED,
         *WORKERS,
     ]

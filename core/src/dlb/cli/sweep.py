@@ -123,6 +123,12 @@ MATRIX = (
     help="The cell that ratios are to, by its number in --dry-run.",
 )
 @with_options(MATRIX)
+@click.option(
+    "--executor",
+    default="",
+    metavar="NAME[://ADDRESS]",
+    help="Run each cell as a job of its own, as dask://HOST:8786 or slurm; packages bring executors.",
+)
 @OUT
 def sweep_command(vary: Sequence[str], baseline: int, **options: Any) -> int:
     """Prove and measure WORKLOAD in every combination of some settings, on adapters.
@@ -165,6 +171,7 @@ def run_matrix(
     skip_refused: bool,
     most_cells: int,
     baseline: int,
+    executor: str,
     **settings: Any,
 ) -> int:
     """Make the cells, tell what they cost, run them, and print what came of it."""
@@ -196,11 +203,19 @@ def run_matrix(
     )
     if not baseline < len(matrix.cells):
         raise RequestError(f"--baseline {baseline + 1}: there are {len(matrix.cells)} cells")
-    return show_matrix(matrix, plan, baseline=baseline, dry_run=dry_run, as_json=as_json)
+    return show_matrix(
+        matrix, plan, baseline=baseline, dry_run=dry_run, as_json=as_json, executor=executor
+    )
 
 
 def show_matrix(
-    matrix: Matrix, plan: Plan | None, *, baseline: int, dry_run: bool, as_json: bool
+    matrix: Matrix,
+    plan: Plan | None,
+    *,
+    baseline: int,
+    dry_run: bool,
+    as_json: bool,
+    executor: str,
 ) -> int:
     """Tell what the cells of a matrix cost, and run them unless that was all."""
     from dlb.cli.sweep_tables import (
@@ -219,8 +234,11 @@ def show_matrix(
         else:
             print_matrix(matrix, estimates, plan)
         return 0
-    note(f"dlb: {estimate_line(matrix, estimates, plan)}")
-    swept = run_cells(matrix, estimates, plan)
+    if executor:
+        swept = run_elsewhere(matrix, plan, executor)
+    else:
+        note(f"dlb: {estimate_line(matrix, estimates, plan)}")
+        swept = run_cells(matrix, estimates, plan)
     if as_json:
         print_json(swept_document(swept, baseline))
     else:
@@ -232,6 +250,15 @@ def run_cells(matrix: Matrix, estimates: Sequence[Any], plan: Plan | None) -> Sw
     """Run the cells, and report how far it is on standard error."""
     (swept,) = run_groups([matrix], estimates, plan)
     return swept
+
+
+def run_elsewhere(matrix: Matrix, plan: Plan | None, executor: str) -> Swept:
+    """Run the cells by an executor."""
+    from dlb.cli.sweep_progress import Counted
+    from dlb.execution.executors import make_executor, sweep_on
+
+    titles = [cell.title for cell in matrix.cells]
+    return sweep_on(make_executor(executor), matrix.cells, plan, Counted(titles))
 
 
 def run_groups(

@@ -16,7 +16,7 @@ from dlb.execution.measure import Plan
 from dlb.execution.sweep import SilentSweep, SweepReporter
 from dlb.record import Record
 
-__all__ = ["duration", "sweep_reporter"]
+__all__ = ["Counted", "duration", "sweep_reporter"]
 
 
 class TimeLeft:
@@ -150,6 +150,22 @@ class Lines(SilentSweep):
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class Counted(SilentSweep):
+    """A line when a cell has ended that ran somewhere else."""
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        self.titles, self.waiting, self.done = titles, 0, 0
+
+    def cell(self, place: int) -> None:
+        self.waiting += 1
+
+    def cell_ended(self, place: int, ended: Record | None) -> None:
+        self.done += 1
+        word = "done" if ended is not None and ended.failure is None else "failed"
+        line = f"{self.done} of {self.waiting}: {self.titles[place]}: {word}"
+        print(line, file=sys.stderr, flush=True)
 
 
 class Live(Lines):

@@ -135,6 +135,11 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
         cell = measurement.cells[base]
         what = ", ".join([cell.adapter, *words_of(cell.varied)])
         click.echo(f"times: the time of {by} next to that of {what}")
+    if any(swept.alone):
+        click.echo(
+            "times: the time of a sample next to that of the first cell without a ratio. Cells ran by an "
+            "executor, at other times and perhaps on other machines: what differs there is in the ratios"
+        )
     for each in results:
         if each.failure is not None:
             what = ", ".join([each.adapter, *words_of(each.varied)])

@@ -21,6 +21,7 @@ from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
 from dlb.execution.peaks import measure_peaks
 from dlb.execution.run import Outcome
+from dlb.machine_state import machine_state
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
 from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
@@ -258,7 +259,7 @@ def _begun(requests: Sequence[Request], plan: Plan, cells: Sequence[Cell]) -> Me
         margin=plan.margin,
         steady=plan.steady,
         cells=tuple(cells),
-        machine=machine_facts(),
+        machine={**machine_facts(), "state": machine_state()},
         core={"version": __version__, "git": git_state(Path(__file__).parent)},
     )
 

@@ -24,6 +24,7 @@ from dlb.execution.across_adapters import (
 from dlb.execution.adapter import AdapterRun, run_adapter
 from dlb.execution.workers import Workers
 from dlb.failure import Failure
+from dlb.machine_state import machine_state
 from dlb.proof.certificate import Certificate, Divergence
 from dlb.proof.divergence import observed_steps
 from dlb.proof.update_batches import step_numbers
@@ -115,7 +116,7 @@ def _run_all(
     records: list[Record] = []
     ended: list[tuple[datetime, AdapterRun]] = []
     interrupted = False
-    machine = machine_facts()
+    machine = {**machine_facts(), "state": machine_state()}
 
     def take(began: datetime, adapter_run: AdapterRun) -> None:
         runs.append(adapter_run)

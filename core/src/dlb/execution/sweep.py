@@ -23,19 +23,27 @@ from dlb.execution.measure import Plan, measure_cells
 from dlb.execution.run import run
 from dlb.failure import Failure, failure_of
 from dlb.matrix import SweepCell
-from dlb.measure.comparison import Compared
-from dlb.measure.ratios import Ratio, Word
+from dlb.measure.comparison import Compared, figures_by_round
+from dlb.measure.ratios import Ratio, Word, ratio_unpaired, word_for
 from dlb.progress import Silent
 from dlb.proof.certificate import ProofStatus
 from dlb.record import Options, Record, StoredRecord
 from dlb.request import Reporter, Request
 from dlb.results import sweep as results
 from dlb.results.compared import compared_cells
-from dlb.results.measurement import Measurement
+from dlb.results.measurement import Measurement, TrialResult
 from dlb.results.sweep import CellState, Sweep
 from dlb.workload import workload_hash
 
-__all__ = ["CellResult", "SilentSweep", "SweepReporter", "Swept", "sweep", "sweep_groups"]
+__all__ = [
+    "CellResult",
+    "SilentSweep",
+    "SweepReporter",
+    "Swept",
+    "begin_sweep",
+    "sweep",
+    "sweep_groups",
+]
 
 
 class SweepReporter(Reporter, Protocol):
@@ -104,6 +112,7 @@ class Swept:
         measurement: that of the cells that did not fail; None if there are none, or it was not begun.
         places: of each cell, its place in the measurement; None if it failed.
         interrupted: whether the user interrupted it.
+        alone: of each cell, its own measurement, if cells were measured by themselves; else empty.
     """
 
     sweep: Sweep
@@ -111,6 +120,7 @@ class Swept:
     measurement: Measurement | None = None
     places: Sequence[int | None] = ()
     interrupted: bool = False
+    alone: Sequence[Measurement | None] = ()
 
     @property
     def passed(self) -> bool:
@@ -119,7 +129,12 @@ class Swept:
             not self.interrupted
             and all(each is not None and each.proof == "proven" for each in self.records)
             and all(cell.failure is None for cell in self.sweep.cells)
-            and (self.measurement is None or all(each.sound for each in self.measurement.trials))
+            and all(
+                trial.sound
+                for each in (self.measurement, *self.alone)
+                if each is not None
+                for trial in each.trials
+            )
         )
 
     def results(self, baseline: int = 0) -> list[CellResult]:
@@ -128,11 +143,36 @@ class Swept:
         Args:
             baseline: the number of a cell, from 0; if it failed, the first that did not is the baseline.
         """
+        if any(self.alone):
+            return self._results_alone(baseline)
         compared: Sequence[Compared] = ()
         first = self.baseline_place(baseline)
         if self.measurement is not None and first is not None:
             compared = compared_cells(self.measurement, first)
         return [self._result(place, compared) for place in range(len(self.sweep.cells))]
+
+    def _results_alone(self, baseline: int) -> list[CellResult]:
+        """Of cells that were measured by themselves: ratios are not of rounds, so intervals are wider."""
+        results: list[CellResult] = []
+        times: list[list[float]] = []
+        for place, own in enumerate(self.alone):
+            plain = self._result(place, ())
+            if own is None:
+                results.append(plain)
+                times.append([])
+                continue
+            batch = own.cells[0].options.batch_size
+            times.append([each / batch for each in figures_by_round(own.trials, 0).values()])
+            results.append(_with_trials(plain, own.trials, compared_cells(own)[0]))
+        if not times[baseline]:
+            baseline = next((place for place, own in enumerate(times) if own), baseline)
+        for place, own_times in enumerate(times):
+            measured = self.alone[place]
+            if place != baseline and own_times and times[baseline] and measured is not None:
+                ratio = ratio_unpaired(own_times, times[baseline])
+                word = word_for(ratio, measured.margin)
+                results[place] = replace(results[place], ratio=ratio, word=word)
+        return results
 
     def baseline_place(self, baseline: int = 0) -> int | None:
         """The baseline's place in the measurement; None if there is none."""
@@ -161,15 +201,21 @@ class Swept:
         if own is None or self.measurement is None:
             return result
         trials = [each for each in self.measurement.trials if each.cell == own]
-        speeds = [each.samples_per_second for each in trials if each.samples_per_second is not None]
-        return replace(
-            result,
-            proof=result.proof if all(each.sound for each in trials) else "unproven",
-            seconds=compared[own].seconds,
-            samples_per_second=math.fsum(speeds) / len(speeds) if speeds else None,
-            ratio=compared[own].ratio,
-            word=compared[own].word,
-        )
+        return _with_trials(result, trials, compared[own])
+
+
+def _with_trials(
+    result: CellResult, trials: Sequence[TrialResult], compared: Compared
+) -> CellResult:
+    speeds = [each.samples_per_second for each in trials if each.samples_per_second is not None]
+    return replace(
+        result,
+        proof=result.proof if all(each.sound for each in trials) else "unproven",
+        seconds=compared.seconds,
+        samples_per_second=math.fsum(speeds) / len(speeds) if speeds else None,
+        ratio=compared.ratio,
+        word=compared.word,
+    )
 
 
 def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter) -> Swept:
@@ -203,7 +249,7 @@ def sweep_groups(
     assert out is not None
     record.check_folder(out)
     with results.alone(out):
-        state = _begun(groups, plan, out)
+        state = begin_sweep(groups, plan, out)
         records: list[Record | None] = [_read(cell, out) for cell in state.cells]
         swept: list[Swept] = []
         first = 0
@@ -238,8 +284,14 @@ def _part(state: Sweep, records: Sequence[Record | None], group: range, **fields
     return Swept(own, records[group.start : group.stop], **fields)
 
 
-def _begun(groups: Sequence[Sequence[SweepCell]], plan: Plan | None, out: Path) -> Sweep:
-    """An unfinished sweep of the same cells with what has ended, or a new one."""
+def begin_sweep(
+    groups: Sequence[Sequence[SweepCell]], plan: Plan | None, out: Path, *, alone: bool = False
+) -> Sweep:
+    """An unfinished sweep of the same cells with what has ended, or a new one.
+
+    Args:
+        alone: each cell is measured by itself.
+    """
     cells = [cell for group in groups for cell in group]
     requests = [cell.request for cell in cells]
     proofs = kept_proofs.proof_keys(requests)
@@ -253,11 +305,11 @@ def _begun(groups: Sequence[Sequence[SweepCell]], plan: Plan | None, out: Path) 
         for cell in cells
     ]
     sizes = [len(group) for group in groups]
-    settings = [proofs, own, sizes, msgspec.to_builtins(plan)]
+    settings = [proofs, own, sizes, alone, msgspec.to_builtins(plan)]
     key = hashlib.sha256(msgspec.json.encode(settings)).hexdigest() if all(proofs) else ""
     unfinished = results.find_unfinished(out, key)
     if unfinished is not None:
-        return _with_records(unfinished, requests, out)
+        return unfinished if alone else _with_records(unfinished, requests, out)
     began = record.now()
     name = record.safe_name(requests[0].workload.name)
     begun = Sweep(

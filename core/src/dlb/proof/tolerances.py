@@ -61,7 +61,8 @@ PERTURBED_RUNS, PERTURBED_UNITS, NORMALISED_UNITS = 2, 4, 16
 #: The error of a bfloat16 result may be this many times what rounding inputs and weights makes of the same
 #: computation. Layers of torch on a CPU have 1.0 times that, gradients up to 2.9, logits up to 1.6.
 BFLOAT16_MULTIPLE = 6.0
-#: Rounding of bfloat16 itself, half a unit in the last place; a smaller error counts as this.
+#: Rounding of bfloat16 itself, at most 2**-8 of a number and half of that on average; a smaller error counts
+#: as this.
 BFLOAT16_LEAST = 2.0**-9
 #: Rounding of float32 itself: a smaller error of the best adapter counts as this.
 FLOAT32_LEAST = 1e-6

@@ -240,6 +240,12 @@ def _entry(facts: Mapping[str, Any], name: str, default: Value) -> Value:
     return value if isinstance(value, type(default)) else default
 
 
+def _state(state: dict[str, Any]) -> str:
+    """The state of a machine, and what of it is not known."""
+    known = [f"{name} {value}" for name, value in state.items() if name != "unknown"]
+    return ", ".join(each.replace(" None", " not known") for each in known) or "-"
+
+
 def provenance_table(record: Record) -> Table:
     """Where the figures of a record come from."""
     machine, worker = record.machine, record.worker
@@ -254,6 +260,7 @@ def provenance_table(record: Record) -> Table:
             f"{machine.get('cpu')}, {machine.get('available_cores')} cores, "
             f"{_entry(machine, 'memory_bytes', 0) / 2**30:.0f} GiB, {machine.get('system')}",
         ],
+        ["state", _state(_entry(machine, "state", no_facts))],
         [
             "worker",
             f"Python {worker.get('python')}, {worker.get('threads')} threads by its own "
@@ -262,6 +269,11 @@ def provenance_table(record: Record) -> Table:
         [
             "libraries",
             ", ".join(f"{key} {value}" for key, value in _entry(worker, "build", no_facts).items()),
+        ],
+        ["allocator", str(worker.get("allocator", "not known"))],
+        [
+            "variables",
+            ", ".join(f"{k}={v}" for k, v in _entry(worker, "variables", no_facts).items()) or "-",
         ],
         ["dlb", f"{record.core.get('version')} {record.core.get('git') or ''}"],
         [

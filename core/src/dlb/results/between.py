@@ -63,6 +63,11 @@ def differences(first: Measurement, second: Measurement) -> Iterator[str]:
         one, other = first.machine.get(fact), second.machine.get(fact)
         if one != other:
             yield f"{fact}: {one}, {other}"
+    states = [_state(each) for each in (first, second)]
+    for fact in ("governor", "boost", "transparent_hugepages"):
+        one, other = (each.get(fact) for each in states)
+        if one != other:
+            yield f"{fact}: {one}, {other}"
     if first.core != second.core:
         yield f"dlb: {first.core.get('version')}, {second.core.get('version')}, or its commit"
     for cell in second.cells:
@@ -79,6 +84,12 @@ def differences(first: Measurement, second: Measurement) -> Iterator[str]:
         for name in before:
             if before[name] != after[name]:
                 yield f"{cell.adapter}, {name}: {before[name]}, {after[name]}"
+
+
+def _state(measurement: Measurement) -> dict[str, Any]:
+    """The state of the machine; empty if it was not kept."""
+    state = measurement.machine.get("state")
+    return state if isinstance(state, dict) else {}
 
 
 def _same_cell(one: Cell, other: Cell) -> bool:

@@ -46,6 +46,7 @@ class CellState(_Part, frozen=True, kw_only=True):
         varied: the settings that tell it from other cells, by name.
         record: name of its record; empty before its run has ended, and if it ended without one.
         failure: what ended its run; null if nothing did.
+        measurement: name of its measurement, if it was measured by itself (``--executor``); empty elsewhere.
     """
 
     adapter: str
@@ -53,6 +54,7 @@ class CellState(_Part, frozen=True, kw_only=True):
     varied: dict[str, Any]
     record: str = ""
     failure: Failure | None = None
+    measurement: str = ""
 
     @property
     def ended(self) -> bool:

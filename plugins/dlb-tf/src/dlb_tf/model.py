@@ -220,23 +220,44 @@ class TFModel(KerasParameters, BuiltModel):
         return self._step(inputs, labels)
 
     def step_phases(self, inputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[str, tf.Tensor]]:
-        raise UnsupportedError("a step is one tf.function")
+        if self._compiled is not COMPILERS["no"]:
+            raise UnsupportedError("a step is one tf.function")
+        tape, loss, part = self._record(inputs, labels)
+        yield "forward", loss
+        gradients = self._backward(tape, part)
+        yield "backward", loss
+        self._apply(gradients)
+        yield "update", loss
 
     def _update(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """One worker's step; Keras's optimizer sums gradients over the workers."""
+        tape, loss, part = self._record(inputs, labels)
+        self._apply(self._backward(tape, part))
+        return loss
+
+    def _record(
+        self, inputs: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[tf.GradientTape, tf.Tensor, tf.Tensor]:
+        """What recorded the pass, the mean loss, and this worker's part of the sum over all."""
         workers = self.strategy.num_replicas_in_sync
-        variables = [variable.value for variable in self.trained]
         with tf.GradientTape() as tape:
             loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
             part = loss / workers if workers > 1 else loss
-        gradients = tape.gradient(part, variables)
+        return tape, loss, part
+
+    def _backward(self, tape: tf.GradientTape, part: tf.Tensor) -> list[Any]:
+        gradients: list[Any] = tape.gradient(part, [variable.value for variable in self.trained])
+        return gradients
+
+    def _apply(self, gradients: list[Any]) -> None:
+        """Clip, decay and move the weights."""
         if self.workload.optimizer.clip_norm:
             gradients = self._clip(gradients)
-        decay = self.workload.optimizer.weight_decay / workers
+        decay = self.workload.optimizer.weight_decay / self.strategy.num_replicas_in_sync
         if decay:
-            gradients = [g + decay * variable for g, variable in zip(gradients, variables)]
+            values = [variable.value for variable in self.trained]
+            gradients = [g + decay * value for g, value in zip(gradients, values)]
         self.optimizer.apply(gradients, self.trained)
-        return loss
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
         """A worker's part of the sum of all workers' gradients, brought down to a norm.

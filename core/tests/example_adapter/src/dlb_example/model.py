@@ -22,7 +22,15 @@ Arrays = dict[str, Array]
 class ExampleModel(BuiltModel):
     """The model, its loss and its optimizer. Weights are kept in canonical layout already."""
 
-    def __init__(self, request: BuildRequest, *, layout: str = "rows") -> None:
+    #: Bits of a number that linear layers work with under ``precision=bfloat16``.
+    bits = 8
+
+    def __init__(
+        self, request: BuildRequest, *, layout: str = "rows", precision: str = "full"
+    ) -> None:
+        if precision == "bfloat16" and request.dtype != "float32":
+            raise UnsupportedError("precision=bfloat16 keeps weights in float32")
+        self.rounds = precision == "bfloat16"
         self.order: Literal["C", "F"] = "C" if layout == "rows" else "F"
         self.workload = request.workload
         self.nodes = request.workload.model.nodes
@@ -142,12 +150,23 @@ class ExampleModel(BuiltModel):
         values = {self.source: inputs.astype(self.type, copy=False)}
         for node in self.nodes:
             passes, own = self.passes[node.name], self.given(node.name, factors)
-            values[node.name] = passes.forward(own, values[node.inputs[0]])
+            given = self.rounded(node.kind, values[node.inputs[0]])
+            values[node.name] = self.rounded(node.kind, passes.forward(own, given))
         return values
 
     def given(self, layer: str, factors: Arrays) -> Arrays:
         """What a layer's passes are given beside values."""
-        return {"factors": factors[layer]} if layer in factors else self.held_by(layer)
+        if layer in factors:
+            return {"factors": factors[layer]}
+        kind = next(node.kind for node in self.nodes if node.name == layer)
+        return {name: self.rounded(kind, array) for name, array in self.held_by(layer).items()}
+
+    def rounded(self, kind: str, array: Array) -> Array:
+        """An array to be multiplied, rounded to fewer bits (Veltkamp 1968) where the variant says so."""
+        if not self.rounds or kind != "linear":
+            return array
+        scaled = array * self.type.type(2 ** (24 - self.bits) + 1)
+        return scaled - (scaled - array)
 
     def loss_and_gradients(self, inputs: Array, labels: Array) -> tuple[Array, Arrays]:
         """The mean loss, and its gradient by every parameter and by the input."""
@@ -176,9 +195,10 @@ class ExampleModel(BuiltModel):
         found: Arrays = {}
         for node in reversed(self.nodes):
             source = node.inputs[0]
-            given, own = values[source], self.given(node.name, factors)
+            given, own = self.rounded(node.kind, values[source]), self.given(node.name, factors)
             # A layer whose value nobody reads has no part in the loss.
             above = coming.get(node.name, np.zeros_like(values[node.name]))
+            above = self.rounded(node.kind, above)
             passes = self.passes[node.name]
             below, mine = passes.backward(own, given, values[node.name], above)
             coming[source] = coming[source] + below if source in coming else below

@@ -66,7 +66,7 @@ class ExampleAdapter(Adapter):
         "user_models",
     )
     exporter = "onnx.helper"
-    variants = {"layout": ("rows", "columns")}
+    variants = {"layout": ("rows", "columns"), "precision": ("full", "bfloat16")}
     strategies: tuple[Strategy, ...] = (ExampleSync(),)
 
     def start(self, request: StartRequest) -> FrameworkFacts:

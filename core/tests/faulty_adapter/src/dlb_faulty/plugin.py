@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import sys
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
 from dlb_example.plugin import ExampleAdapter, ExampleSync
@@ -13,6 +15,8 @@ from dlb_worker import hookimpl
 
 NAME = "faulty"
 KEPT: list[Any] = []
+#: What a machine returns that cannot be trusted, in the form of a cell's results.
+FILES = b"\x81\xa5files\xc4\x04evil"
 
 if KIND == "import-raise":
     raise RuntimeError("no such\nlibrary: libfaulty.so.3")
@@ -43,6 +47,25 @@ class FaultySync(ExampleSync):
         return session
 
 
+class Lost(Executor):
+    """Loses what is submitted, as a node that goes down."""
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if KIND == "returns-files":
+            future.set_result(FILES)
+        else:
+            future.set_exception(OSError("node 3 is\ndown"))
+        return future
+
+
+def another_process(address: str) -> Executor:
+    """What runs a cell in a process of its own."""
+    if address:
+        raise ConnectionError(f"nobody answers at {address}")
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
 class FaultyAdapter(ExampleAdapter):
     name = NAME
     title = "Faulty"
@@ -64,6 +87,10 @@ class FaultyAdapter(ExampleAdapter):
             return "faulty"
         return dataclasses.replace(super().describe(), **changes)
 
+    @hookimpl
+    def dlb_executors(self) -> Any:
+        return {"process": another_process, "lost": lambda _: Lost(), "none": lambda _: None}
+
     def start(self, request: Any) -> Any:
         strike("start")
         return super().start(request)
@@ -74,7 +101,9 @@ class FaultyAdapter(ExampleAdapter):
             request = dataclasses.replace(request, masks={})
         from dlb_faulty.model import FaultyModel
 
-        built = FaultyModel(request)
+        built = FaultyModel(request, **variant)
+        if KIND == "few-bits":
+            built.bits = 5
         if KIND == "keeps-models":
             KEPT.append(built)
         return built

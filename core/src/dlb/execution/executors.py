@@ -1,0 +1,129 @@
+"""Sweeps by an executor: every cell is a job of its own, on whatever machine the executor has.
+
+The cells are measured at other times and perhaps on other machines, so that their ratios are not of rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Executor, Future, as_completed
+from pathlib import Path
+
+import msgspec
+
+from dlb import record
+from dlb.errors import DlbError, RecordError, RequestError, UnknownNameError
+from dlb.execution.measure import Plan
+from dlb.execution.remote_cell import Returned, job_of, run_cell, unpack
+from dlb.execution.sweep import SweepReporter, Swept, begin_sweep
+from dlb.failure import Failure
+from dlb.matrix import SweepCell
+from dlb.results import measurement as measurements
+from dlb.results import sweep as results
+from dlb.results.sweep import CellState, Sweep
+from dlb_worker.plugins import load_plugins
+
+__all__ = ["make_executor", "sweep_on"]
+
+#: Letters of an executor's own error that are kept: some have a whole log.
+_LONGEST = 300
+
+
+def make_executor(word: str) -> Executor:
+    """The executor of ``NAME`` or ``NAME://ADDRESS``.
+
+    Raises:
+        UnknownNameError: no plugin has an executor of that name.
+        RequestError: it cannot be had; the message has the reason.
+    """
+    name, _, address = word.partition("://")
+    makers = {}
+    for own in load_plugins().hook.dlb_executors():
+        makers.update(own)
+    if name not in makers:
+        raise UnknownNameError(
+            "executor", name, makers, "packages bring them: pip install dlb-dask, or dlb-submitit"
+        )
+    try:
+        executor = makers[name](address)
+    except DlbError:
+        raise
+    except Exception as error:  # of a library that is not dlb's
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RequestError(f"--executor {word}: {reason}") from None
+    if not isinstance(executor, Executor):
+        raise RequestError(f"--executor {word}: its plugin made a {type(executor).__name__}")
+    return executor
+
+
+def sweep_on(
+    executor: Executor, cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter
+) -> Swept:
+    """Run every cell as a job of its own; arguments and errors as :func:`dlb.execution.sweep.sweep`.
+
+    Cells that had ended before are not run again. The executor is shut down.
+    """
+    out = cells[0].request.out
+    assert out is not None
+    record.check_folder(out)
+    with results.alone(out):
+        state = begin_sweep([cells], plan, out, alone=True)
+        waiting: dict[Future[bytes], int] = {}
+        interrupted = False
+        try:
+            for place, cell in enumerate(cells):
+                if not state.cells[place].ended:
+                    waiting[executor.submit(run_cell, job_of(cell, plan))] = place
+                    reporter.cell(place)
+            for future in as_completed(waiting):
+                place = waiting[future]
+                state = _with_end(state, place, _returned(future, out), out)
+                name = state.cells[place].record
+                reporter.cell_ended(place, record.read(out / f"{name}.json") if name else None)
+            state = msgspec.structs.replace(state, ended=True)
+            results.write(state, out)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            for future in waiting:
+                future.cancel()
+            executor.shutdown(wait=False)
+    records = [
+        record.read(out / f"{each.record}.json") if each.record else None for each in state.cells
+    ]
+    alone = [_measurement(each, out) for each in state.cells]
+    return Swept(state, records, interrupted=interrupted, alone=alone)
+
+
+def _returned(future: Future[bytes], out: Path) -> Returned:
+    try:
+        return unpack(future.result(), out)
+    except RecordError:
+        raise
+    except (
+        CancelledError,
+        Exception,
+    ) as error:  # of the executor: a node that was lost, for example
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+        return Returned(
+            failure=Failure(kind="WorkerDied", message=f"the executor lost the cell: {reason}")
+        )
+
+
+def _with_end(state: Sweep, place: int, returned: Returned, out: Path) -> Sweep:
+    cells = list(state.cells)
+    cells[place] = msgspec.structs.replace(
+        cells[place],
+        record=returned.record,
+        failure=returned.failure,
+        measurement=returned.measurement,
+    )
+    state = msgspec.structs.replace(state, cells=tuple(cells))
+    results.write(state, out)
+    return state
+
+
+def _measurement(cell: CellState, out: Path) -> measurements.Measurement | None:
+    if not cell.measurement:
+        return None
+    return measurements.read(out / "measurements" / f"{cell.measurement}.json")

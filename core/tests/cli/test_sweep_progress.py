@@ -1,0 +1,104 @@
+"""The time that a sweep still needs, and ratios of cells with steps of different sizes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dlb.cli.sweep_progress import TimeLeft, duration
+from dlb.execution.estimate import Estimate, total_seconds
+from dlb.execution.measure import Plan
+from dlb.record import Options
+from dlb.results.compared import batches_differ, cell_names, compared_cells
+from dlb.results.measurement import Cell, Measurement, TrialResult
+
+
+def estimated(run: float, trial: float) -> Estimate:
+    return Estimate(False, run, trial, 20, 20, 0.01, 2**30, False)
+
+
+def test_what_is_left_is_corrected_by_what_the_parts_before_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    plan = Plan(rounds=2)
+    estimates = [estimated(10, 1), estimated(10, 1), estimated(10, 4)]
+    left = TimeLeft(estimates, plan, [2, 1])
+    # Rounds of three trials of 1 s, and of two of 4 s.
+    assert left.seconds(0) == 30 + 6 + 16
+    left.begin()
+    now = 20.0  # twice as long as expected
+    left.run_ended(0, None)
+    assert left.seconds(1) == 2 * 20 + 6 + 16
+    left.skip([1])
+    left.begin()
+    now += 0.5
+    left.trial_ended(0)
+    assert left.seconds(0, 1, 6) == 2 * 10 + (5 * 1 + 16) / 2
+    assert left.seconds(2, 3, 4) == 2 * 10 + 4 / 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "seconds"),
+    [
+        (None, 30),
+        (Plan(rounds=2), 30 + 2 * (3 + 1.5)),
+        (Plan(rounds=100, budget_seconds=60), 90),
+    ],
+)
+def test_a_round_has_every_cell_once_and_one_twice(plan: Plan | None, seconds: float) -> None:
+    assert total_seconds([estimated(10, 1), estimated(20, 2)], plan) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1, "1 s"), (89.4, "89 s"), (91, "2 min"), (5399, "90 min"), (7200, "2.0 h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def measured(sizes: tuple[int, ...], medians: tuple[float, ...]) -> Measurement:
+    """Cells of these batch sizes, each with steps of these seconds in two rounds."""
+    options = [
+        Options(
+            batch_size=size, steps=20, warmup=2, threads=1, device="cpu", dtype="float32", seed=0,
+            input="pipeline",
+        )
+        for size in sizes
+    ]  # fmt: skip
+    cells = [
+        Cell(
+            adapter="torch", framework="PyTorch", workload_name="mlp", workload_hash="", options=each,
+            proof="proven", record="", varied={"batch_size": each.batch_size},
+        )
+        for each in options
+    ]  # fmt: skip
+    trials = [
+        TrialResult(
+            round=number, cell=cell, again=False, hash_seed=0, padding=0, attempt=0, started="",
+            median=median * (1 + number / 100),
+        )
+        for number in range(2)
+        for cell, median in enumerate(medians)
+    ]  # fmt: skip
+    return Measurement(
+        format=1, name="m", key="", started="", seed=0, order="interleaved", rounds=2, pilot=None,
+        precision=None, budget_seconds=None, margin=0.01, steady="found", cells=tuple(cells),
+        trials=tuple(trials),
+    )  # fmt: skip
+
+
+def test_cells_with_other_batches_are_compared_by_the_time_of_a_sample() -> None:
+    measurement = measured((32, 64), (0.010, 0.015))
+    assert batches_differ(measurement)
+    first, second = compared_cells(measurement)
+    assert first.ratio is None and second.ratio is not None
+    assert second.ratio.ratio == pytest.approx(0.75)
+    assert second.seconds == pytest.approx(0.015 * (1.0 * 1.01) ** 0.5)
+    assert cell_names(measurement) == ["torch (batch_size=32)", "torch (batch_size=64)"]
+    alike = measured((32, 32), (0.010, 0.015))
+    ratio = compared_cells(alike)[1].ratio
+    assert not batches_differ(alike) and ratio is not None and ratio.ratio == pytest.approx(1.5)
