@@ -153,3 +153,10 @@ def test_parquet(folder: Path) -> None:
     table = parquet.read_table(io.BytesIO(content))
     assert table.column("name").to_pylist() == ["b", "c", "a"]
     assert table.column("threads").to_pylist() == [2, 1, 1]
+
+
+def test_a_link_that_leads_nowhere_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "gone.json").symlink_to("nowhere")
+    with open_index(tmp_path) as index:
+        assert set(index.broken) == {"loop.json", "gone.json"} and index.rows() == []

@@ -50,5 +50,8 @@ def test_charts_as_files(folder: Path, tmp_path: Path) -> None:
 def test_the_file_is_written_whole(folder: Path, tmp_path: Path) -> None:
     text = dlb.make_report(folder, tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == text
-    with pytest.raises(RequestError, match="cannot write"):
-        dlb.make_report(folder, tmp_path / "no" / "r.html")
+    for path in (tmp_path / "no" / "r.html", tmp_path):
+        with pytest.raises(RequestError, match="cannot write"):
+            dlb.make_report(folder, path)
+    dlb.make_report(folder, "/dev/null", form="latex")
+    assert Path("/dev/null").is_char_device()

@@ -179,11 +179,19 @@ def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
             with os.scandir(folder / below) as entries:
                 for entry in entries:
                     if entry.name.endswith(".json") and not entry.name.startswith("."):
-                        state = entry.stat()
                         name = f"{below}/{entry.name}" if below else entry.name
-                        yield name, (state.st_size, state.st_mtime_ns)
+                        yield name, _state(entry)
         except FileNotFoundError:
             continue
+
+
+def _state(entry: os.DirEntry[str]) -> tuple[int, int]:
+    """Size and time of change; zeros of a link that leads nowhere, which is then named as broken."""
+    try:
+        state = entry.stat()
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
 
 
 def _header(path: Path) -> StoredRecord | Any:

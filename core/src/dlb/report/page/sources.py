@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +100,7 @@ def read_sources(paths: Sequence[Path], condition: str, limit: int) -> list[Sour
     Raises:
         RequestError: there is no such file or folder, or the condition has a wrong form.
     """
-    if len({path.resolve() for path in paths}) < len(paths):
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise RequestError("the same results twice; give each folder or file once")
     sources = []
     for path, label in zip(paths, _labels(paths)):
@@ -115,7 +116,7 @@ def read_sources(paths: Sequence[Path], condition: str, limit: int) -> list[Sour
 
 def _labels(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of paths that tell them apart."""
-    parts = [path.resolve().parts for path in paths]
+    parts = [Path(os.path.realpath(path)).parts for path in paths]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-length:]) for each in parts]
         if len(set(names)) == len(names):

@@ -85,7 +85,11 @@ def write_report(
         for source in sources
         for file, reason in source.skipped.items()
     ]
-    skipped += [f"{plain(name)} is skipped: {plain(reason)}" for name, reason in trouble.items()]
+    skipped += [f"{plain(name)} is skipped: {plain(reason)}" for name, reason in trouble.items()][
+        :3
+    ]
+    if len(trouble) > 3:
+        skipped.append(f"and {len(trouble) - 3} more series are skipped")
     return Written(content, skipped, charts)
 
 
@@ -96,7 +100,11 @@ def save(written: Written, path: Path) -> None:
         RequestError: the file cannot be written.
     """
     try:
-        write_atomically(path, written.content)
+        # A device or a pipe is written to, not replaced.
+        if path.exists() and not path.is_file():
+            path.write_bytes(written.content)
+        else:
+            write_atomically(path, written.content)
     except OSError as error:
         raise RequestError(f"cannot write: {error.strerror or error}", path=path) from None
 
