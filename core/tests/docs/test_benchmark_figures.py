@@ -108,3 +108,11 @@ def test_which_distances_of_the_matrix_are_above_the_aim() -> None:
         if row["workload"] == "inception-v3"
     )
     assert f"`inception-v3` with up to {largest:.1e}" in page("matrix")
+
+
+def test_a_report_over_many_results() -> None:
+    first, again = rows("report")
+    text = page("benchmarks")
+    assert f"the index of the folder: {first['seconds']} seconds" in text
+    assert f"The next one takes {again['seconds']} seconds" in text
+    assert float(first["seconds"]) < 20 and int(first["memory_mb"]) < 1000

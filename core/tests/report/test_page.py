@@ -121,7 +121,9 @@ def test_what_is_not_proven_says_so_at_every_figure(tmp_path: Path) -> None:
     folder = ordinary(tmp_path / "results", deviates="tf")
     text = Page(dlb.make_report(folder)).text
     assert "TensorFlow 2.0 (deviates)" in text
-    assert re.search(r"times faster than TensorFlow 2\.0 [\d. to]+, 4 rounds deviates", text)
+    assert re.search(
+        r"times faster than TensorFlow 2\.0 \(deviates\) [\d. to]+, 4 rounds deviates", text
+    )
     assert "tf differs first in forward float64" in text
     below = text.partition("Step times in rounds")[2]
     named = re.findall(r"TensorFlow 2\.0(?! \(deviates\)).{80}", below)

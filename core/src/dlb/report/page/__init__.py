@@ -4,13 +4,17 @@
 module              what it holds
 ==================  ===================================================================
 ``sources``         results folders and documents, read as far as they can be
+``chosen``          what a page shows, with titles, looks, series and headings
 ``naming``          names with their status, and their looks
 ``summary``         what was found, in sentences
-``sections``        the sections: summary, comparison, ratios, runs, the list of results
-``time_sections``   step times, throughput, training, resources
+``sections``        the sections: summary, folders, ratios, runs, the list of results
+``step_sections``   step times, the parts of a step, share of the peak
+``throughput``      throughput by size; ``training``: loss and accuracy; ``resources``
 ``proof_sections``  the proof, the audit, provenance
+``whole``           all sections in their order
 ``blocks``          what a section is made of: sentences, tables, charts, files of data
 ``charts``          charts as data; ``figures``, ``curves`` make them, ``scales`` place them
 ``html``            the page; ``texts``: Markdown and LaTeX; ``images``: SVG and PNG files
+``writing``         from results to bytes, for the command and for Python
 ==================  ===================================================================
 """

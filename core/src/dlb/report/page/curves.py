@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dlb.report.page.charts import Chart, Dot, Legend, Line, Rule, line_path
+from dlb.report.page.charts import Chart, Dot, Label, Legend, Line, Rule, line_path
 from dlb.report.page.scales import make_scale
 
 __all__ = ["Curve", "Point", "curves_chart", "distances_chart", "points_chart"]
@@ -141,8 +141,6 @@ def distances_chart(
     Args:
         checks: name, tolerance, and of each adapter: name, style, distance, and whether it passed.
     """
-    from dlb.report.page.charts import Label
-
     checks = [each for each in checks if each[2]]
     if not checks:
         return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import msgspec
+
 from dlb.proof.certificate import Certificate
 from dlb.proof.explain import explain
 from dlb.report.explanations import built_text, explanation_line, not_run_texts, reason_text
 from dlb.report.page.blocks import Block, Data, Lines, Plot, Shown, data_of
+from dlb.report.page.chosen import Results, heading_of_runs
 from dlb.report.page.curves import distances_chart
-from dlb.report.page.sections import Results, heading_of_runs
 from dlb.report.page.sources import Run
 from dlb.report.plain import plain
 from dlb.report.records import (
@@ -159,7 +161,5 @@ def _made(run: Run) -> str:
 
 
 def _options(run: Run) -> str:
-    import msgspec
-
     options = msgspec.to_builtins(run.record.options)
     return ", ".join(f"{name} {value}" for name, value in options.items() if value not in ("", {}))

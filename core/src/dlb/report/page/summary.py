@@ -10,7 +10,7 @@ from dlb.measure.ratios import Ratio, Word
 from dlb.record import Record
 from dlb.report.measurements import counted_rounds
 from dlb.report.page.blocks import Statement
-from dlb.report.page.naming import cell_titles, run_title
+from dlb.report.page.naming import cell_titles, labelled, run_title
 from dlb.report.page.sources import Measured
 from dlb.results.between import Pair
 from dlb.results.compared import batches_differ, compared_cells
@@ -49,7 +49,10 @@ def _is_exact(ratio: Ratio) -> bool:
 
 def measurement_statements(measured: Measured, baseline: int) -> Iterator[Statement]:
     """A sentence for each cell next to the baseline; of a single cell, its time."""
-    titles = cell_titles(measured)
+    titles = [
+        labelled(title, measured.proof_of(place))
+        for place, title in enumerate(cell_titles(measured))
+    ]
     for compared in compared_cells(measured.measurement, baseline):
         status = measured.proof_of(compared.cell)
         if compared.ratio is None or compared.word is None:
@@ -106,8 +109,10 @@ def interval_of(ratio: Ratio) -> str:
 
 def between_statement(first: Measured, second: Measured, pair: Pair) -> Statement:
     """A cell of one results folder next to the same cell of another."""
-    before, after = cell_titles(first)[pair.first], cell_titles(second)[pair.second]
-    status = joint_status(first.proof_of(pair.first), second.proof_of(pair.second))
+    statuses = first.proof_of(pair.first), second.proof_of(pair.second)
+    before = labelled(cell_titles(first)[pair.first], statuses[0])
+    after = labelled(cell_titles(second)[pair.second], statuses[1])
+    status = joint_status(*statuses)
     one, other = f"{before} in {first.source}", f"{after} in {second.source}"
     if pair.ratio is None or pair.word is None:
         return Statement(other, "no figure", "no steady trial on one side", status)

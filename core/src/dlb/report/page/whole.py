@@ -6,26 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlb.report.page.blocks import Section
+from dlb.report.page.chosen import Results, Summed, fact_lines
 from dlb.report.page.proof_sections import audit_section, proof_section, provenance_section
+from dlb.report.page.resources import resources_section
 from dlb.report.page.sections import (
     Maker,
-    Results,
-    Summed,
     compared_section,
-    fact_lines,
     list_section,
     ratios_section,
     runs_section,
     section,
     summary_parts,
 )
-from dlb.report.page.time_sections import (
-    peak_section,
-    resources_section,
-    steps_section,
-    throughput_section,
-    training_section,
-)
+from dlb.report.page.step_sections import peak_section, steps_section
+from dlb.report.page.throughput import throughput_section
+from dlb.report.page.training import training_section
 
 __all__ = ["Report", "make_report"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlb.documents import write_atomically
 from dlb.errors import RequestError
-from dlb.report.page.sections import Results
+from dlb.report.page.chosen import Results
 from dlb.report.page.sources import read_sources
 from dlb.report.page.whole import Report, make_report
 from dlb.report.plain import plain
