@@ -34,7 +34,7 @@ SLOW: frozenset[CheckGroup] = frozenset({"structure", "export"})
 COMPUTED = frozenset(CHECK_GROUPS) - SLOW
 #: Checks, and how many models; the few are the same in each run.
 RUNS = [
-    pytest.param(COMPUTED, 8, True, id="computed"),
+    pytest.param(COMPUTED, 4, True, id="computed"),
     pytest.param(SLOW, 2, True, id="exported"),
     pytest.param(COMPUTED, 200, False, id="many computed", marks=pytest.mark.long),
     pytest.param(SLOW, 20, False, id="many exported", marks=pytest.mark.long),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,21 @@ def test_a_seeded_fault_is_found(name: str) -> None:
     assert is_right(FAULTS[name], found), found
 
 
-@pytest.mark.parametrize("workload", ["pictures", "words", "sequences", "parts", "deep", "bounds"])
+def first_alone(names: Iterable[str]) -> list[str | ParameterSet]:
+    """All names; those behind the first are long."""
+    first, *others = names
+    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]
+
+
+@pytest.mark.parametrize(
+    "workload", first_alone(["pictures", "words", "sequences", "parts", "deep", "bounds"])
+)
 def test_without_a_fault_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"], threads=1)
     assert certificate.status("seeded-faults") == "proven"
 
 
-@pytest.mark.parametrize("name", NOT_FOUND, ids=lambda name: name.replace(" ", "_"))
+@pytest.mark.parametrize("name", first_alone(NOT_FOUND), ids=lambda name: name.replace(" ", "_"))
 def test_the_limits_of_the_proof(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Faults that the documentation says are not found: if one is, it belongs to the others."""
     monkeypatch.setenv("DLB_SEEDED_FAULT", name)

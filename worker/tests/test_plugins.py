@@ -44,7 +44,7 @@ def of_two_majors():
         ),
         (plugin(), "answers no hook"),
         (plugin(dlb_describe=hookimpl(lambda: {})), "a dict, not an AdapterDescription"),
-        (plugin(dlb_describe=of_two_majors), "contract 3.0 and this dlb has 2.0"),
+        (plugin(dlb_describe=of_two_majors), "contract 3.0 and this dlb has 2.1"),
         (plugin(dlb_strategies=hookimpl(lambda: None)), "a NoneType, not a list or tuple"),
         (plugin(dlb_workloads=hookimpl(lambda: [])), "a list, not a mapping"),
     ],

@@ -72,7 +72,7 @@ def _steal_share() -> float:
     if len(times) < 8:
         raise _Unknown(f"{STATISTICS} has no stolen time")
     # Times of guests are part of those of users. The eighth is stolen.
-    share = times[7] / max(1, sum(times[:8]))
+    share = round(times[7] / max(1, sum(times[:8])), 4)
     if not share and _is_virtual():
         raise _Unknown("the host of this virtual machine reports no stolen time, or took none")
     return share

@@ -118,6 +118,14 @@ def test_the_update_is_that_of_the_optimizer(
     assert counted.update == Work(27 * operations, 27 * numbers * 4)
 
 
+def test_values_may_take_fewer_bytes_than_weights() -> None:
+    described = workload(node("out", W.Linear(out_features=3)))
+    plain, mixed = step_work(described, 4), step_work(described, 4, value_bytes=2)
+    assert mixed.operations == plain.operations and mixed.update == plain.update
+    # Inputs are read in both passes; outputs are written and read, and so is their gradient.
+    assert plain.bytes - mixed.bytes == 2 * 4 * (2 * 8 + 4 * 3)
+
+
 def test_layers_whose_values_nobody_uses_are_left_out() -> None:
     used = (node("out", W.Linear(out_features=3)),)
     beside = (node("unused", W.Linear(out_features=100)), node("out", used[0].layer, "input"))

@@ -14,11 +14,13 @@ __all__ = ["cpu_seconds", "memory_bytes", "thread_seconds", "worker_facts"]
 
 #: Allocators that replace the C library's.
 _ALLOCATORS = re.compile("jemalloc|tcmalloc|mimalloc|hoard|snmalloc|tbbmalloc_proxy")
-#: Environment variables that libraries of computation and memory read.
+#: Environment variables that libraries of computation and memory read; never one that may hold a secret.
 _VARIABLES = re.compile(
-    "(OMP|KMP|GOMP|MKL|OPENBLAS|GOTO|BLIS|BLAS|VECLIB|NUMEXPR|DNNL|ONEDNN|MALLOC|MIMALLOC|JEMALLOC|TCMALLOC"
-    "|TF|XLA|KERAS|TORCH|TORCHINDUCTOR|PYTORCH|ATEN|MXNET|CHAINER|CUPY|THEANO|CNTK|CUDA|CUBLAS|CUDNN|NVIDIA"
-    "|NCCL|GLOO)_|LD_PRELOAD$|GLIBC_TUNABLES$|PYTHONMALLOC$|PYTHONHASHSEED$"
+    "(?!.*(KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH))"
+    "((OMP|KMP|GOMP|MKL|OPENBLAS|GOTO|BLIS|BLAS|VECLIB|NUMEXPR|DNNL|ONEDNN|MALLOC|MIMALLOC|JEMALLOC|TCMALLOC"
+    "|XLA|KERAS|TORCH|TORCHINDUCTOR|PYTORCH|ATEN|MXNET|CHAINER|CUPY|THEANO|CUDA|CUBLAS|CUDNN|NCCL|GLOO"
+    "|TF_(CPP|CUDA|CUDNN|DETERMINISTIC|DISABLE|ENABLE|FORCE|GPU|INTER|INTRA|MKL|NUM|USE|XLA))_"
+    "|LD_PRELOAD$|GLIBC_TUNABLES$|NVIDIA_TF32_OVERRIDE$|PYTHONMALLOC$|PYTHONHASHSEED$)"
 )
 _TASKS = Path("/proc/self/task")
 

@@ -37,6 +37,7 @@ from dlb.results import measurement as results
 from dlb.results.measurement import Cell, Ended, Measurement, TrialResult
 from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
+from dlb_worker.contract import PRECISION
 
 __all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 
@@ -46,8 +47,8 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: What is computed for the trials of several cells is kept up to so many bytes.
 PREPARED_BYTES = 1 << 30
-#: Bytes of a number.
-REAL_BYTES = {"float32": 4, "float64": 8}
+#: Bytes of a number, and of a layer's value in mixed precision.
+REAL_BYTES, MIXED_BYTES = {"float32": 4, "float64": 8}, 2
 #: Fewest steps that the audit of a trial draws; all trials of the fewest rounds draw what a rare fault needs.
 FEWEST_DRAWS = 2
 
@@ -272,7 +273,10 @@ def _cell(request: Request, proven: Record, plan: Plan) -> Cell:
         steps = min(proven.options.steps, max(TRIAL_STEPS, enough))
     # Peers do equal shares of a step at the same time.
     work = step_work(
-        request.workload, request.batch_size // request.workers, REAL_BYTES[request.dtype]
+        request.workload,
+        request.batch_size // request.workers,
+        REAL_BYTES[request.dtype],
+        MIXED_BYTES if PRECISION in proven.options.variant else None,
     )
     return Cell(
         adapter=proven.adapter,

@@ -84,22 +84,29 @@ class StepWork:
         return sum(part.bytes for part in (self.forward, self.backward, self.update))
 
 
-def step_work(workload: Workload, batch_size: int, real_bytes: int = 4) -> StepWork:
+def step_work(
+    workload: Workload, batch_size: int, real_bytes: int = 4, value_bytes: int | None = None
+) -> StepWork:
     """The work of one training step of a workload.
 
     Args:
         batch_size: samples of the step.
         real_bytes: bytes of a real number; 4 for float32.
+        value_bytes: bytes of a number of a layer's value, if that is another type than the weights'.
     """
+    of_values = real_bytes if value_bytes is None else value_bytes
     graph = _Graph(workload.model)
     real, index = graph.forward_traffic()
     forward = Work(
         batch_size * 2 * sum(graph.products.values()),
-        real_bytes * (batch_size * real + graph.weights_read()) + INDEX_BYTES * batch_size * index,
+        of_values * batch_size * real
+        + real_bytes * graph.weights_read()
+        + INDEX_BYTES * batch_size * index,
     )
     values, weights = graph.backward_traffic()
     backward = Work(
-        batch_size * graph.backward_operations(), real_bytes * (batch_size * values + weights)
+        batch_size * graph.backward_operations(),
+        of_values * batch_size * values + real_bytes * weights,
     )
     operations, numbers = _update_of_a_weight(workload.optimizer)
     trained = sum(math.prod(graph.parameters[name]) for name in trained_names(workload.model))

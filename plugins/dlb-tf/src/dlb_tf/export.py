@@ -30,12 +30,12 @@ def export(model: TFModel | UserKerasModel, path: Path) -> str:
     The batch axis of a workload's model is free; a user's model has that of its example. The one
     transpose of a workload's, NCHW to NHWC, is in the function that is converted; tf2onnx moves it on to
     where ONNX's operators undo it. It copies constants dozens of times: kernels and tables are
-    inputs of that function.
+    inputs of that function. A network of mixed precision is written in the dtype of its weights.
     """
     if isinstance(model, UserKerasModel):
         example = one_example(model)
         return _export(model.model, example.shape, model.native(example).dtype, path)
-    described, network = model.workload.model.input, model.network.model
+    described, network = model.workload.model.input, model.unmixed()
     dtype = tf.as_dtype(model.dtype if described.kind == "real" else "int64")
 
     def logits(inputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -82,18 +82,21 @@ def peak_work(request: PeakRequest) -> Callable[[], Any]:
 
 
 @contextmanager
-def default_dtype(dtype: str) -> Iterator[None]:
+def default_dtype(dtype: str, policy: str = "") -> Iterator[None]:
     """While it lasts, layers and optimizers are made in a dtype.
 
     Keras keeps weights by the default policy, and a learning rate by the default floating type.
+
+    Args:
+        policy: of layers, if it is not that of the dtype: ``mixed_bfloat16``.
     """
     import keras
 
-    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
-    keras.config.set_dtype_policy(dtype)
+    before, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    keras.config.set_dtype_policy(policy or dtype)
     keras.config.set_floatx(dtype)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy(before)
         keras.config.set_floatx(floatx)

@@ -39,7 +39,9 @@ class Network:
     ``model`` goes from the input to the logits; ``select`` returns models to other layers' values.
     """
 
-    def __init__(self, model: Model, dtype: str, masks: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, model: Model, dtype: str, masks: Mapping[str, np.ndarray], policy: str = ""
+    ) -> None:
         self.source, self.layouts = model.input.name, layouts(model)
         axes = self.layouts[self.source].axes(len(model.input.shape))
         self.input = keras.Input(
@@ -49,7 +51,7 @@ class Network:
         )
         self.layers: dict[str, list[keras.Layer]] = {}
         self.values = {self.source: self.input}
-        with default_dtype(dtype):
+        with default_dtype(dtype, policy):
             for node in model.nodes:
                 sources = [self.values[name] for name in node.inputs]
                 value = sources if len(sources) > 1 else sources[0]
@@ -106,9 +108,18 @@ class KerasParameters(NativeModel):
 
 
 class TFModel(KerasParameters, BuiltModel):
-    """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone."""
+    """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone.
 
-    def __init__(self, request: BuildRequest, *, compile: str) -> None:
+    With ``precision`` bfloat16, its layers have Keras's policy ``mixed_bfloat16``: weights, their gradients and
+    the optimizer stay in float32 (https://keras.io/api/mixed_precision/).
+    """
+
+    def __init__(self, request: BuildRequest, *, compile: str, precision: str = "full") -> None:
+        if precision == "bfloat16" and request.dtype != "float32":
+            raise UnsupportedError(
+                f"precision=bfloat16 keeps weights in float32, not {request.dtype}"
+            )
+        self.policy = "mixed_bfloat16" if precision == "bfloat16" else ""
         self._compiled = COMPILERS[compile]
         if compile != "graph" and request.session is not None:
             raise UnsupportedError(
@@ -138,7 +149,7 @@ class TFModel(KerasParameters, BuiltModel):
 
         The optimizer's come last: they take the memory that weights went through.
         """
-        self.network = Network(request.workload.model, self.dtype, request.masks)
+        self.network = Network(request.workload.model, self.dtype, request.masks, self.policy)
         self.parameters = list(self.network.parameters(request.workload.model))
         self.load_weights(request.weights)
         self.trained = self.trained_natives()
@@ -147,6 +158,19 @@ class TFModel(KerasParameters, BuiltModel):
 
     def native(self, inputs: np.ndarray) -> tf.Tensor:
         return super().native(self.network.layouts[self.network.source].to_native(inputs))
+
+    def real(self, value: np.ndarray) -> np.ndarray:
+        """A layer's value in the model's dtype; in mixed precision it has another."""
+        return value.astype(self.dtype) if self.policy else value
+
+    def unmixed(self) -> keras.Model:
+        """The network with the policy of its dtype, as it is exported: its weights, or copies of them."""
+        if not self.policy:
+            return self.network.model
+        plain = Network(self.workload.model, self.dtype, {}).model
+        for variable, own in zip(plain.variables, self.network.model.variables, strict=True):
+            variable.assign(own)
+        return plain
 
     def read_batch(self, inputs: tf.Tensor, labels: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         layout = self.network.layouts[self.network.source]
@@ -170,7 +194,7 @@ class TFModel(KerasParameters, BuiltModel):
         with self.unmoved_states(self.network.model):
             values = self._forward(names, training)(self.native(inputs))
         return {
-            name: self.network.layouts[name].to_canonical(value.numpy())
+            name: self.network.layouts[name].to_canonical(self.real(value.numpy()))
             for name, value in zip(names, values if len(names) > 1 else [values])
         }
 
@@ -291,6 +315,8 @@ class TFModel(KerasParameters, BuiltModel):
 
 def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
+    if logits.dtype == tf.bfloat16:
+        logits = tf.cast(logits, tf.float32)
     smoothing, classes = loss.label_smoothing, logits.shape[-1]
     if not smoothing:
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))

@@ -62,7 +62,7 @@ class TFAdapter(Adapter):
     )
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"
-    variants = {"compile": ("graph", "xla", "no")}
+    variants = {"compile": ("graph", "xla", "no"), "precision": ("full", "bfloat16")}
     strategies = (MultiWorkerMirrored(),)
 
     start = lazy_method("dlb_tf.framework", "start")
