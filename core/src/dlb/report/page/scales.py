@@ -71,8 +71,8 @@ def make_scale(
     low, high = (min(held), max(held)) if held else (0.0, 1.0)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if high - low <= abs(high) * 1e-12:
-        room = abs(high) * 0.1 or 1.0
+    if high - low <= max(abs(high) * 1e-12, 1 / LARGEST):
+        room = abs(high) * 0.1 if abs(high) > 1 / LARGEST else 1.0
         low, high = low - room, high + room
     room = (high - low) * padding
     padded = low - room, high + room
