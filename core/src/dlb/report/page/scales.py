@@ -14,8 +14,8 @@ from dlb.report.plain import finite
 __all__ = ["Scale", "make_scale", "thinned"]
 
 Array = npt.NDArray[np.float64]
-#: Values beyond are drawn at the edge: so differences and ratios of values are finite.
-LARGEST = 1e150
+#: Values beyond are drawn at the edge: so differences and ratios of values, with padding, are finite.
+LARGEST = 1e130
 
 
 @dataclass(frozen=True)
