@@ -84,6 +84,8 @@ def make_scale(
 
 def _log_scale(low: float, high: float, padding: float, most: int) -> Scale:
     low, high = max(low, 1 / LARGEST), max(high, 1 / LARGEST)
+    if high / low < 1.001:
+        low, high = low * 0.9, high * 1.1
     span = max(math.log(high / low), 0.05)
     low, high = low * math.exp(-span * padding), high * math.exp(span * padding)
     decades = math.log10(high / low)
