@@ -189,7 +189,8 @@ def test_without_its_script(browser: Browser, pages: dict[str, Path], name: str)
         watched = Watched(page, pages[name])
         assert page.locator("#summary .cards li").count() >= 1
         assert page.locator("table").count() > 8
-        assert page.locator("svg.plot path.line").first.is_visible()
+        assert page.locator("svg.plot").first.is_visible()
+        assert page.locator("svg.plot path.line").count() > 4
         page.locator("main summary").first.click()
         assert page.locator("details[open] table").first.is_visible()
         page.get_by_text("Dark", exact=True).click()
