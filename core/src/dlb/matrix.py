@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_CELLS",
+    "NONE",
     "SETTINGS",
     "Axis",
     "Matrix",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dlb.adapters import AdapterEnvironment, describe_environment
 from dlb.errors import RequestError, UnknownNameError, WorkerError
 from dlb.execution.sweep import CellResult, Swept
-from dlb.matrix import Settings, SweepCell
+from dlb.matrix import NONE, Settings, SweepCell
 from dlb.measure.ratios import Ratio
 from dlb.request import Request
 from dlb.results.compared import compared_cells
@@ -113,7 +113,11 @@ def scale_cells(
                 base = make(environment, alone)
                 if weak:
                     own = replace(own, batch_size=base.batch_size * count)
-                varied = {"strategy": strategy, "workers": count, "batch_size": base.batch_size}
+                varied = {
+                    "strategy": strategy or NONE,
+                    "workers": count,
+                    "batch_size": base.batch_size,
+                }
                 cells.append(SweepCell(make(environment, own), varied))
     return cells
 

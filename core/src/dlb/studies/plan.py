@@ -14,6 +14,7 @@ from dlb.execution.measure import Plan
 from dlb.execution.scale import scale_cells, strategies_of
 from dlb.matrix import (
     MOST_CELLS,
+    NONE,
     SETTINGS,
     Matrix,
     Settings,
@@ -225,7 +226,8 @@ def _labels(study: Study, part: Part, cell: SweepCell, given: Mapping[str, Any])
         **cell.varied,
         **part.labels,
     }
-    labels["strategy"] = labels["strategy"] or "-"
+    if labels["strategy"] in ("", NONE):
+        labels["strategy"] = "-"
     return {name: label_text(value) for name, value in labels.items()}
 
 
