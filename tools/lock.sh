@@ -14,6 +14,7 @@ lock() {
 }
 lock 3.10 core requirements/core.in core/pyproject.toml --extra imagenet --extra parquet --extra pandas
 lock 3.10 browser requirements/browser.in core/pyproject.toml --extra plots
+lock 3.10 executors requirements/executors.in core/pyproject.toml
 lock 3.11 lint requirements/lint.in
 lock 3.11 types requirements/types.in core/pyproject.toml
 lock 3.11 docs requirements/docs.in core/pyproject.toml
