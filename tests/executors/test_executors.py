@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
-from dlb_submitit.plugin import SubmititExecutor
 
 from dlb import record
 from dlb.adapters import find_adapters
@@ -23,6 +22,7 @@ from dlb.execution.executors import sweep_on
 from dlb.execution.measure import Plan
 from dlb.execution.sweep import SilentSweep
 from dlb.matrix import Settings, axes_of, make_cells
+from dlb_submitit.plugin import SubmititExecutor
 
 MLP = Path(__file__).parents[2] / "core" / "tests" / "workloads" / "mlp.toml"
 PATIENCE = 240.0
