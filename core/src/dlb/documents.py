@@ -50,9 +50,14 @@ def encode(document: msgspec.Struct) -> bytes:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file completely, or leave the old one unchanged; an interrupt waits until it is done.
 
+    A device or a pipe is written to, and not replaced.
+
     Raises:
         OSError: the file cannot be written.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
     with interrupts.deferred(), temporary_file(path) as temporary:
         temporary.write_bytes(content)
 

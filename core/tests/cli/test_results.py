@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from dlb_process import Dlb
 
@@ -27,6 +29,18 @@ def test_a_run_and_a_measurement(dlb: Dlb) -> None:
     (dlb.out / "notes.json").write_text("{}")
     listed = dlb("results", "list", *where)
     assert listed.status == 0 and "notes.json is skipped" in listed.err
+
+
+def test_a_device_is_written_to_and_stays_one(dlb: Dlb) -> None:
+    assert dlb.run().status == 0
+    for words in (("results", "export", "--in", dlb.out), ("report", dlb.out)):
+        pipe = dlb.folder / "pipe"
+        os.mkfifo(pipe)
+        process = dlb.start(*words, "-o", pipe)
+        content = pipe.read_bytes()
+        assert dlb.finish(process).status == 0 and b"example" in content
+        assert pipe.is_fifo()
+        pipe.unlink()
 
 
 def test_time_to_a_target_over_seeds(dlb: Dlb) -> None:

@@ -100,11 +100,7 @@ def save(written: Written, path: Path) -> None:
         RequestError: the file cannot be written.
     """
     try:
-        # A device or a pipe is written to, not replaced.
-        if path.exists() and not path.is_file():
-            path.write_bytes(written.content)
-        else:
-            write_atomically(path, written.content)
+        write_atomically(path, written.content)
     except OSError as error:
         raise RequestError(f"cannot write: {error.strerror or error}", path=path) from None
 
