@@ -8,7 +8,7 @@ kinks, at ties, and in float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ def model_gradients(
     loss: Loss,
     masks: Mapping[str, Array],
     dtype: str = "float64",
+    rounded: Callable[[Array], Array] | None = None,
 ) -> dict[str, Array]:
     """``loss``, the gradient of ``input`` (if real), and the gradient of every trained parameter.
 
@@ -43,6 +44,7 @@ def model_gradients(
         labels: int64 [batch] or [batch, T].
         masks: by layer name, what dropout multiplies by before it scales; without one it is the identity.
         dtype: dtype of all computations, ``float64`` or ``float32``.
+        rounded: rounds what passes from one layer to the one below it; None to leave it.
     """
     real = model.input.kind == "real"
     last = model.nodes[-1].name
@@ -53,7 +55,7 @@ def model_gradients(
         return values[name].astype(dtype, copy=False)
 
     mean_loss, cotangent = loss_and_cotangent(read(last), labels, loss)
-    cotangents = {last: cotangent}
+    cotangents = {last: cotangent if rounded is None else rounded(cotangent)}
     gradients: dict[str, Array] = {"loss": np.asarray(mean_loss)}
     names = parameter_shapes(model)
     with np.errstate(all="ignore"):  # values that are not finite are compared, not reported
@@ -77,7 +79,7 @@ def model_gradients(
                 _add(gradients, f"{shared}.{parameter}", gradient)
             for name, of_input in zip(node.inputs, of_inputs):
                 if of_input is not None:
-                    _add(cotangents, name, of_input)
+                    _add(cotangents, name, of_input if rounded is None else rounded(of_input))
     if real:
         gradients["input"] = cotangents.get(model.input.name, np.zeros_like(read(model.input.name)))
     for name in trained_names(model):

@@ -184,6 +184,7 @@ class Reference:
         values: Mapping[str, Array],
         weights: Mapping[str, Array] | None = None,
         dtype: str = "float64",
+        rounded: Callable[[Array], Array] | None = None,
     ) -> dict[str, Array]:
         """The loss and its gradients in training mode, by name, from given values of layers.
 
@@ -191,6 +192,7 @@ class Reference:
             values: every layer's value in training mode: an adapter's, or the truth's.
             weights: by ``layer.parameter``; the reference's if left out.
             dtype: dtype of the backward pass.
+            rounded: rounds what passes from one layer to the one below it; None to leave it.
         """
         from dlb.graph.backward import model_gradients
 
@@ -203,6 +205,7 @@ class Reference:
             self.loss,
             self._batch_masks(self.inputs),
             dtype,
+            rounded,
         )
 
     @property

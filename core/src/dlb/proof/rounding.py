@@ -65,7 +65,7 @@ class Rounding:
         if self.name == "float32":
             return reference.gradients(values, weights, "float32")
         rounded = _rounded_inputs(reference)
-        return _rounded(rounded.gradients(_rounded(values), _rounded(weights)))
+        return _rounded(rounded.gradients(_rounded(values), _rounded(weights), rounded=to_bfloat16))
 
     def logits_error(self, reference: Reference) -> float:
         """The distance of the logits in float64 at rounded weights and inputs from those at the given ones."""
