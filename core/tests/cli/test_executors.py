@@ -59,9 +59,18 @@ def test_cells_run_in_another_process(dlb: Dlb) -> None:
     ("fault", "says"),
     [("", "OSError: node 3 is down"), ("returns-files", "something else than results")],
 )
-def test_what_an_executor_loses_is_a_failed_cell(dlb: Dlb, fault: str, says: str) -> None:
+def test_what_an_executor_loses_is_run_again_by_the_same_command(
+    dlb: Dlb, fault: str, says: str
+) -> None:
     ended = dlb(*words(dlb, "lost", "--vary", "batch_size=32,64"), fault=fault)
     assert ended.status == 1 and says in ended.out + ended.err
+    if fault:
+        return
+    again = dlb(*words(dlb, "process", "--vary", "batch_size=32,64"))
+    assert again.status == 0, again.err
+    (path,) = (dlb.out / "sweeps").glob("*.json")
+    state = sweeps.read(path)
+    assert state.ended and all(each.record and each.failure is None for each in state.cells)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from dlb_worker.plugins import load_plugins
 
 __all__ = ["make_executor", "sweep_on"]
 
+#: The failure of a cell that an executor lost: the same command runs it again.
+LOST = "CellLost"
 #: Letters of an executor's own error that are kept: some have a whole log.
 _LONGEST = 300
 
@@ -61,13 +63,13 @@ def sweep_on(
 ) -> Swept:
     """Run every cell as a job of its own; arguments and errors as :func:`dlb.execution.sweep.sweep`.
 
-    Cells that had ended before are not run again. The executor is shut down.
+    Cells that had ended before are not run again; those that the executor lost are. The executor is shut down.
     """
     out = cells[0].request.out
     assert out is not None
     record.check_folder(out)
     with results.alone(out):
-        state = begin_sweep([cells], plan, out, alone=True)
+        state = _without_lost(begin_sweep([cells], plan, out, alone=True))
         waiting: dict[Future[bytes], int] = {}
         interrupted = False
         try:
@@ -80,7 +82,8 @@ def sweep_on(
                 state = _with_end(state, place, _returned(future, out), out)
                 name = state.cells[place].record
                 reporter.cell_ended(place, record.read(out / f"{name}.json") if name else None)
-            state = msgspec.structs.replace(state, ended=True)
+            lost = any(each.failure and each.failure.kind == LOST for each in state.cells)
+            state = msgspec.structs.replace(state, ended=not lost)
             results.write(state, out)
         except KeyboardInterrupt:
             interrupted = True
@@ -95,6 +98,17 @@ def sweep_on(
     return Swept(state, records, interrupted=interrupted, alone=alone)
 
 
+def _without_lost(state: Sweep) -> Sweep:
+    """The sweep in which what was lost is still to be run."""
+    cells = [
+        msgspec.structs.replace(each, failure=None)
+        if each.failure is not None and each.failure.kind == LOST
+        else each
+        for each in state.cells
+    ]
+    return msgspec.structs.replace(state, cells=tuple(cells))
+
+
 def _returned(future: Future[bytes], out: Path) -> Returned:
     try:
         return unpack(future.result(), out)
@@ -106,7 +120,10 @@ def _returned(future: Future[bytes], out: Path) -> Returned:
     ) as error:  # of the executor: a node that was lost, for example
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
         return Returned(
-            failure=Failure(kind="WorkerDied", message=f"the executor lost the cell: {reason}")
+            failure=Failure(
+                kind=LOST,
+                message=f"the executor lost the cell: {reason}; the same command runs it again",
+            )
         )
 
 
