@@ -147,10 +147,14 @@ class Tested(_Part, frozen=True, kw_only=True):
 
 
 class QualitySummary(_Part, frozen=True, kw_only=True):
-    """The result of training: the accuracy on the test split, at the end and while it trained."""
+    """The result of training: the accuracy on the test split, at the end and while it trained.
+
+    ``test_seconds`` are those of the forward passes of the test at the end; null in older records.
+    """
 
     test_accuracy: float
     test_samples: int
+    test_seconds: float | None = None
     tests: tuple[Tested, ...] = ()
 
 

@@ -61,7 +61,7 @@ def test_the_model_is_tested_while_it_trains(dlb: Dlb) -> None:
     assert seconds == sorted(seconds)
     last = quality["tests"][-1]
     assert last["accuracy"] == quality["test_accuracy"] > quality["tests"][0]["accuracy"] - 0.2
-    assert 0 < last["loss"] < 3
+    assert 0 < last["loss"] < 3 and quality["test_seconds"] > 0
     (path,) = plain.document["files"]
     without = record.read(dlb.folder / path).quality
     assert without is not None and list(without.losses) == quality["losses"]

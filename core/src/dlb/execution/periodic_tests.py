@@ -77,7 +77,7 @@ class PeriodicTests:
         return done + max(1, int(rate * (self._due - self._trained_seconds)))
 
     def _test(self, done: int) -> None:
-        logits, labels = self._model.predict(self._prepared.test), self._prepared.test_labels
+        logits, labels = self._model.predict(self._prepared.test).logits, self._prepared.test_labels
         self.found[done] = accuracy_of(logits, labels), _loss(logits, labels)
 
 

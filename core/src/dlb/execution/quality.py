@@ -16,10 +16,11 @@ def test_model(stage: Stage, run: TimedRun) -> Quality:
     """Losses of training, and the accuracy on the test split."""
     stage.phase("testing")
     prepared = stage.prepared
-    logits = run.model.predict(prepared.test)
+    predicted = run.model.predict(prepared.test)
     return Quality(
         losses=tuple(float(loss) if math.isfinite(loss) else None for loss in run.losses),
-        test_accuracy=accuracy_of(logits, prepared.test_labels),
+        test_accuracy=accuracy_of(predicted.logits, prepared.test_labels),
         test_samples=len(prepared.test_labels),
+        test_seconds=predicted.seconds,
         tests=run.tests,
     )

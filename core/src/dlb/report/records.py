@@ -50,8 +50,15 @@ def results_table(records: Sequence[Record]) -> Table:
     return Table(columns, rows, title, right=columns[2:9])
 
 
-def result_lines(records: Iterable[Record]) -> Iterator[str]:
-    """What a reader must know of times."""
+def result_lines(records: Sequence[Record]) -> Iterator[str]:
+    """How long the test at the end took, and what a reader must know of times."""
+    tested = [
+        f"{with_variant(each.adapter, each.options.variant)} {each.quality.test_seconds:.2f}"
+        for each in records
+        if each.quality is not None and each.quality.test_seconds is not None
+    ]
+    if tested:
+        yield f"Seconds of the test at the end: {', '.join(tested)}"
     for record in records:
         cores = _entry(record.machine, "available_cores", 0)
         if record.timing is not None and is_disturbed(record.timing, cores):

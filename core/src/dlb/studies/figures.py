@@ -105,6 +105,15 @@ def _training_seconds(measured: Measured) -> Figure:
     return _plain(None) if step is None else Figure(step * iterations, estimated=True)
 
 
+def _testing_seconds(measured: Measured) -> Figure:
+    """Of the test split at the end."""
+    if measured.made_up:
+        return Figure(None, reason=measured.made_up)
+    found = measured.result.record
+    quality = None if found is None else found.quality
+    return _plain(None if quality is None else quality.test_seconds, "the test was not timed")
+
+
 def _epoch_seconds(measured: Measured) -> Figure:
     if not measured.part.samples:
         return Figure(None, reason="the study does not say how many samples an epoch has")
@@ -169,6 +178,7 @@ _KINDS: Mapping[str, Callable[[Measured], Figure]] = {
     "samples_per_second": _samples_per_second,
     "images_per_ms": _images_per_ms,
     "training_seconds": _training_seconds,
+    "testing_seconds": _testing_seconds,
     "epoch_seconds": _epoch_seconds,
     "accuracy_pct": _accuracy_pct,
     "cpu_user_pct": _cpu("cpu_user_seconds"),

@@ -36,6 +36,7 @@ QuantityKind = Literal[
     "samples_per_second",
     "images_per_ms",
     "training_seconds",
+    "testing_seconds",
     "epoch_seconds",
     "accuracy_pct",
     "cpu_user_pct",

@@ -23,6 +23,7 @@ __all__ = [
     "ClockReading",
     "Draw",
     "PhaseTimes",
+    "Predicted",
     "RemoteModel",
     "RemoteTraining",
     "Trained",
@@ -80,6 +81,19 @@ class Draw:
 
     elements: int | None
     seed: int
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model predicts.
+
+    Attributes:
+        logits: of every sample.
+        seconds: of all forward passes, until their values were in host memory.
+    """
+
+    logits: Array
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -412,10 +426,11 @@ class RemoteModel:
         seconds = {phase: float(np.median(each)) for phase, each in found["seconds"].items()}
         return PhaseTimes(seconds, found["unknown"])
 
-    def predict(self, data: Path, on_progress: Progress | None = None) -> Array:
-        """The logits of every sample in an .npz file with ``inputs``, from worker 0."""
+    def predict(self, data: Path, on_progress: Progress | None = None) -> Predicted:
+        """Run every sample in an .npz file with ``inputs`` through the model of worker 0."""
         arguments = {"data": str(data), "batch_size": self.per_worker_batch}
-        return self._fetch("predict", arguments, on_progress)[0]["logits"]
+        results, arrays = self._fetch_with_results("predict", arguments, on_progress)
+        return Predicted(arrays[0]["logits"], float(results[0]["seconds"]))
 
     def export(self, to: Path) -> dict[str, Any]:
         """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files."""
