@@ -103,6 +103,8 @@ class Settings:
     changes: tuple[str, ...] = ()
     data: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    test_steps: int | None = None
+    test_seconds: float | None = None
     call_seconds: float = 300.0
 
 
@@ -354,6 +356,8 @@ def request_maker(
             variants={environment.adapter: variant} if variant else {},
             imported=imported,
             variables=settings.variables,
+            test_steps=settings.test_steps,
+            test_seconds=settings.test_seconds,
         )
         check(request)
         return request

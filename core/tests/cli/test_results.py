@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from dlb_process import Dlb
+from dlb_process import TESTS, Dlb
 
 
 def test_a_run_and_a_measurement(dlb: Dlb) -> None:
@@ -44,9 +44,10 @@ def test_a_device_is_written_to_and_stays_one(dlb: Dlb) -> None:
 
 
 def test_time_to_a_target_over_seeds(dlb: Dlb) -> None:
-    both = ("--on", "example", "--on", "faulty", "--test-every", 5)
-    for seed in (1, 2):
-        assert dlb.run(*both, "--seed", seed).status == 0
+    both = ("--on", "example", "--on", "faulty", "--test-every", 5, "--threads", 1, "--steps", 20)
+    seeds = ("--vary", "seed=1,2", "--rounds", 0)
+    swept = dlb("sweep", TESTS / "workloads" / "mlp.toml", *both, *seeds, "--out", dlb.out)
+    assert swept.status == 0, swept.err
     where = ("--in", dlb.out, "--accuracy", "1%")
     told = dlb("results", "target", *where, "--json").document
     assert told["target"] == {"accuracy": 0.01, "loss": None}

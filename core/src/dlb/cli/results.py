@@ -150,7 +150,8 @@ def target_command(
 ) -> None:
     """Show how long training took until a test reached a target, over seeds.
 
-    Runs count that were tested while they trained (dlb run --test-every), and that differ in their seed alone.
+    Runs count that were tested while they trained (--test-every of dlb run and dlb sweep), and that differ in
+    their seed alone.
     """
     from dlb.cli.rounds import share_of
     from dlb.cli.targets import print_targets, targets_document

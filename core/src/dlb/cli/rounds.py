@@ -10,9 +10,15 @@ import click
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
 
-__all__ = ["ROUNDS", "plan_of", "share_of", "test_times"]
+__all__ = ["ROUNDS", "TEST_EVERY", "plan_of", "share_of", "test_times"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+TEST_EVERY = click.option(
+    "--test-every",
+    metavar="N|TIME",
+    help="Test the model every N steps, or every so much time of training, such as 30s; beside the end.",
+)
 
 ROUNDS = (
     click.option(

@@ -12,7 +12,7 @@ import click
 from dlb.cli import INTERRUPTED
 from dlb.cli.options import CERTIFICATE, OUT, SEED, VARIABLES, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
-from dlb.cli.rounds import ROUNDS, plan_of, test_times
+from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
@@ -105,11 +105,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="The framework's own input pipeline, or data already in memory.",
 )
-@click.option(
-    "--test-every",
-    metavar="N|TIME",
-    help="Test the model every N steps, or every so much time of training, such as 30s; beside the end.",
-)
+@TEST_EVERY
 @with_options(ROUNDS)
 @OUT
 def run_command(**options: Any) -> int:

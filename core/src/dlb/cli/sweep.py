@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import OUT, SEED, WORKERS, with_options
+from dlb.cli.options import OUT, SEED, VARIABLES, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
-from dlb.cli.rounds import ROUNDS, plan_of
+from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
@@ -51,6 +51,7 @@ SHARED = (
     click.option(
         "--data", metavar="NAME[:PATH]", help="Data set to use instead of the workload's."
     ),
+    VARIABLES,
     SEED,
     *WORKERS,
     click.option("--steps", type=int, metavar="N", help="Training steps of each cell's run."),
@@ -113,6 +114,7 @@ MATRIX = (
 @with_options(SHARED)
 @click.option("--strategy", default="", metavar="NAME", help="Distributed strategy.")
 @click.option("--workers", type=int, default=1, show_default=True, metavar="N", help="Its workers.")
+@TEST_EVERY
 @with_options(ROUNDS)
 @click.option(
     "--baseline",
@@ -141,6 +143,7 @@ def sweep_command(vary: Sequence[str], baseline: int, **options: Any) -> int:
     """
     from dlb.matrix import axes_of
 
+    options |= test_times(options.pop("test_every"))
     plan = plan_of(options)
     axes = axes_of(vary)
     names = {axis.name: f"--{axis.name.replace('_', '-')}" for axis in axes}

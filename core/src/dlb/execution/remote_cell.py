@@ -79,6 +79,8 @@ def job_of(cell: SweepCell, plan: Plan | None) -> bytes:
         "workers": request.workers,
         "variants": [f"{name}={value}" for name, value in request.variant(cell.adapter).items()],
         "variables": dict(request.variables),
+        "test_steps": request.test_steps,
+        "test_seconds": request.test_seconds,
         "call_seconds": request.call_seconds,
     }
     job = _Job(
