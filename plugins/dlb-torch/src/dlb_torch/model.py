@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -120,9 +121,10 @@ class TorchModel(TorchParameters, BuiltModel):
             )
         if precision == "bfloat16" and any(n.kind == "lstm" for n in request.workload.model.nodes):
             check_bfloat16_lstm(self.device)
-        self.autocast = torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"
-        )
+        # autocast takes microseconds even where it is switched off.
+        self.autocast: AbstractContextManager[Any] = nullcontext()
+        if precision == "bfloat16":
+            self.autocast = torch.autocast(self.device.type, dtype=torch.bfloat16)
         self.workload = request.workload
         self.batch_size = request.batch_size
         self.memory_format = MEMORY_FORMATS[layout]
