@@ -132,6 +132,7 @@ def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
     assert run_pytest(*words).returncode == 0
 
 
+@pytest.mark.long
 def test_an_adapter_that_raises_while_models_are_collected_fails(run_pytest: Pytest) -> None:
     words = ("--pyargs", "dlb_conformance", "--adapter", "faulty", *FEW)
     ended = run_pytest(*words, DLB_FAULT="release-raise")

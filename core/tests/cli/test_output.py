@@ -163,10 +163,12 @@ def test_the_public_surface() -> None:
         "capture",
         "compare",
         "compare_files",
+        "make_report",
         "onnx_backend",
         "read_measurement",
         "read_records",
         "run",
+        "sweep",
         "verify",
         "verify_port",
     ]
@@ -178,6 +180,7 @@ def test_the_public_surface() -> None:
     # A module of the name of a function would hide it once it is imported.
     folder = Path(dlb.__file__).parent
     assert not [name for name in dlb.__all__ if (folder / f"{name}.py").exists()]
+    assert not [name for name in dlb.__all__ if (folder / name).is_dir()]
 
 
 def test_importing_the_contract_imports_no_framework() -> None:
