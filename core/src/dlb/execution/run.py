@@ -36,7 +36,7 @@ from dlb.scratch import scratch_folder
 from dlb.workload import workload_hash
 from dlb.workload.files import to_document
 
-__all__ = ["Outcome", "run"]
+__all__ = ["Outcome", "options_of", "run"]
 
 
 @dataclass
@@ -246,6 +246,24 @@ def _write(adapter_record: Record, request: Request) -> Path | None:
     return record.write(adapter_record, request.out) if request.out is not None else None
 
 
+def options_of(request: Request, adapter: str) -> Options:
+    """The options that a record of a request has."""
+    return Options(
+        batch_size=request.batch_size,
+        steps=request.steps,
+        warmup=request.warmup,
+        threads=request.threads,
+        device=request.device,
+        dtype=request.dtype,
+        seed=request.seed,
+        input=request.input_mode,
+        strategy=request.strategy,
+        workers=request.workers,
+        variant=request.variant(adapter),
+        variables=dict(request.variables),
+    )
+
+
 def _record(
     request: Request,
     prepared: Prepared,
@@ -269,20 +287,7 @@ def _record(
         workload=to_document(workload),
         workload_hash=workload_hash(workload),
         data={"name": workload.data.name, "from": prepared.where},
-        options=Options(
-            batch_size=request.batch_size,
-            steps=request.steps,
-            warmup=request.warmup,
-            threads=request.threads,
-            device=request.device,
-            dtype=request.dtype,
-            seed=request.seed,
-            input=request.input_mode,
-            strategy=request.strategy,
-            workers=request.workers,
-            variant=request.variant(adapter_run.adapter),
-            variables=dict(request.variables),
-        ),
+        options=options_of(request, adapter_run.adapter),
         proof="deviates" if deviates else "unproven",
         certificate=certificate,
         timing=adapter_run.timing,

@@ -20,14 +20,14 @@ from dlb import record
 from dlb.errors import DlbError, RecordError
 from dlb.execution import kept_proofs
 from dlb.execution.measure import Plan, measure_cells
-from dlb.execution.run import run
+from dlb.execution.run import options_of, run
 from dlb.failure import Failure, failure_of
 from dlb.matrix import SweepCell
 from dlb.measure.comparison import Compared, figures_by_round
 from dlb.measure.ratios import Ratio, Word, ratio_unpaired, word_for
 from dlb.progress import Silent
 from dlb.proof.certificate import ProofStatus
-from dlb.record import Options, Record, StoredRecord
+from dlb.record import Record, StoredRecord
 from dlb.request import Reporter, Request
 from dlb.results import sweep as results
 from dlb.results.compared import compared_cells
@@ -356,20 +356,7 @@ def _with_records(unfinished: Sweep, requests: Sequence[Request], out: Path) -> 
 
 def _identity_of(request: Request) -> tuple[str, str, bytes]:
     adapter = request.environments[0].adapter
-    options = Options(
-        batch_size=request.batch_size,
-        steps=request.steps,
-        warmup=request.warmup,
-        threads=request.threads,
-        device=request.device,
-        dtype=request.dtype,
-        seed=request.seed,
-        input=request.input_mode,
-        strategy=request.strategy,
-        workers=request.workers,
-        variant=request.variant(adapter),
-        variables=dict(request.variables),
-    )
+    options = options_of(request, adapter)
     return adapter, workload_hash(request.workload), msgspec.json.encode(options, order="sorted")
 
 
