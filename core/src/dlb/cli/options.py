@@ -14,9 +14,11 @@ from dlb.cli.output import json_option
 __all__ = [
     "CERTIFICATE",
     "FORMER_TIMEOUT",
+    "ON",
     "OUT",
     "SEED",
     "VARIABLES",
+    "VARIANT",
     "WORKERS",
     "check_workers",
     "with_options",
@@ -49,6 +51,20 @@ OUT = click.option(
     show_default=True,
     metavar="DIR",
     help="Folder for records.",
+)
+ON = click.option(
+    "--on",
+    "adapters",
+    multiple=True,
+    metavar="ADAPTER",
+    help="Adapter to use; repeat for several. Default: every one found.",
+)
+VARIANT = click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="[ADAPTER:]NAME=VALUE",
+    help="Option of how models are built; repeat for several. See: dlb list adapters.",
 )
 SEED = click.option(
     "--seed",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import CERTIFICATE, OUT, SEED, VARIABLES, WORKERS, with_options
+from dlb.cli.options import CERTIFICATE, ON, OUT, SEED, VARIABLES, VARIANT, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
@@ -24,13 +24,7 @@ __all__ = ["run_command", "verify_command"]
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options that ``run`` and ``verify`` have in common."""
     options = [
-        click.option(
-            "--on",
-            "adapters",
-            multiple=True,
-            metavar="ADAPTER",
-            help="Adapter to use; repeat for several. Default: every one found.",
-        ),
+        ON,
         set_option,
         click.option(
             "--batch-size",
@@ -58,13 +52,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Worker processes of the strategy.",
         ),
-        click.option(
-            "--variant",
-            "variants",
-            multiple=True,
-            metavar="[ADAPTER:]NAME=VALUE",
-            help="Option of how models are built; repeat for several. See: dlb list adapters.",
-        ),
+        VARIANT,
         click.option(
             "--data",
             metavar="NAME[:PATH]",

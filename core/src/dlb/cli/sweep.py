@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import OUT, SEED, VARIABLES, WORKERS, with_options
+from dlb.cli.options import ON, OUT, SEED, VARIABLES, VARIANT, WORKERS, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 
@@ -30,24 +30,12 @@ __all__ = [
 
 #: What cells have in common.
 SHARED = (
-    click.option(
-        "--on",
-        "adapters",
-        multiple=True,
-        metavar="ADAPTER",
-        help="Adapter to use; repeat for several. Default: every one found.",
-    ),
+    ON,
     set_option,
     click.option(
         "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
     ),
-    click.option(
-        "--variant",
-        "variants",
-        multiple=True,
-        metavar="[ADAPTER:]NAME=VALUE",
-        help="Option of how models are built; repeat for several. See: dlb list adapters.",
-    ),
+    VARIANT,
     click.option(
         "--data", metavar="NAME[:PATH]", help="Data set to use instead of the workload's."
     ),
