@@ -36,6 +36,9 @@ def test_a_study_prints_published_numbers_and_ours(dlb: Dlb) -> None:
     assert told["sweep"] and len(told["measurements"]) == 1
     again = dlb(*command)
     assert "Fortran" in again.out and "?: read off a plot" in again.out and "Empty: " in again.out
+    typeset = dlb(*command, "--format", "markdown")
+    assert typeset.status == 0 and typeset.out.startswith("# ")
+    assert "here, 2, training\\_s" in typeset.out and "- ?: read off a plot" in typeset.out
 
 
 def test_studies_are_listed_and_shown(dlb: Dlb) -> None:
@@ -43,6 +46,8 @@ def test_studies_are_listed_and_shown(dlb: Dlb) -> None:
     assert {"shi-table7", "wu-table6", "farkas-table1"} <= {each["study"] for each in listed}
     shown = dlb("study", "show", "shi-table7")
     assert shown.status == 0 and "arXiv:1608.07249v7" in shown.out and "15.444" in shown.out
+    latex = dlb("study", "show", "shi-table7", "--format", "latex").out
+    assert r"\begin{tabular}" in latex and "15.444" in latex and "shi-table7" not in latex
 
 
 def test_facts_are_read_off_the_adapters(dlb: Dlb) -> None:

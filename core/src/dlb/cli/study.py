@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.sweep import Swept
     from dlb.matrix import Matrix
+    from dlb.report.table import Table
     from dlb.studies.study import Study
     from dlb.studies.table import StudyTable
 
@@ -22,6 +23,15 @@ __all__ = ["study_command"]
 
 #: Lines of doubts and of reasons that are shown; --json has all.
 _MOST_LINES = 25
+_RECKONED = "~: reckoned from the mean of steady steps, not trained to the end"
+_FORM = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "latex"]),
+    default="table",
+    show_default=True,
+    help="How tables are printed.",
+)
 
 
 @click.group("study")
@@ -55,8 +65,9 @@ def list_command(as_json: bool) -> None:
 
 @study_command.command("show")
 @click.argument("name")
+@_FORM
 @json_option
-def show_command(name: str, as_json: bool) -> None:
+def show_command(name: str, form: str, as_json: bool) -> None:
     """Show a study: its source, what it runs, and the published numbers.
 
     NAME is a name (see: dlb study list) or a .toml file.
@@ -71,6 +82,9 @@ def show_command(name: str, as_json: bool) -> None:
     tables = published_tables(study, path)
     if as_json:
         print_json({"study": msgspec.to_builtins(study), "tables": _tables_document(tables)})
+        return
+    if form != "table":
+        _print_typeset(form, study, tables)
         return
     _print_head(study)
     for part in study.parts:
@@ -99,6 +113,7 @@ def show_command(name: str, as_json: bool) -> None:
     "--dry-run", is_flag=True, help="Print the cells and what they will cost, and start nothing."
 )
 @OUT
+@_FORM
 @json_option
 def run_command(
     name: str,
@@ -107,6 +122,7 @@ def run_command(
     rounds: int | None,
     dry_run: bool,
     out: Path,
+    form: str,
     as_json: bool,
 ) -> int:
     """Run a study, and print the paper's table with ours beside it.
@@ -127,7 +143,7 @@ def run_command(
     study, path = load_study(name)
     environments = find_adapters(adapters, report=note)
     if study.facts:
-        return _facts(study, path, environments, as_json)
+        return _facts(study, path, environments, form, as_json)
     planned = plan_study(study, path, environments, out, quick=quick, rounds=rounds)
     estimates = [estimate(part.matrix.cells, planned.plan) for part in planned.parts]
     seconds = sum(total_seconds(each, planned.plan) for each in estimates)
@@ -178,12 +194,9 @@ def run_command(
             }
         )
     else:
-        _print_head(study)
-        _print_tables(result.tables)
-        _print_reasons(result.reasons)
-        if any(each.ours is not None and each.ours.estimated for each in result.ours):
-            click.echo("~: reckoned from the mean of steady steps, not trained to the end")
-        click.echo(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
+        reckoned = any(each.ours is not None and each.ours.estimated for each in result.ours)
+        _show(form, study, result.tables, result.reasons, [_RECKONED] if reckoned else [])
+        note(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
     if result.interrupted:
         from dlb.cli import INTERRUPTED
 
@@ -192,17 +205,54 @@ def run_command(
     return 0 if result.passed else 1
 
 
-def _facts(study: Study, path: Path, environments: Sequence[Any], as_json: bool) -> int:
+def _facts(study: Study, path: Path, environments: Sequence[Any], form: str, as_json: bool) -> int:
     from dlb.studies.runner import fact_tables
 
     tables, reasons = fact_tables(study, path, environments)
     if as_json:
         print_json({"study": study.name, "tables": _tables_document(tables), "reasons": reasons})
         return 0
+    _show(form, study, tables, reasons)
+    return 0
+
+
+def _show(
+    form: str,
+    study: Study,
+    tables: Sequence[StudyTable],
+    reasons: Sequence[str],
+    footnotes: Sequence[str] = (),
+) -> None:
+    """Print what was found."""
+    if form != "table":
+        _print_typeset(form, study, tables, reasons, footnotes)
+        return
     _print_head(study)
     _print_tables(tables)
     _print_reasons(reasons)
-    return 0
+    for line in footnotes:
+        click.echo(line)
+
+
+def _print_typeset(
+    form: str,
+    study: Study,
+    tables: Sequence[StudyTable],
+    reasons: Sequence[str] = (),
+    footnotes: Sequence[str] = (),
+) -> None:
+    """Print a study as Markdown or LaTeX, whole."""
+    from dlb.report.typeset import FORMS, joined
+
+    write = FORMS[form]
+    lines = [*write.preamble(), *write.heading(study.title), *write.paragraph(study.source)]
+    lines += write.items(study.notes)
+    for table in tables:
+        lines += write.table(_one_line_headings(table))
+    doubts = [f"?: {doubt}" for table in tables for doubt in table.doubts]
+    lines += write.items(list(dict.fromkeys([*footnotes, *doubts])))
+    lines += [*write.paragraph("Empty cells:"), *write.items(reasons)] if reasons else []
+    click.echo(joined(lines), nl=False)
 
 
 def _print_head(study: Study) -> None:
@@ -243,11 +293,18 @@ def _print_reasons(reasons: Sequence[str]) -> None:
         click.echo(f"Empty: and {len(reasons) - _MOST_LINES} more; --json has all")
 
 
+def _one_line_headings(table: StudyTable) -> Table:
+    from dlb.report.table import Table
+
+    columns = [column.replace("\n", ", ") for column in table.columns]
+    return Table(columns, table.rows, table.title, columns[table.labels :])
+
+
 def _tables_document(tables: Sequence[StudyTable]) -> list[dict[str, Any]]:
     return [
         {
             "title": table.title,
-            "columns": [column.replace("\n", ", ") for column in table.columns],
+            "columns": _one_line_headings(table).columns,
             "rows": [list(row) for row in table.rows],
             "doubts": list(table.doubts),
         }

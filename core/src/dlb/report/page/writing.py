@@ -110,5 +110,4 @@ def _content(form: str, make: Callable[[int, int], Report]) -> bytes:
 
     if form == "html":
         return html.fitting_page(make, POINTS, ROWS).encode()
-    text = texts.markdown if form == "markdown" else texts.latex
-    return text(make(POINTS, ROWS)).encode()
+    return texts.text(make(POINTS, ROWS), form).encode()
