@@ -9,6 +9,7 @@ __version__ = "0.2.0"
 #: The public API. Documents and errors are in dlb.record, dlb.proof.certificate and dlb.errors.
 __all__ = [
     "Plan",
+    "Reading",
     "__version__",
     "assert_proven",
     "capture",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from dlb.backend import onnx_backend
     from dlb.execution.measure import Plan
+    from dlb.imported import Reading
 
 
 def __getattr__(name: str) -> Any:
@@ -47,6 +49,8 @@ def __getattr__(name: str) -> Any:
         return import_module("dlb.backend").onnx_backend
     if name == "Plan":
         return import_module("dlb.execution.measure").Plan
+    if name == "Reading":
+        return import_module("dlb.imported").Reading
     if name in __all__:
         return getattr(import_module("dlb.api"), name)
     raise AttributeError(f"module 'dlb' has no attribute '{name}'")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.run import Outcome
     from dlb.execution.sweep import Swept
+    from dlb.imported import Reading
     from dlb.measure.comparison import Compared
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
@@ -45,6 +46,7 @@ def verify(
     threads: int | None = None,
     device: str = "cpu",
     variants: Sequence[str] = (),
+    reading: Reading | None = None,
 ) -> Certificate:
     """Prove that adapters build the same workload, as ``dlb verify`` does.
 
@@ -59,6 +61,7 @@ def verify(
             the available cores.
         device: ``cpu`` or ``cuda``.
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each, as ``--variant`` takes them.
+        reading: sizes, constants and output of an ONNX file, if it leaves a choice.
 
     Returns:
         the certificate. :meth:`~dlb.proof.certificate.Certificate.status` returns ``proven``,
@@ -81,7 +84,7 @@ def verify(
     unknown = set(groups) - set(CHECK_GROUPS)
     if unknown or not groups:
         raise RequestError(f"groups {sorted(unknown)}: choose from {', '.join(CHECK_GROUPS)}")
-    resolved, imported = load_with_file(str(workload))
+    resolved, imported = load_with_file(str(workload), reading)
     resolved = replace_missing_data(resolved, warnings.warn)
     environments = find_adapters(on)
     at_once, threads_per_worker = share_cores(
@@ -179,6 +182,7 @@ def run(
     variants: Sequence[str] = (),
     changes: Sequence[str] = (),
     data: str | None = None,
+    reading: Reading | None = None,
     out: str | Path = "dlb-results",
     prove_again: bool = False,
     test_steps: int | None = None,
@@ -203,6 +207,7 @@ def run(
         variants: how models are built, ``[ADAPTER:]NAME=VALUE`` each.
         changes: changed fields of the workload, ``FIELD=VALUE`` each.
         data: data to use instead of the workload's, ``NAME[:PATH]``.
+        reading: sizes, constants and output of an ONNX file, if it leaves a choice.
         out: folder for records.
         prove_again: make the proof again, even if one was kept that holds.
         test_steps: test the model every so many steps, too.
@@ -240,6 +245,7 @@ def run(
         variants=variants,
         changes=changes,
         data=data,
+        reading=reading,
         out=out,
         prove_again=prove_again,
         test_steps=test_steps,
@@ -294,6 +300,7 @@ def _run_request(
     variants: Sequence[str] = (),
     changes: Sequence[str] = (),
     data: str | None = None,
+    reading: Reading | None = None,
     out: str | Path = "dlb-results",
     **settings: Any,
 ) -> Request:
@@ -306,7 +313,7 @@ def _run_request(
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 
-    resolved, imported = load_with_file(str(workload))
+    resolved, imported = load_with_file(str(workload), reading)
     resolved = with_changes(resolved, tuple(changes), keep_model=imported is not None)
     if data is not None:
         resolved = with_data(resolved, data)
@@ -341,6 +348,7 @@ def sweep(
     plan: Plan | None = None,
     skip_refused: bool = False,
     most_cells: int | None = None,
+    reading: Reading | None = None,
     out: str | Path = "dlb-results",
     **settings: Any,
 ) -> Swept:
@@ -357,6 +365,7 @@ def sweep(
         plan: how to measure, a :class:`dlb.Plan`; 5 rounds by default.
         skip_refused: leave out combinations that cannot be run.
         most_cells: a matrix of more cells is refused; 1000 by default.
+        reading: sizes, constants and output of an ONNX file, if it leaves a choice.
         out: folder for results.
         settings: what all cells have in common: fields of :class:`dlb.matrix.Settings`.
 
@@ -375,7 +384,7 @@ def sweep(
     from dlb.execution.sweep import sweep as run_sweep
     from dlb.matrix import MOST_CELLS, Settings, axes_of, make_cells
 
-    resolved, imported = load_with_file(str(workload))
+    resolved, imported = load_with_file(str(workload), reading)
     matrix = make_cells(
         resolved,
         imported,

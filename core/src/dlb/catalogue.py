@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlb.errors import RequestError
 from dlb.workload import Workload, files
 from dlb_worker.plugins import load_plugins
 
 if TYPE_CHECKING:
-    from dlb.imported import ImportedModel
+    from dlb.imported import ImportedModel, Reading
 
 __all__ = ["load_with_file", "load_workload", "workload_names"]
 
@@ -31,16 +32,26 @@ def load_workload(name_or_path: str) -> Workload:
     return load_with_file(name_or_path)[0]
 
 
-def load_with_file(name_or_path: str) -> tuple[Workload, ImportedModel | None]:
+def load_with_file(
+    name_or_path: str, reading: Reading | None = None
+) -> tuple[Workload, ImportedModel | None]:
     """A workload by name or path, and the imported ONNX file if the path names one.
 
+    Args:
+        reading: sizes, constants and output that were chosen of an ONNX file.
+
     Raises:
+        RequestError: something was chosen, and it is no ONNX file, or has no such thing.
         UnknownNameError, WorkloadError: as :func:`dlb.workload.files.load`.
         DataError, UnsupportedError: as :func:`dlb.imported.import_file`.
     """
     if not name_or_path.endswith(".onnx"):
+        if reading is not None and reading.chosen:
+            raise RequestError(
+                f"'{name_or_path}' is no .onnx file, and --size, --constant and --output-name are about one"
+            )
         return files.load(name_or_path, _plugin_workloads()), None
-    from dlb.imported import import_file
+    from dlb.imported import AS_IT_IS, import_file
 
-    imported = import_file(Path(name_or_path))
+    imported = import_file(Path(name_or_path), reading=reading or AS_IT_IS)
     return imported.workload, imported

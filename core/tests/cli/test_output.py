@@ -158,6 +158,7 @@ def test_the_public_surface() -> None:
     """Whoever adds a name here makes a promise."""
     assert dlb.__all__ == [
         "Plan",
+        "Reading",
         "__version__",
         "assert_proven",
         "capture",

@@ -310,10 +310,6 @@ REFUSED = {
         lstm(clip=1.0),
         "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",
     ),
-    "a size left open": (
-        before_head([conv("h")], CONV, 120, shape=("N", 2, "height", 6)),
-        "needs a batch axis, and all other sizes fixed",
-    ),
     "a variance below zero": (
         before_head(
             [node("BatchNormalization", ["x", "s", "s", "s", "v"], ["h"])],
@@ -327,7 +323,10 @@ REFUSED = {
         "more than 268435456 numbers per sample",
     ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
-    "two outputs": (two_outputs(), "it has 2 outputs ('y', 'z')"),
+    "two outputs": (
+        two_outputs(),
+        "it has 2 outputs ('y', 'z'); a workload has 1: choose it with --output-name",
+    ),
     "three axes": (
         graph(
             [node("Conv", ["x", "w"], ["y"], name="culprit")],

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from dlb.cli.options import reading_options
 from dlb.cli.output import print_warnings, set_option
+
+if TYPE_CHECKING:
+    from dlb.imported import Reading
 
 __all__ = ["export_command"]
 
@@ -32,8 +37,10 @@ __all__ = ["export_command"]
     help="Seed of the weights.",
 )
 @set_option
+@reading_options
 def export_command(
     workload: str,
+    reading: Reading,
     file: Path,
     adapter: str | None,
     dtype: str,
@@ -48,7 +55,7 @@ def export_command(
     from dlb.workload.initial import initial_weights
 
     print_warnings()
-    described, imported = load_with_file(workload)
+    described, imported = load_with_file(workload, reading)
     described = with_changes(described, changes, keep_model=imported is not None)
     weights = dict(imported.weights if imported else initial_weights(described.model, seed))
     with scratch_folder() as folder:

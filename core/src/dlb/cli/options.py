@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ __all__ = [
     "VARIANT",
     "WORKERS",
     "check_workers",
+    "reading_options",
     "with_options",
 ]
 
@@ -98,6 +100,69 @@ VARIABLES = click.option(
     help="Environment variable of the workers' processes, such as TF_ENABLE_ONEDNN_OPTS=0; repeat for "
     "several.",
 )
+
+_READING: tuple[Decorator, ...] = (
+    click.option(
+        "--size",
+        "sizes",
+        multiple=True,
+        metavar="NAME=N",
+        help="A size that an ONNX file leaves open, as sequence=64; INPUT:AXIS=N for one without a name.",
+    ),
+    click.option(
+        "--constant",
+        "constants",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An input of an ONNX file that holds one number everywhere, as attention_mask=1.",
+    ),
+    click.option(
+        "--output-name",
+        default="",
+        metavar="NAME",
+        help="The output of an ONNX file that the loss reads, if it has several.",
+    ),
+)
+
+
+def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say what is read of an ONNX file; the command gets one argument, ``reading``."""
+
+    @functools.wraps(function)
+    def command(
+        *, sizes: Sequence[str], constants: Sequence[str], output_name: str, **options: Any
+    ) -> Any:
+        from dlb.imported import Reading
+
+        reading = Reading(
+            sizes=_numbers_by_name("--size", sizes, int, 1),
+            constants=_numbers_by_name("--constant", constants, float, -1e30),
+            output=output_name,
+        )
+        return function(reading=reading, **options)
+
+    decorated: Callable[..., Any] = with_options(_READING)(command)
+    return decorated
+
+
+def _numbers_by_name(
+    flag: str, given: Sequence[str], kind: Callable[[str], Any], least: float
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.rpartition("=")
+        try:
+            number = kind(value)
+        except ValueError:
+            number = None
+        if not (equals and name) or number is None or not least <= number <= 1e30:
+            least_text = " of 1 or more" if least == 1 else ""
+            raise click.UsageError(f"{flag} {text}: write NAME=VALUE with a number{least_text}")
+        if name in found:
+            raise click.UsageError(f"{flag} {name} is given twice")
+        found[name] = number
+    return found
+
 
 CERTIFICATE = click.option(
     "--certificate",

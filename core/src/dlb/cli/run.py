@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import CERTIFICATE, ON, OUT, SEED, VARIABLES, VARIANT, WORKERS, with_options
+from dlb.cli.options import (
+    CERTIFICATE,
+    ON,
+    OUT,
+    SEED,
+    VARIABLES,
+    VARIANT,
+    WORKERS,
+    reading_options,
+    with_options,
+)
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
+    from dlb.imported import Reading
 
 __all__ = ["run_command", "verify_command"]
 
@@ -62,7 +73,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         SEED,
         *WORKERS,
     ]
-    decorated: Callable[..., Any] = with_options(options)(function)
+    decorated: Callable[..., Any] = with_options(options)(reading_options(function))
     return decorated
 
 
@@ -199,6 +210,7 @@ def execute(
     epochs: int | None,
     *,
     workload: str,
+    reading: Reading,
     adapters: tuple[str, ...],
     provision: bool,
     source: Path | None,
@@ -231,7 +243,7 @@ def execute(
     from dlb.workload.changes import with_changes
 
     print_warnings()
-    described, imported = load_with_file(workload)
+    described, imported = load_with_file(workload, reading)
     described = with_changes(described, changes, keep_model=imported is not None)
     if data is not None:
         described = with_data(described, data)

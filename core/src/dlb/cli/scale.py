@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlb.cli.options import OUT, with_options
+from dlb.cli.options import OUT, reading_options, with_options
 from dlb.cli.output import note, print_json, print_table, print_warnings
 from dlb.cli.rounds import ROUNDS, plan_of
 from dlb.cli.sweep import DRY_RUN, SHARED, run_cells, status_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.scale import ScaleRow
     from dlb.execution.sweep import Swept
+    from dlb.imported import Reading
     from dlb.measure.ratios import Ratio
 
 __all__ = ["scale_command"]
@@ -49,6 +50,7 @@ __all__ = ["scale_command"]
 @with_options(ROUNDS)
 @DRY_RUN
 @OUT
+@reading_options
 def scale_command(**options: Any) -> int:
     """Measure WORKLOAD with several workers next to one: throughput, speed-up, efficiency.
 
@@ -85,6 +87,7 @@ def _scale(
     batch_sizes: Sequence[int | None],
     *,
     workload: str,
+    reading: Reading,
     adapters: tuple[str, ...],
     strategies: tuple[str, ...],
     weak: bool,
@@ -109,7 +112,7 @@ def _scale(
 
     print_warnings()
     check_workers({"source": source, "provision": provision, "threads": threads})
-    described, imported = load_with_file(workload)
+    described, imported = load_with_file(workload, reading)
     environments = find_adapters(adapters, provision=provision, source=source, report=note)
     cores, most = available_cores(), max(workers)
     cells = scale_cells(

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from dlb.cli.options import reading_options
 from dlb.cli.output import json_option, print_json, print_table, set_option
+
+if TYPE_CHECKING:
+    from dlb.imported import Reading
 
 __all__ = ["show_command"]
 
@@ -17,8 +22,11 @@ __all__ = ["show_command"]
 @click.command("show")
 @click.argument("words", metavar="[record|workload] NAME", nargs=-1, required=True)
 @set_option
+@reading_options
 @json_option
-def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool) -> None:
+def show_command(
+    words: tuple[str, ...], changes: tuple[str, ...], reading: Reading, as_json: bool
+) -> None:
     """Show a record (a .json file) or a workload (a name, a .toml or an .onnx file).
 
     Without the first word, a name that ends in .json is a record.
@@ -27,11 +35,13 @@ def show_command(words: tuple[str, ...], changes: tuple[str, ...], as_json: bool
     if kind not in ([], ["record"], ["workload"]):
         raise click.UsageError("one record or one workload at a time")
     if kind == ["record"] or (not kind and what.endswith(".json")):
-        if changes:
-            raise click.UsageError("--set changes a workload, not a record")
+        if changes or reading.chosen:
+            raise click.UsageError(
+                "--set and what is read of a file change a workload, not a record"
+            )
         show_record(Path(what), as_json)
     else:
-        show_workload(what, changes, as_json)
+        show_workload(what, changes, reading, as_json)
 
 
 def show_record(path: Path, as_json: bool) -> None:
@@ -50,9 +60,9 @@ def show_record(path: Path, as_json: bool) -> None:
         print_record(shown)
 
 
-def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
+def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     """Show the layers of a workload, with shapes and parameters, and the work of a step."""
-    from dlb.catalogue import load_workload
+    from dlb.catalogue import load_with_file
     from dlb.measure.work import step_work
     from dlb.workload import (
         Augmentation,
@@ -66,7 +76,7 @@ def show_workload(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     from dlb.workload.changes import with_changes
     from dlb.workload.files import to_document
 
-    shown = with_changes(load_workload(name), changes)
+    shown = with_changes(load_with_file(name, reading)[0], changes)
     shapes, parameters = infer_shapes(shown.model), parameter_shapes(shown.model)
     counts = {
         node.name: sum(

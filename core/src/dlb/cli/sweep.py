@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import ON, OUT, SEED, VARIABLES, VARIANT, WORKERS, with_options
+from dlb.cli.options import (
+    ON,
+    OUT,
+    SEED,
+    VARIABLES,
+    VARIANT,
+    WORKERS,
+    reading_options,
+    with_options,
+)
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.sweep import Swept
+    from dlb.imported import Reading
     from dlb.matrix import Matrix
 
 __all__ = [
@@ -120,6 +130,7 @@ MATRIX = (
     help="Run each cell as a job of its own, as dask://HOST:8786 or slurm; packages bring executors.",
 )
 @OUT
+@reading_options
 def sweep_command(vary: Sequence[str], baseline: int, **options: Any) -> int:
     """Prove and measure WORKLOAD in every combination of some settings, on adapters.
 
@@ -151,6 +162,7 @@ def run_matrix(
     plan: Plan | None,
     *,
     workload: str,
+    reading: Reading,
     adapters: tuple[str, ...],
     changes: tuple[str, ...],
     variants: tuple[str, ...],
@@ -178,7 +190,7 @@ def run_matrix(
         if settings[name] is not None and settings[name] < 1:
             flag = name.replace("_", "-")
             raise RequestError(f"--{flag} is {settings[name]}; it must be 1 or more")
-    described, imported = load_with_file(workload)
+    described, imported = load_with_file(workload, reading)
     # Before environments are made: a matrix that is too large for one adapter is so for all.
     check_size(axes, max(1, len(set(adapters))), most_cells)
     environments = find_adapters(adapters, provision=provision, source=source, report=note)

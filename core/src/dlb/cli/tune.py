@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli import INTERRUPTED
-from dlb.cli.options import OUT, SEED, WORKERS, with_options
+from dlb.cli.options import OUT, SEED, WORKERS, reading_options, with_options
 from dlb.cli.output import note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, plan_of
 
 if TYPE_CHECKING:
     from dlb.execution.tune import Tuned, Way
+    from dlb.imported import Reading
 
 __all__ = ["tune_command"]
 
@@ -33,6 +34,7 @@ __all__ = ["tune_command"]
 @click.option("--steps", type=int, default=60, show_default=True, metavar="N", help="Of a run.")
 @with_options(ROUNDS)
 @OUT
+@reading_options
 def tune_command(**options: Any) -> int:
     """Find the fastest way to run WORKLOAD on an adapter: threads, variants, and the allocator.
 
@@ -49,6 +51,7 @@ def _tune(
     plan: Any,
     *,
     workload: str,
+    reading: Reading,
     adapter: str,
     changes: tuple[str, ...],
     batch_size: int | None,
@@ -74,7 +77,7 @@ def _tune(
     from dlb.workload.changes import with_changes
 
     print_warnings()
-    described, imported = load_with_file(workload)
+    described, imported = load_with_file(workload, reading)
     described = with_changes(described, changes, keep_model=imported is not None)
     described = described if data is None else with_data(described, data)
     environments = find_adapters([adapter], provision=provision, source=source, report=note)

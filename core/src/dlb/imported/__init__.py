@@ -4,6 +4,7 @@
 module            what it holds
 ================  =============================================================================
 ``read``          from a path to a workload and its weights, or the reason why not
+``reading``       what of a file is read: open sizes, one input, one output
 ``importer``      reads the graph from its input to its logits: the layer of each value
 ``layers``        the imported layers, and the reasons why a node cannot be imported
 ``views``         index maps: where each number of a value lies in the layer's own value
@@ -18,5 +19,6 @@ module            what it holds
 """
 
 from dlb.imported.read import ImportedModel, import_file
+from dlb.imported.reading import AS_IT_IS, Reading
 
-__all__ = ["ImportedModel", "import_file"]
+__all__ = ["AS_IT_IS", "ImportedModel", "Reading", "import_file"]

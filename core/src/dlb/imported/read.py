@@ -26,6 +26,7 @@ from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.importer import Importer
 from dlb.imported.layers import InputMisread, UnsupportedNode, unsupported
+from dlb.imported.reading import AS_IT_IS, Reading, choose
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -87,23 +88,28 @@ class ImportedModel:
     layout: FileLayout
 
 
-def import_file(path: Path, *, any_output: bool = False) -> ImportedModel:
+def import_file(
+    path: Path, *, any_output: bool = False, reading: Reading = AS_IT_IS
+) -> ImportedModel:
     """Read a file as a workload, and compare the layers with the file.
 
     Args:
         path: of the ``.onnx`` file.
         any_output: accept any value as the output, not only logits. A map is flattened at the end
             of the workload. A file that only reorders its input is still refused.
+        reading: sizes, constants and output that were chosen.
 
     Raises:
         DataError: no file, not an ONNX model, or a model that contradicts itself.
         UnsupportedError: no layer matches a part of the model; the message names the node.
         WorkloadError: a layer does not accept an attribute.
+        RequestError: a name or a size that was chosen is none of the file's.
     """
     file = read_model_file(path, path.name)
     try:
+        file, chosen = choose(file, reading)
         with np.errstate(all="ignore"):
-            return _import(file, path, any_output)
+            return _import(file, path, any_output, chosen)
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None
     except DlbError as error:
@@ -112,18 +118,12 @@ def import_file(path: Path, *, any_output: bool = False) -> ImportedModel:
         raise
 
 
-def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
-    for kind, ports in (("inputs", file.inputs), ("outputs", file.outputs)):
-        if len(ports) != 1:
-            names = ", ".join(f"'{port.name}'" for port in ports) or "none"
-            raise UnsupportedError(f"it has {len(ports)} {kind} ({names}); a workload has 1")
+def _import(
+    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding]
+) -> ImportedModel:
     shape = file.inputs[0].shape
-    open_sizes = [size for size in (shape or ())[1:] if not isinstance(size, int)]
-    if shape is None or len(shape) < 2 or open_sizes:
-        raise UnsupportedError(
-            f"input {file.inputs[0]} needs a batch axis, and all other sizes fixed; export the model "
-            "with fixed sizes"
-        )
+    if shape is None or len(shape) < 2:
+        raise UnsupportedError(f"input {file.inputs[0]} needs a batch axis and another")
     if math.prod(shape[1:]) > LARGEST_INPUT:  # type: ignore[arg-type]
         raise UnsupportedError(
             f"input {file.inputs[0]} has more than {LARGEST_INPUT} numbers per sample"
@@ -133,7 +133,7 @@ def _import(file: ModelFile, path: Path, any_output: bool) -> ImportedModel:
     logits, findings = _find_logits(traced, file.outputs[0].name, file.opset)
     importer, last = _read_graph(traced, logits, file, any_output)
     nodes, exact_weights, tying_findings = tie_weights(*importer.nodes(last))
-    findings += tying_findings
+    findings = [*chosen, *findings, *tying_findings]
     input_layer = importer.layers[importer.input]
     model = Model(
         input=Input(name=importer.input, shape=input_layer.shape[1:], kind=importer.kind),

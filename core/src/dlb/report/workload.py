@@ -202,6 +202,18 @@ def _one_output(cause: workload.OneOutput, finding: Finding, adapter: str) -> st
     )
 
 
+@renders(workload.ReadAs)
+def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
+    parts = [f"{name} = {size}" for name, size in cause.sizes]
+    parts += [
+        f"{name} = {size} (open in the file, --size gives another)" for name, size in cause.defaults
+    ]
+    parts += [f"input '{name}' is {value:g} everywhere" for name, value in cause.constants]
+    parts += [f"without input {quoted(cause.dropped)}, which is not read"] if cause.dropped else []
+    parts += [f"output '{cause.output}' alone"] if cause.output else []
+    return f"read with {'; '.join(parts)}"
+
+
 @renders(workload.RoundedExport)
 def _rounded_export(cause: workload.RoundedExport, finding: Finding, adapter: str) -> str:
     return (

@@ -50,6 +50,7 @@ AnyCause = Union[
     workload.NodeIsLoss,
     workload.OneOutput,
     workload.MixedExport,
+    workload.ReadAs,
     workload.RoundedExport,
     workload.RoundedWeights,
     workload.RoundingGrows,

@@ -27,6 +27,7 @@ __all__ = [
     "NoWeightMoves",
     "NodeIsLoss",
     "OneOutput",
+    "ReadAs",
     "RoundedExport",
     "RoundedWeights",
     "RoundingGrows",
@@ -226,6 +227,23 @@ class NodeIsLoss(Cause, frozen=True, kw_only=True):
 class OneOutput(Cause, frozen=True, kw_only=True):
     """A file has one output. Training takes it as the logit of the second of two classes."""
 
+    output: str
+
+
+class ReadAs(Cause, frozen=True, kw_only=True):
+    """What was chosen of a file that leaves sizes open, or has several inputs or outputs: a fact.
+
+    Attributes:
+        sizes: of open axes, as given; defaults: those that nobody gave.
+        constants: inputs that hold one number everywhere.
+        dropped: inputs that the output does not depend on.
+        output: the one that was chosen; empty if there is one.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    defaults: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, float], ...]
+    dropped: tuple[str, ...]
     output: str
 
 

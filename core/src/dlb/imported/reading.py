@@ -1,0 +1,208 @@
+"""What of an ONNX file is read: sizes that it leaves open, one of its inputs and one of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from dlb.errors import RequestError, UnsupportedError
+from dlb.graph.evaluate import names_read
+from dlb.graph.precision import REAL_TYPES
+from dlb.proof.files.read import ModelFile, Port
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import ReadAs
+
+__all__ = ["AS_IT_IS", "Reading", "choose"]
+
+#: An open size that nobody gave: of an image's height and width, and of all else.
+_MAP_SIZE, _SIZE = 32, 16
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a user chose.
+
+    Attributes:
+        sizes: of axes that the file leaves open, by name; ``INPUT:AXIS`` names any, from 0.
+        constants: inputs that hold one number everywhere, such as a mask of ones.
+        output: that the loss reads; empty if the file has one.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict)
+    output: str = ""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether anything was."""
+        return bool(self.sizes or self.constants or self.output)
+
+
+AS_IT_IS = Reading()
+
+
+def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]:
+    """The file with one input, one output and no open size but the batch, and what was chosen.
+
+    The file's model is changed. Inputs that the output does not depend on are left out.
+
+    Raises:
+        RequestError: a name that was given is none of the file's, or its size is another.
+        UnsupportedError: there are several inputs or outputs, and none was chosen.
+    """
+    graph = file.model.graph
+    inputs, outputs = file.inputs, [port.name for port in file.outputs]
+    _keep_output(graph, outputs, reading.output)
+    _keep_needed(graph)
+    held = {tensor.name for tensor in graph.initializer}
+    read = {value.name for value in graph.input}
+    dropped = sorted(port.name for port in inputs if port.name not in read)
+    file = replace(file)  # without what was read of the inputs before
+    sizes, defaults = _set_sizes(graph, file.inputs, reading.sizes)
+    file = replace(file)
+    ports = {port.name: port for port in file.inputs}
+    for name in reading.constants:
+        if name not in ports:
+            listed = ", ".join(ports) or "none"
+            raise RequestError(
+                f"--constant {name}: the output reads no such input; it reads {listed}"
+            )
+    varied = [port for name, port in ports.items() if name not in reading.constants]
+    if len(varied) != 1:
+        listed = ", ".join(f"'{port.name}'" for port in varied) or "none"
+        raise UnsupportedError(
+            f"it has {len(varied)} inputs ({listed}); a workload has 1: --constant NAME=VALUE gives "
+            "an input one number everywhere"
+        )
+    for name, value in reading.constants.items():
+        _fill(graph, ports[name], value, varied[0])
+    kept = [value for value in graph.input if value.name == varied[0].name or value.name in held]
+    del graph.input[:]
+    graph.input.extend(kept)
+    others = [name for name in outputs if name != graph.output[0].name]
+    if not (sizes or defaults or reading.constants or dropped or others):
+        return replace(file), []
+    cause = ReadAs(
+        sizes=tuple(sizes.items()),
+        defaults=tuple(defaults.items()),
+        constants=tuple(reading.constants.items()),
+        dropped=tuple(dropped),
+        output=graph.output[0].name if others else "",
+    )
+    return replace(file), [Finding(cause=cause)]
+
+
+def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str) -> None:
+    if chosen and chosen not in names:
+        raise RequestError(f"--output-name {chosen}: the file has {', '.join(names) or 'none'}")
+    if not chosen and len(names) != 1:
+        listed = ", ".join(f"'{name}'" for name in names) or "none"
+        raise UnsupportedError(
+            f"it has {len(names)} outputs ({listed}); a workload has 1: choose it with --output-name NAME"
+        )
+    kept = [value for value in graph.output if value.name == (chosen or names[0])]
+    del graph.output[:]
+    graph.output.extend(kept)
+
+
+def _keep_needed(graph: onnx.GraphProto) -> None:
+    """Remove nodes and inputs that the output does not depend on."""
+    needed = {value.name for value in graph.output}
+    nodes = []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            needed |= names_read(node)
+            nodes.append(node)
+    if len(nodes) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(reversed(nodes))
+    held = {tensor.name for tensor in graph.initializer}
+    kept = [value for value in graph.input if value.name in needed or value.name in held]
+    del graph.input[:]
+    graph.input.extend(kept)
+
+
+def _set_sizes(
+    graph: onnx.GraphProto, ports: tuple[Port, ...], given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Write sizes into the graph's inputs and outputs. Returns those given, and those by default."""
+    unused, defaults = dict(given), dict[str, int]()
+    by_name: dict[str, int] = {}
+    values = {value.name: value for value in graph.input}
+    for port in ports:
+        for axis, size in enumerate(port.shape or ()):
+            place = f"{port.name}:{axis}"
+            name = size if isinstance(size, str) and size in given else place
+            wanted = given.get(name)
+            unused.pop(name, None)
+            if isinstance(size, int):
+                if wanted not in (None, size):
+                    raise RequestError(f"--size {name}={wanted}: that axis has {size}")
+                continue
+            if wanted is None and axis > 0:
+                wanted = by_name.get(size or "")
+                if wanted is None:
+                    wanted = _MAP_SIZE if len(port.shape or ()) > 3 else _SIZE
+                    defaults[size or place] = wanted
+            if wanted is not None:
+                values[port.name].type.tensor_type.shape.dim[axis].dim_value = wanted
+                by_name.update({size: wanted} if size else {})
+    if unused:
+        open_sizes = {
+            size or f"{port.name}:{axis}"
+            for port in ports
+            for axis, size in enumerate(port.shape or ())
+            if not isinstance(size, int)
+        }
+        raise RequestError(
+            f"--size {next(iter(unused))}: the output depends on no such size; open are "
+            f"{', '.join(sorted(open_sizes)) or 'none'}"
+        )
+    for value in (*graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param") and dim.dim_param in by_name:
+                dim.dim_value = by_name[dim.dim_param]
+    return dict(given), defaults
+
+
+def _fill(graph: onnx.GraphProto, port: Port, value: float, varied: Port) -> None:
+    """Replace an input by a constant, whose batch is that of the input that is left."""
+    if port.shape is None or not all(isinstance(size, int) for size in port.shape[1:]):
+        raise UnsupportedError(f"input {port} has no fixed shape, so it cannot be a constant")
+    kind = helper.tensor_dtype_to_np_dtype(port.element)
+    if port.element not in REAL_TYPES and value != int(value):
+        raise RequestError(f"--constant {port.name}={value}: the input holds integers")
+    number = np.array([value]).astype(kind)
+    unused = f"{port.name}/dlb"
+    rest = np.array(port.shape[1:], np.int64)
+    constants = {f"{unused}/rest": rest, f"{unused}/0": np.array([0]), f"{unused}/1": np.array([1])}
+    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
+    first = port.shape[0] if port.shape else None
+    nodes = [
+        helper.make_node("Shape", [varied.name], [f"{unused}/shape"]),
+        helper.make_node(
+            "Slice", [f"{unused}/shape", f"{unused}/0", f"{unused}/1"], [f"{unused}/batch"]
+        ),
+        helper.make_node(
+            "Concat", [f"{unused}/batch", f"{unused}/rest"], [f"{unused}/all"], axis=0
+        ),
+    ]
+    if isinstance(first, int) or not port.shape:
+        nodes = []
+        fixed = numpy_helper.from_array(np.array(port.shape, np.int64), f"{unused}/all")
+        graph.initializer.append(fixed)
+    nodes.append(
+        helper.make_node(
+            "ConstantOfShape",
+            [f"{unused}/all"],
+            [port.name],
+            value=numpy_helper.from_array(number, "value"),
+        )
+    )
+    before = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *before])

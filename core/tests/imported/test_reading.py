@@ -1,0 +1,117 @@
+"""What is chosen of an ONNX file: open sizes, one input, one output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from test_imported import graph, node, real, saved
+
+from dlb.errors import DlbError
+from dlb.graph.evaluate import evaluate
+from dlb.graph.precision import in_precision
+from dlb.imported import Reading, import_file
+from dlb.proof.findings.workload import ReadAs
+
+
+def two_of_all() -> onnx.ModelProto:
+    """Tokens and kinds, both of open length, are embedded and added; a head, and the sequence."""
+    nodes = [
+        node("Gather", ["table", "ids"], ["a"]),
+        node("Gather", ["kinds", "kind"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["hidden"]),
+        node("ReduceMean", ["hidden"], ["mean"], axes=[1], keepdims=0),
+        node("Gemm", ["mean", "w", "bias"], ["y"]),
+        node("Neg", ["unread"], ["nothing"]),
+    ]
+    held = {"table": real(9, 6), "kinds": real(2, 6), "w": real(6, 4), "bias": real(4)}
+    made = graph(nodes, held, ("N", "length"), rank=2)
+    del made.graph.input[:]
+    for name in ("ids", "kind"):
+        value = helper.make_tensor_value_info(name, TensorProto.INT64, ("N", "length"))
+        made.graph.input.append(value)
+    made.graph.input.append(helper.make_tensor_value_info("unread", TensorProto.FLOAT, ("N", 3)))
+    hidden = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ("N", "length", 6))
+    made.graph.output.append(hidden)
+    return made
+
+
+def read_as(path: Path, reading: Reading) -> tuple[tuple[int, ...], ReadAs]:
+    found = import_file(path, reading=reading)
+    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    return found.workload.model.input.shape, cause
+
+
+def test_a_choice_makes_a_workload(tmp_path: Path) -> None:
+    path = saved(tmp_path, two_of_all())
+    shape, cause = read_as(path, Reading(sizes={"length": 5}, constants={"kind": 1.0}, output="y"))
+    assert shape == (5,)
+    assert cause.sizes == (("length", 5),) and not cause.defaults
+    assert cause.constants == (("kind", 1.0),)
+    assert cause.dropped == ("unread",) and cause.output == "y"
+
+
+def test_a_size_that_nobody_gives_is_told(tmp_path: Path) -> None:
+    path = saved(tmp_path, two_of_all())
+    shape, cause = read_as(path, Reading(constants={"kind": 0.0}, output="y"))
+    assert shape == (16,) and cause.defaults == (("length", 16),)
+
+
+def test_a_constant_is_what_the_file_computes_with_it(tmp_path: Path) -> None:
+    """Another constant is another model: the layers hold another row of the table."""
+    path = saved(tmp_path, two_of_all())
+    ids = np.random.default_rng(1).integers(0, 9, (3, 16))
+    model = in_precision(onnx.load(str(path)), TensorProto.DOUBLE)
+    biases = []
+    for value in (0.0, 1.0):
+        found = import_file(path, reading=Reading(constants={"kind": value}, output="y"))
+        assert found.file_check.verdict == "passed"
+        biases.append(found.weights)
+        outputs = evaluate(
+            model, {"ids": ids, "kind": np.full((3, 16), int(value)), "unread": np.zeros((3, 3))}
+        )
+        assert np.isfinite(outputs["y"]).all()
+    assert any(not np.array_equal(biases[0][name], biases[1].get(name)) for name in biases[0])
+
+
+def test_an_image_of_open_size(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", ["x", "k"], ["c"], strides=[2, 2]),
+        node("GlobalAveragePool", ["c"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("MatMul", ["f", "w"], ["y"]),
+    ]
+    made = graph(nodes, {"k": real(4, 2, 3, 3), "w": real(4, 3)}, ("N", 2, "height", None))
+    path = saved(tmp_path, made)
+    shape, cause = read_as(path, Reading(sizes={"x:3": 20}))
+    assert shape == (2, 32, 20)
+    assert cause.sizes == (("x:3", 20),) and cause.defaults == (("height", 32),)
+
+
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        (Reading(), "it has 2 outputs ('y', 'hidden')"),
+        (Reading(output="z"), "--output-name z: the file has y, hidden"),
+        (Reading(output="y"), "it has 2 inputs ('ids', 'kind'); a workload has 1: --constant"),
+        (Reading(output="y", constants={"unread": 1.0}), "the output reads no such input"),
+        (Reading(output="y", constants={"kind": 0.5}), "the input holds integers"),
+        (Reading(output="y", constants={"kind": 1.0, "ids": 1.0}), "it has 0 inputs (none)"),
+        (Reading(output="y", sizes={"width": 3}), "no such size; open are N, length"),
+    ],
+)
+def test_a_choice_that_the_file_does_not_have(reading: Reading, says: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, two_of_all())
+    with pytest.raises(DlbError) as refused:
+        import_file(path, reading=reading)
+    assert says in str(refused.value)
+
+
+def test_a_size_that_is_fixed(tmp_path: Path) -> None:
+    made = graph([node("MatMul", ["x", "w"], ["y"])], {"w": real(4, 3)}, ("N", 4))
+    with pytest.raises(DlbError, match="--size x:1=5: that axis has 4"):
+        import_file(saved(tmp_path, made), reading=Reading(sizes={"x:1": 5}))
