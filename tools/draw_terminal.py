@@ -2,7 +2,8 @@
 
     python tools/draw_terminal.py FILE.svg [--columns N] [--keep FIRST-LAST] -- COMMAND ...
 
-It needs rich, which dlb-core brings, and a system with pseudo-terminals. ``--keep`` are the lines that are shown.
+It needs rich, which dlb-core brings, and a system with pseudo-terminals. ``--keep`` are
+the lines that are shown.
 """
 
 from __future__ import annotations

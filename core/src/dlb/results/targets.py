@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from dlb.measure.ratios import Ratio, Word, ratio_of, word_for
-from dlb.record import Options, StoredRecord, Tested
+from dlb.record import Options, Record, StoredRecord, Tested
 
 __all__ = ["Reached", "Target", "TargetCell", "compare_to", "target_cells"]
 
@@ -96,13 +96,13 @@ class TargetCell:
         return (min(times), max(times)) if times else None
 
 
-def target_cells(records: Iterable[StoredRecord], target: Target) -> list[TargetCell]:
+def target_cells(records: Iterable[Record | StoredRecord], target: Target) -> list[TargetCell]:
     """The runs that were tested while they trained, by what they have in common.
 
     Args:
         records: runs in the order of their start.
     """
-    cells: dict[bytes, dict[int, tuple[StoredRecord, Reached]]] = {}
+    cells: dict[bytes, dict[int, tuple[Record | StoredRecord, Reached]]] = {}
     for record in records:
         if record.quality is None or not record.quality.tests or record.failure is not None:
             continue
@@ -142,7 +142,7 @@ def compare_to(baseline: TargetCell, cell: TargetCell, margin: float) -> tuple[R
     return ratio, word_for(ratio, margin)
 
 
-def _reached(record: StoredRecord, target: Target) -> Reached:
+def _reached(record: Record | StoredRecord, target: Target) -> Reached:
     assert record.quality is not None
     tests = sorted(record.quality.tests, key=lambda test: test.step)
     first = next((test for test in tests if target.is_met(test)), None)
@@ -156,7 +156,7 @@ def _reached(record: StoredRecord, target: Target) -> Reached:
     )
 
 
-def _framework(record: StoredRecord) -> str:
+def _framework(record: Record | StoredRecord) -> str:
     return f"{record.framework} {record.framework_version}".strip()
 
 

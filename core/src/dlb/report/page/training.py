@@ -7,27 +7,64 @@ from typing import Any
 
 import numpy as np
 
-from dlb.report.page.blocks import Block, Plot, data_of
+from dlb.report.page.blocks import Block, Heading, Plot, Shown, data_of
 from dlb.report.page.chosen import Results, heading_of_runs
 from dlb.report.page.curves import Curve, curves_chart
 from dlb.report.page.scales import thinned
 from dlb.report.page.sources import Array, Run
 from dlb.report.plain import finite, number_text
 from dlb.report.table import Table
+from dlb.report.targets import common_target, targets_table
+from dlb.results.targets import target_cells
 
 __all__ = ["training_section"]
 
+#: Times to an accuracy that differ by less count as the same.
+_MARGIN = 0.01
 _SECONDS = "seconds of steps and of waiting"
 
 
 def training_section(results: Results) -> Iterator[Block]:
-    """Loss and accuracy by step and by second."""
+    """Loss and accuracy by step and by second, and the time to an accuracy that every run reached."""
+    yield from _target(results)
     for number, runs in enumerate(results.commands, 1):
         trained = [run for run in runs if run.record.quality is not None]
         if not trained:
             continue
         yield heading_of_runs(runs)
         yield from _training(results, trained, number)
+
+
+def _target(results: Results) -> Iterator[Block]:
+    records = sorted(
+        (run.record for run in results.runs if _is_sound(run)), key=lambda record: record.started
+    )
+    target = common_target(records)
+    if target is None:
+        return
+    cells = target_cells(records, target)
+    adapters = {cell.adapter for cell in cells}
+    baseline = results.baseline if results.baseline in adapters else ""
+    table = targets_table(cells, target, baseline, _MARGIN)
+    rows = [
+        [cell.adapter, run.seed, run.step, run.seconds, run.accuracy, run.proof]
+        for cell in cells
+        for run in cell.runs
+    ]
+    yield Heading(
+        "Time to an accuracy",
+        "The highest whole percent that every run reached in a test; seconds of steps with their waiting. "
+        "dlb results target has any other.",
+    )
+    names = ["adapter", "seed", "step", "seconds", "last_accuracy", "proof"]
+    yield Shown(table, data_of("target", names, rows))
+
+
+def _is_sound(run: Run) -> bool:
+    """Whether the numbers of a run's tests are finite; records may come from strangers."""
+    tests = () if run.record.quality is None else run.record.quality.tests
+    numbers = [value for each in tests for value in (each.step, each.seconds, each.accuracy)]
+    return all(finite(value) is not None for value in numbers)
 
 
 def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]:
