@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
+from .primitive_cases import ELEMENTWISE
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -570,6 +571,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "sigmoid": _activation(W.Sigmoid()),
     "hard_sigmoid": _bounded(W.HardSigmoid()) | _HARD_SIGMOID,
     "gelu": _GELU,
+    "elementwise": ELEMENTWISE,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
     "reshape": _RESHAPE,
@@ -629,7 +631,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("norm", W.LayerNorm(), ("placed",)),
         ("attention", W.Attention(heads=2), ("norm",)),
         ("gelu", W.GELU(), ("attention",)),
-        ("sum", W.Add(), ("gelu", "placed")),
+        ("curve", W.Elementwise(function="softplus"), ("gelu",)),
+        ("sum", W.Add(), ("curve", "placed")),
         ("mean", W.ReduceMean(), ("sum",)),
         ("last", W.Select(index=-1), ("sum",)),
         ("both", W.Concat(axis=1), ("mean", "last")),

@@ -11,11 +11,13 @@ from onnx import NodeProto
 from dlb.graph.blocks import Block, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.decimals import ROUNDING
 from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
+from dlb.graph.elementwise import FUNCTIONS
+from dlb.graph.elementwise_blocks import decomposed
 from dlb.graph.layout import before_expand, before_layout
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
 
-__all__ = ["arithmetic", "from_block", "norm_attributes"]
+__all__ = ["arithmetic", "from_block", "from_function", "norm_attributes"]
 
 
 def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
@@ -27,6 +29,9 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     block = block or hard_sigmoid(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
+    function = from_function(reader, node, output)
+    if function is not None:
+        return function
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
@@ -47,6 +52,21 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     if operation is None:
         return generic_operation(reader, node, raw, output)
     return operation
+
+
+def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | None:
+    """The function of single numbers that ends in a node, or None."""
+    found = decomposed(reader.trace, node)
+    if found is None:
+        return None
+    reader.blocks[output] = Block(
+        "Elementwise",
+        {"function": found.function, **found.numbers},
+        (found.input,),
+        nominal_values=found.nominal_values,
+    )
+    reader.nominal_values.update(found.nominal_values)
+    return reader.make(node, FUNCTIONS[found.function].operator, dict(found.numbers), [found.input])
 
 
 def _constant_arithmetic(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.elementwise import slope as function_slope
 from dlb.graph.operators import erf, sigmoid
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
@@ -96,6 +97,7 @@ _elementwise(L.Tanh, lambda layer, x: 1 - np.tanh(x) ** 2)
 _elementwise(L.Sigmoid, _sigmoid_slope)
 _elementwise(L.HardSigmoid, lambda layer, x: ((x > -3) & (x < 3)) * x.dtype.type(1 / 6))
 _elementwise(L.GELU, _gelu_slope)
+_elementwise(L.Elementwise, function_slope)
 
 
 @_rule(L.Dropout)

@@ -13,6 +13,7 @@ from onnx import helper
 
 from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
+from dlb.graph.elementwise import FUNCTIONS
 from dlb.workload import layers as L
 from dlb.workload.lower import lower_layer
 from dlb.workload.model import Node
@@ -193,6 +194,29 @@ def _relu6(graph: Graph, name: str, layer: L.ReLU6, inputs: list[str], shapes: l
     graph.node("Clip", [*inputs, *bounds], name)
 
 
+def _elementwise(
+    graph: Graph, name: str, layer: L.Elementwise, inputs: list[str], shapes: list[Shape]
+) -> None:
+    if layer.function == "clip":
+        bounds = [
+            graph.initializer(f"{name}/{side}", np.array(layer.numbers[side]))
+            if side in layer.numbers
+            else ""
+            for side in ("min", "max")
+        ]
+        graph.node("Clip", [*inputs, *bounds], name)
+        return
+    gates = {"silu": ("Sigmoid",), "mish": ("Softplus", "Tanh")}.get(layer.function, ())
+    if not gates:
+        numbers: dict[str, Any] = dict(layer.numbers)
+        graph.node(FUNCTIONS[layer.function].operator, inputs, name, **numbers)
+        return
+    (gate,) = inputs
+    for operator in gates:
+        gate = graph.node(operator, [gate], f"{name}/{operator.lower()}")
+    graph.node("Mul", [*inputs, gate], name)
+
+
 def _dropout(
     graph: Graph, name: str, layer: L.Dropout, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -367,6 +391,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Sigmoid: _operator("Sigmoid"),
     L.HardSigmoid: _operator("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
+    L.Elementwise: _elementwise,
     L.Dropout: _dropout,
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),

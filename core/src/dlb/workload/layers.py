@@ -15,6 +15,8 @@ from typing import Any, Literal, Union, get_args
 
 import msgspec
 
+from dlb.workload.primitives import Elementwise
+
 __all__ = [
     "GELU",
     "LRN",
@@ -27,6 +29,7 @@ __all__ = [
     "Concat",
     "Conv",
     "Dropout",
+    "Elementwise",
     "Embedding",
     "Fill",
     "Flatten",
@@ -429,6 +432,7 @@ Layer = Union[
     Sigmoid,
     HardSigmoid,
     GELU,
+    Elementwise,
     Dropout,
     Add,
     Mul,
@@ -446,7 +450,7 @@ Layer = Union[
     LSTM,
     Attention,
 ]
-Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU)
+Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU, Elementwise)
 
 
 def layer_types() -> dict[str, type]:

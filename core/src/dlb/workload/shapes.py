@@ -14,6 +14,7 @@ import msgspec
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
+from dlb.workload.primitives import elementwise_fault
 
 __all__ = [
     "Shape",
@@ -204,6 +205,9 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': momentum = {value} must be in [0, 1]")
         if isinstance(value, float) and not math.isfinite(value):
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be finite")
+    fault = elementwise_fault(node.layer) if isinstance(node.layer, L.Elementwise) else ""
+    if fault:
+        raise WorkloadError(f"layer '{node.name}': {fault}")
     pads = getattr(node.layer, "pads", None)
     if pads and isinstance(node.layer, (L.MaxPool, L.AveragePool)):
         kernel = node.layer.kernel

@@ -5,6 +5,7 @@ from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
+functions = LazyModule("dlb_mxnet.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
@@ -65,6 +66,12 @@ LAYERS = {
         "native in float32; composed in float64, for the operator keeps its constants in float32; "
         "by tanh composed, which MXNet has not",
         lambda node, dtype: modules.gelu(node, dtype),
+    ),
+    "elementwise": Layer(
+        "native; celu composed of LeakyReLU, clip of maximum and minimum, hard_sigmoid of clip, hard_swish of "
+        "relu and minimum, mish of softrelu and tanh, selu of elu, silu of sigmoid; "
+        "elu, erf and leaky_relu in float64 composed, for the operators keep their numbers in float32",
+        lambda node, dtype: functions.Elementwise(dtype, **node.attributes),
     ),
     "dropout": Layer(
         "native; in float64 the operator's mask, scaled by array operators, for the operator "
