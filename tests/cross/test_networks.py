@@ -35,8 +35,8 @@ def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
         )
 
 
-#: Layers that are one arithmetic function; random models have them.
-PRIMITIVES = {"elementwise"}
+#: Layers that are one arithmetic function; the conformance suite has them.
+PRIMITIVES = {"binary", "elementwise", "reduce", "softmax"}
 #: The default run has one; the random models have every kind of layer.
 CASES = [
     ("transformer", FEW_STEPS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
-from .primitive_cases import ELEMENTWISE
+from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -584,6 +584,9 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "concat": _CONCAT,
     "add": _ADD,
     "mul": _MUL,
+    "binary": BINARY,
+    "softmax": SOFTMAX,
+    "reduce": REDUCE,
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
@@ -633,7 +636,10 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("gelu", W.GELU(), ("attention",)),
         ("curve", W.Elementwise(function="softplus"), ("gelu",)),
         ("sum", W.Add(), ("curve", "placed")),
-        ("mean", W.ReduceMean(), ("sum",)),
+        ("shares", W.Softmax(axis=2), ("sum",)),
+        ("most", W.Reduce(function="max", axes=(1,), keepdims=True), ("sum",)),
+        ("less", W.Binary(function="sub"), ("shares", "most")),
+        ("mean", W.ReduceMean(), ("less",)),
         ("last", W.Select(index=-1), ("sum",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),

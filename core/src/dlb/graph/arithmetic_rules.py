@@ -36,16 +36,19 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
     if len(live) == len(node.input) == 2:
+        operands = [before_expand(reader.trace, name) for name in live]
         if node.op_type == "Mul":
-            factors = [before_expand(reader.trace, name) for name in live]
-            return reader.make(node, "Mul", {}, factors)
+            return reader.make(node, "Mul", {}, operands)
         if node.op_type in ("Add", "Sum"):
-            return reader.make(node, "Add", {})
+            return reader.make(node, "Add", {}, operands)
+        if node.op_type == "Sub":
+            return reader.make(node, "Sub", {}, operands)
         if node.op_type == "Div":
             lrn_attributes = decomposed_lrn(reader.trace, reader.source, node)
             if lrn_attributes is not None:
                 reader.nominal_values.update(lrn_constants(reader.trace, node))
                 return reader.make(node, "LRN", lrn_attributes, [node.input[0]])
+            return reader.make(node, "Div", {}, operands)
     operation: Operation | int | None = None
     if len(live) == 1 and len(node.input) == 2:
         operation = _constant_arithmetic(reader, node, live[0], output)
@@ -59,8 +62,9 @@ def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | N
     found = decomposed(reader.trace, node)
     if found is None:
         return None
+    # The importer has one rule for all of them, named for the operator that has no other.
     reader.blocks[output] = Block(
-        "Elementwise",
+        "Where",
         {"function": found.function, **found.numbers},
         (found.input,),
         nominal_values=found.nominal_values,
@@ -79,6 +83,8 @@ def _constant_arithmetic(
     batch_axis = reader.batch_axis(shape)
     if constant.ndim == len(shape) and (constant == constant.take([0], batch_axis)).all():
         constant = constant.take([0], batch_axis)  # it may be repeated for each sample
+    if node.op_type == "Div" and index == 0 and constant.size == 1 and constant.item() == 1:
+        return reader.make(node, "Reciprocal", {}, [name])
     if node.op_type in ("Add", "Sum"):
         table = _position_table(constant, shape, batch_axis)
         if table is not None:

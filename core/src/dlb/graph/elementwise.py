@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlb.graph.decimals import is_sixth
 from dlb.graph.operators import _Operator, erf, sigmoid
-from dlb.workload.primitives import Elementwise
+from dlb.workload.primitives import Binary, Elementwise
 
 __all__ = ["FUNCTIONS", "OPERATORS", "Function", "has_limited_domain", "is_bounded", "slope"]
 
@@ -151,6 +151,8 @@ def is_bounded(layer: object) -> bool:
 
 def has_limited_domain(layer: object) -> bool:
     """Whether a layer is a function that is not finite for some inputs."""
+    if isinstance(layer, Binary):
+        return layer.function == "div"
     return isinstance(layer, Elementwise) and FUNCTIONS[layer.function].limited
 
 

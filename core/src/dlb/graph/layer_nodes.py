@@ -244,6 +244,30 @@ def _transpose(
     graph.node("Transpose", inputs, name, perm=[0, *layer.axes])
 
 
+def _reduce(
+    graph: Graph, name: str, layer: L.Reduce, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Opset 17 has the axes of a sum as an input, and of the others as an attribute."""
+    operator, keepdims = f"Reduce{layer.function.title()}", int(layer.keepdims)
+    if layer.function == "sum":
+        axes = graph.initializer(f"{name}/axes", np.array(layer.axes))
+        graph.node(operator, [*inputs, axes], name, keepdims=keepdims)
+    else:
+        graph.node(operator, inputs, name, axes=list(layer.axes), keepdims=keepdims)
+
+
+def _binary(
+    graph: Graph, name: str, layer: L.Binary, inputs: list[str], shapes: list[Shape]
+) -> None:
+    graph.node(layer.function.title(), inputs, name)
+
+
+def _softmax(
+    graph: Graph, name: str, layer: L.Softmax, inputs: list[str], shapes: list[Shape]
+) -> None:
+    graph.node("LogSoftmax" if layer.log else "Softmax", inputs, name, axis=layer.axis)
+
+
 def _reduce_mean(
     graph: Graph, name: str, layer: L.ReduceMean, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -395,6 +419,9 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Dropout: _dropout,
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),
+    L.Binary: _binary,
+    L.Softmax: _softmax,
+    L.Reduce: _reduce,
     L.Concat: _operator("Concat", fields=("axis",)),
     L.Flatten: _operator("Flatten", axis=1),
     L.Reshape: _reshape,

@@ -136,6 +136,29 @@ def _whole_map_pool(reader: Reader, node: NodeProto, raw: Attributes, output: st
     return pool(reader, node, {"kernel_shape": map_size, "strides": map_size}, output)
 
 
+def _extreme(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """A maximum or minimum along axes, known by how many numbers it is taken of, as in any layout."""
+    shape = reader.trace.values[node.input[0]].shape
+    axes = raw.get("axes", reader.trace.constant(node, 1))
+    over = (
+        range(len(shape)) if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
+    )
+    if reader.batch_axis(shape) in over:
+        return generic_operation(reader, node, raw, output)
+    if node.op_type == "ReduceMax" and len(shape) == 4 and set(over) == {2, 3}:
+        return _whole_map_pool(reader, node, raw, output)
+    return reader.make(node, node.op_type, {"of": math.prod(shape[axis] for axis in over)})
+
+
+def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """Known by how many numbers add up to 1. Operator sets before 13 mean all axes from one on."""
+    shape = reader.trace.values[node.input[0]].shape
+    early = any(each.version < 13 for each in reader.trace.opsets if not each.domain)
+    axis = raw.get("axis", 1 if early else -1) % len(shape)
+    over = shape[axis:] if early else shape[axis : axis + 1]
+    return reader.make(node, node.op_type, {"of": math.prod(over)})
+
+
 def _lrn(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     size = raw["size"]
     return reader.make(
@@ -243,6 +266,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
     "GlobalMaxPool": _whole_map_pool,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,

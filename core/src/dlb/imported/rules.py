@@ -22,6 +22,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.primitives import reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -426,11 +427,7 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
         shape = importer.shape(view)
         axes_order = axes_of(importer.index_map_of(view), shape)
     if len(shape) != 4 or axes_order is None or {axes_order[axis] for axis in mean_axes} != {2, 3}:
-        raise unsupported(
-            node,
-            "only the mean of a map over height and width, or of a sequence over one axis, is "
-            "supported",
-        )
+        return reduce(importer, node, attributes)
     output_shape = (*shape[:2], 1, 1)
     layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)
     index_map = positions(output_shape).transpose(axes_order)
@@ -445,7 +442,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
-    **dict.fromkeys((*NAMED, "Elementwise"), _function),
+    **dict.fromkeys((*NAMED, "Where"), _function),
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
     "LRN": _lrn,
@@ -459,6 +456,8 @@ RULES: dict[str, Rule] = {
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), reduce),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args
 
 import msgspec
 
-from dlb.workload.primitives import Elementwise
+from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
 
 __all__ = [
     "GELU",
@@ -26,6 +26,7 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNorm",
+    "Binary",
     "Concat",
     "Conv",
     "Dropout",
@@ -46,11 +47,13 @@ __all__ = [
     "PositionEmbedding",
     "ReLU",
     "ReLU6",
+    "Reduce",
     "ReduceMean",
     "Reshape",
     "Select",
     "Sigmoid",
     "Slice",
+    "Softmax",
     "Tanh",
     "Transpose",
     "TruncatedNormal",
@@ -436,6 +439,9 @@ Layer = Union[
     Dropout,
     Add,
     Mul,
+    Binary,
+    Softmax,
+    Reduce,
     Concat,
     Flatten,
     Reshape,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from contextvars import ContextVar
 from functools import partial
 
 import chainer
@@ -11,6 +13,15 @@ from chainer import Variable
 
 from dlb_chainer import modules
 from dlb_worker.model import Node
+
+#: Whether functions are traced for an exporter, which needs no gradients.
+EXPORTING = ContextVar("exporting", default=False)
+OPERATORS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
 
 
 def celu(inputs: Variable, alpha: float) -> Variable:
@@ -100,3 +111,25 @@ def apply(inputs: Variable, function: str, **numbers: float) -> Variable:
 
 def elementwise(node: Node) -> partial[Variable]:
     return partial(apply, **node.attributes)
+
+
+def binary(first: Variable, second: Variable, function: str, shape: tuple[int, ...]) -> Variable:
+    values = [
+        each if each.shape[1:] == shape else F.broadcast_to(each, (len(each), *shape))
+        for each in map(chainer.as_variable, (first, second))
+    ]
+    result: Variable = OPERATORS[function](*values)
+    return result
+
+
+def reduce(inputs: Variable, function: str, axes: tuple[int, ...], keepdims: bool) -> Variable:
+    """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
+    inputs = chainer.as_variable(inputs)
+    reduced = getattr(F, {"mean": "average"}.get(function, function))(
+        inputs, axes, keepdims=keepdims
+    )
+    if EXPORTING.get() or function not in ("max", "min"):
+        return reduced
+    kept = reduced.array if keepdims else inputs.xp.expand_dims(reduced.array, axes)
+    count = (inputs.array == kept).sum(axis=axes, keepdims=keepdims).astype(inputs.dtype)
+    return reduced.array + (reduced - reduced.array) / count

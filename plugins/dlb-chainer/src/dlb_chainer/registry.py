@@ -113,6 +113,18 @@ LAYERS = {
     "mul": Layer(
         "native; a number for each channel is broadcast first", lambda node: modules.multiply
     ),
+    "binary": Layer(
+        "native; both values are broadcast first",
+        lambda node: partial(functions.binary, function=node.function, shape=node.shape),
+    ),
+    "softmax": Layer(
+        "native",
+        lambda node: partial(F.log_softmax if node.log else F.softmax, axis=node.axis),
+    ),
+    "reduce": Layer(
+        "native; of max and min, equal numbers share a gradient that the function gives to each",
+        lambda node: partial(functions.reduce, **node.attributes),
+    ),
     "concat": Layer("native", lambda node: partial(modules.concat, axis=node.axis)),
     "flatten": Layer("native: F.reshape", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
     "reshape": Layer("native", lambda node: partial(F.reshape, shape=(-1, *node.shape))),

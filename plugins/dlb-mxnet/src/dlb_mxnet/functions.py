@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from dlb_mxnet.modules import Operator
+
+#: Whether layers are traced for an exporter, which needs no gradients.
+EXPORTING = ContextVar("exporting", default=False)
 
 
 def celu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
@@ -86,3 +90,20 @@ class Elementwise(Operator):
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         return FUNCTIONS[self.operator](F, inputs, self.dtype, **self.arguments)
+
+
+class Reduce(Operator):
+    """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
+
+    def __init__(self, function: str, axes: tuple[int, ...], keepdims: bool) -> None:
+        super().__init__(function, axis=axes, keepdims=keepdims)
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        reduced = getattr(F, self.operator)(inputs, **self.arguments)
+        if EXPORTING.get() or self.operator not in ("max", "min"):
+            return reduced
+        kept = getattr(F, self.operator)(inputs, axis=self.axis, keepdims=True)
+        equal = F.BlockGrad(F.broadcast_equal(inputs, kept))
+        count = F.sum(equal, **self.arguments)
+        fixed = F.BlockGrad(reduced)
+        return fixed + (reduced - fixed) / F.BlockGrad(count)

@@ -80,6 +80,17 @@ LAYERS = {
     ),
     "add": Layer("native", lambda node, dtype: modules.Operator("elemwise_add")),
     "mul": Layer("native", lambda node, dtype: modules.Operator("broadcast_mul")),
+    "binary": Layer("native", lambda node, dtype: modules.Operator(f"broadcast_{node.function}")),
+    "softmax": Layer(
+        "native",
+        lambda node, dtype: modules.Operator(
+            "log_softmax" if node.log else "softmax", axis=node.axis
+        ),
+    ),
+    "reduce": Layer(
+        "native; of max and min, equal numbers share a gradient that the operator gives to each",
+        lambda node, dtype: functions.Reduce(**node.attributes),
+    ),
     "concat": Layer(
         "native; of maps, in MXNet's own layout where channels are not in sixteens",
         lambda node, dtype: modules.Concat(node.axis, node.input_shapes),

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dlb_tf.modules import EXPORTING, Operator
+from dlb_tf.modules import EXPORTING, Layouts, Operator
+from dlb_worker.model import Node
 
 
 def celu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -18,6 +19,14 @@ def celu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
 
 def clip(inputs: tf.Tensor, min: float = -np.inf, max: float = np.inf) -> tf.Tensor:
     return tf.clip_by_value(inputs, min, max)
+
+
+def elu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
+    """Composed where ``alpha`` is not that of TensorFlow's own, 1."""
+    if alpha == 1:
+        return tf.nn.elu(inputs)
+    above = tf.nn.relu(inputs)
+    return above + (tf.nn.elu(inputs) - above) * alpha
 
 
 def hard_sigmoid(inputs: tf.Tensor, alpha: float, beta: float) -> tf.Tensor:
@@ -41,7 +50,7 @@ def mish(inputs: tf.Tensor) -> tf.Tensor:
 
 def selu(inputs: tf.Tensor) -> tf.Tensor:
     """Composed, since the gradient of tf.nn.selu at 0 is that on its right."""
-    return 1.0507009873554804934 * keras.activations.elu(inputs, 1.6732632423543772848)
+    return 1.0507009873554804934 * elu(inputs, 1.6732632423543772848)
 
 
 #: By the function's name.
@@ -50,7 +59,7 @@ FUNCTIONS = {
     "celu": celu,
     "clip": clip,
     "cos": tf.cos,
-    "elu": keras.activations.elu,
+    "elu": elu,
     "erf": tf.math.erf,
     "exp": tf.exp,
     "hard_sigmoid": hard_sigmoid,
@@ -81,3 +90,39 @@ class Elementwise(Operator):
         if not EXPORTING.get():
             return function(inputs, **self.numbers)
         return tf.stop_gradient(function(tf.stop_gradient(inputs), **self.numbers))
+
+
+class Binary(Operator):
+    """A function of two values, apart from its neighbours for an exporter, as HardSigmoid."""
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        name = {"sub": "subtract", "mul": "multiply", "div": "divide"}.get(self.operator, "add")
+        if not EXPORTING.get():
+            return getattr(tf, name)(*inputs)
+        return tf.stop_gradient(getattr(tf, name)(*map(tf.stop_gradient, inputs)))
+
+
+class Softmax(Operator):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return (tf.nn.log_softmax if self.log else tf.nn.softmax)(inputs, self.axis)
+
+
+class Reduce(Operator):
+    """A reduction, and the order of the axes that it leaves."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        reduced = getattr(tf, f"reduce_{self.function}")(inputs, self.axes, self.keepdims)
+        in_order = self.order == tuple(range(len(self.order)))
+        return reduced if in_order else tf.transpose(reduced, self.order)
+
+
+def softmax(node: Node, layouts: Layouts) -> Operator:
+    return Softmax(axis=layouts[node.inputs[0]].native_axis(node.axis), log=node.log)
+
+
+def reduce(node: Node, layouts: Layouts) -> Operator:
+    layout = layouts[node.inputs[0]]
+    axes = tuple(layout.native_axis(axis) for axis in node.axes)
+    left = [axis for axis in layout.axes(len(node.input_shape)) if axis not in node.axes]
+    order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in sorted(left)))
+    return Reduce(function=node.function, axes=axes, keepdims=node.keepdims, order=order)

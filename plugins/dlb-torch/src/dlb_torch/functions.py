@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dlb_torch.modules import Operator
 from dlb_worker.model import Node
 
 
@@ -72,3 +73,9 @@ class Elementwise(nn.Module):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value}" for name, value in self.numbers.items())
         return f"{self.function}({shown})"
+
+
+def reduce(node: Node) -> nn.Module:
+    """``amax`` and ``amin`` share a gradient among equal numbers; ``max`` and ``min`` do not."""
+    name = {"max": "amax", "min": "amin"}.get(node.function, node.function)
+    return Operator(name, dim=node.axes, keepdim=node.keepdims)
