@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
+from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -570,6 +571,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "sigmoid": _activation(W.Sigmoid()),
     "hard_sigmoid": _bounded(W.HardSigmoid()) | _HARD_SIGMOID,
     "gelu": _GELU,
+    "elementwise": ELEMENTWISE,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
     "reshape": _RESHAPE,
@@ -582,6 +584,9 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "concat": _CONCAT,
     "add": _ADD,
     "mul": _MUL,
+    "binary": BINARY,
+    "softmax": SOFTMAX,
+    "reduce": REDUCE,
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
@@ -629,8 +634,12 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("norm", W.LayerNorm(), ("placed",)),
         ("attention", W.Attention(heads=2), ("norm",)),
         ("gelu", W.GELU(), ("attention",)),
-        ("sum", W.Add(), ("gelu", "placed")),
-        ("mean", W.ReduceMean(), ("sum",)),
+        ("curve", W.Elementwise(function="softplus"), ("gelu",)),
+        ("sum", W.Add(), ("curve", "placed")),
+        ("shares", W.Softmax(axis=2), ("sum",)),
+        ("most", W.Reduce(function="max", axes=(1,), keepdims=True), ("sum",)),
+        ("less", W.Binary(function="sub"), ("shares", "most")),
+        ("mean", W.ReduceMean(), ("less",)),
         ("last", W.Select(index=-1), ("sum",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),

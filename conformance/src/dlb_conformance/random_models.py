@@ -78,6 +78,9 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.Sigmoid()),
     st.just(W.HardSigmoid()),
     st.builds(W.GELU, approximate=st.sampled_from(["none", "tanh"])),
+    st.just(W.Elementwise(function="clip", min=-0.5, max=1.25)),
+    st.just(W.Elementwise(function="leaky_relu", alpha=0.2)),
+    st.builds(W.Elementwise, function=st.sampled_from(["abs", "sin", "softplus", "softsign"])),
     st.just(W.Dropout(rate=0.0)),
 ]
 

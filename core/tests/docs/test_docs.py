@@ -192,6 +192,8 @@ def test_a_part_of_a_workload_is_told_with_its_fields_and_defaults(name: str) ->
         default = told[key][2]
         if field.required:
             assert default == "required", key
+        elif field.default is None:
+            assert default == "none", key
         else:
             stated = tomllib.loads(f"x = {default.strip('`')}")["x"]
             assert stated == json.loads(msgspec.json.encode(field.default)), key

@@ -111,7 +111,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
         attributes = [
             f"{field}={value}"
             for field in node.layer.__struct_fields__
-            if (value := getattr(node.layer, field)) != ""
+            if (value := getattr(node.layer, field)) not in ("", None)
         ]
         size = " x ".join(map(str, shapes[node.name]))
         rows.append(

@@ -55,8 +55,8 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
     stage.phase("proving float32 layers and gradients")
     with drop_at_end(stage.build(group, "float32", batches.batch_size)) as model:
         errors.collect(model, prepared.small_references, weights)
-        if not errors.missing:
-            large = prepared.extremes["large"]
+        large = prepared.extremes.get("large")
+        if large is not None and not errors.missing:
             model.load_weights(large.weights)
             errors.collect(model, (large,), large.weights, backward=False)
             model.load_weights(weights)

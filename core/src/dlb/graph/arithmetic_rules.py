@@ -11,11 +11,13 @@ from onnx import NodeProto
 from dlb.graph.blocks import Block, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.decimals import ROUNDING
 from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
+from dlb.graph.elementwise import FUNCTIONS
+from dlb.graph.elementwise_blocks import decomposed
 from dlb.graph.layout import before_expand, before_layout
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
 
-__all__ = ["arithmetic", "from_block", "norm_attributes"]
+__all__ = ["arithmetic", "from_block", "from_function", "norm_attributes"]
 
 
 def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
@@ -27,26 +29,48 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     block = block or hard_sigmoid(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
+    function = from_function(reader, node, output)
+    if function is not None:
+        return function
     live = reader.live_inputs(node)
     if node.op_type == "Sum" and len(node.input) == 1:
         return reader.source[node.input[0]]
     if len(live) == len(node.input) == 2:
+        operands = [before_expand(reader.trace, name) for name in live]
         if node.op_type == "Mul":
-            factors = [before_expand(reader.trace, name) for name in live]
-            return reader.make(node, "Mul", {}, factors)
+            return reader.make(node, "Mul", {}, operands)
         if node.op_type in ("Add", "Sum"):
-            return reader.make(node, "Add", {})
+            return reader.make(node, "Add", {}, operands)
+        if node.op_type == "Sub":
+            return reader.make(node, "Sub", {}, operands)
         if node.op_type == "Div":
             lrn_attributes = decomposed_lrn(reader.trace, reader.source, node)
             if lrn_attributes is not None:
                 reader.nominal_values.update(lrn_constants(reader.trace, node))
                 return reader.make(node, "LRN", lrn_attributes, [node.input[0]])
+            return reader.make(node, "Div", {}, operands)
     operation: Operation | int | None = None
     if len(live) == 1 and len(node.input) == 2:
         operation = _constant_arithmetic(reader, node, live[0], output)
     if operation is None:
         return generic_operation(reader, node, raw, output)
     return operation
+
+
+def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | None:
+    """The function of single numbers that ends in a node, or None."""
+    found = decomposed(reader.trace, node)
+    if found is None:
+        return None
+    # The importer has one rule for all of them, named for the operator that has no other.
+    reader.blocks[output] = Block(
+        "Where",
+        {"function": found.function, **found.numbers},
+        (found.input,),
+        nominal_values=found.nominal_values,
+    )
+    reader.nominal_values.update(found.nominal_values)
+    return reader.make(node, FUNCTIONS[found.function].operator, dict(found.numbers), [found.input])
 
 
 def _constant_arithmetic(
@@ -59,6 +83,8 @@ def _constant_arithmetic(
     batch_axis = reader.batch_axis(shape)
     if constant.ndim == len(shape) and (constant == constant.take([0], batch_axis)).all():
         constant = constant.take([0], batch_axis)  # it may be repeated for each sample
+    if node.op_type == "Div" and index == 0 and constant.size == 1 and constant.item() == 1:
+        return reader.make(node, "Reciprocal", {}, [name])
     if node.op_type in ("Add", "Sum"):
         table = _position_table(constant, shape, batch_axis)
         if table is not None:

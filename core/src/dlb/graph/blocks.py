@@ -28,6 +28,7 @@ from dlb.graph.block_search import (
     run_nodes,
 )
 from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.elementwise_blocks import DECOMPOSED_OPERATORS
 from dlb.graph.layout import LAYOUT
 from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.reader import Reader
@@ -49,7 +50,13 @@ _ATTENTION_OPERATORS = LAYOUT | _ELEMENTWISE | {
     "Where",
 }  # fmt: skip
 #: Every operator that may be part of a block.
-BLOCK_OPERATORS = _GELU_OPERATORS | _HARD_SIGMOID_OPERATORS | _NORM_OPERATORS | _ATTENTION_OPERATORS
+BLOCK_OPERATORS = (
+    _GELU_OPERATORS
+    | _HARD_SIGMOID_OPERATORS
+    | _NORM_OPERATORS
+    | _ATTENTION_OPERATORS
+    | DECOMPOSED_OPERATORS
+)
 #: Enough random numbers to have many in every piece of a hard sigmoid.
 _SAMPLES = 64
 #: Constants in GELU's formulas.

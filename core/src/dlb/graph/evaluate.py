@@ -12,6 +12,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from dlb.errors import RequestError, UnsupportedError
+from dlb.graph import elementwise
 from dlb.graph.operators import OPERATORS
 
 __all__ = ["Evaluator", "NodeFailed", "evaluate", "names_read"]
@@ -45,7 +46,7 @@ class Evaluator:
 
     def __init__(self, graph: onnx.ModelProto) -> None:
         try:
-            self._runner = ReferenceEvaluator(graph, new_ops=list(OPERATORS))
+            self._runner = ReferenceEvaluator(graph, new_ops=[*OPERATORS, *elementwise.OPERATORS])
         except Exception as error:  # onnx.reference raises any type
             raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
         initializers = {

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.elementwise import slope as function_slope
 from dlb.graph.operators import erf, sigmoid
+from dlb.graph.primitive_gradients import binary_gradients, reduce_gradient, softmax_gradient
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
 
@@ -96,6 +98,7 @@ _elementwise(L.Tanh, lambda layer, x: 1 - np.tanh(x) ** 2)
 _elementwise(L.Sigmoid, _sigmoid_slope)
 _elementwise(L.HardSigmoid, lambda layer, x: ((x > -3) & (x < 3)) * x.dtype.type(1 / 6))
 _elementwise(L.GELU, _gelu_slope)
+_elementwise(L.Elementwise, function_slope)
 
 
 @_rule(L.Dropout)
@@ -118,6 +121,22 @@ def _mul(layer: L.Mul, read: Pass, cotangent: Array) -> Found:
     if second.shape != first.shape:
         of_second = of_second.sum(axis=(2, 3), keepdims=True)
     return (cotangent * second, of_second), {}
+
+
+@_rule(L.Binary)
+def _binary(layer: L.Binary, read: Pass, cotangent: Array) -> Found:
+    first, second = read.inputs
+    return binary_gradients(layer, first, second, cotangent), {}
+
+
+@_rule(L.Softmax)
+def _softmax(layer: L.Softmax, read: Pass, cotangent: Array) -> Found:
+    return (softmax_gradient(layer, read.input, cotangent),), {}
+
+
+@_rule(L.Reduce)
+def _reduce(layer: L.Reduce, read: Pass, cotangent: Array) -> Found:
+    return (reduce_gradient(layer, read.input, cotangent),), {}
 
 
 @_rule(L.Concat)

@@ -13,6 +13,7 @@ from onnx import helper
 
 from dlb.errors import WorkloadError
 from dlb.graph.decimals import decimal
+from dlb.graph.elementwise import FUNCTIONS
 from dlb.workload import layers as L
 from dlb.workload.lower import lower_layer
 from dlb.workload.model import Node
@@ -193,6 +194,29 @@ def _relu6(graph: Graph, name: str, layer: L.ReLU6, inputs: list[str], shapes: l
     graph.node("Clip", [*inputs, *bounds], name)
 
 
+def _elementwise(
+    graph: Graph, name: str, layer: L.Elementwise, inputs: list[str], shapes: list[Shape]
+) -> None:
+    if layer.function == "clip":
+        bounds = [
+            graph.initializer(f"{name}/{side}", np.array(layer.numbers[side]))
+            if side in layer.numbers
+            else ""
+            for side in ("min", "max")
+        ]
+        graph.node("Clip", [*inputs, *bounds], name)
+        return
+    gates = {"silu": ("Sigmoid",), "mish": ("Softplus", "Tanh")}.get(layer.function, ())
+    if not gates:
+        numbers: dict[str, Any] = dict(layer.numbers)
+        graph.node(FUNCTIONS[layer.function].operator, inputs, name, **numbers)
+        return
+    (gate,) = inputs
+    for operator in gates:
+        gate = graph.node(operator, [gate], f"{name}/{operator.lower()}")
+    graph.node("Mul", [*inputs, gate], name)
+
+
 def _dropout(
     graph: Graph, name: str, layer: L.Dropout, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -218,6 +242,30 @@ def _transpose(
     graph: Graph, name: str, layer: L.Transpose, inputs: list[str], shapes: list[Shape]
 ) -> None:
     graph.node("Transpose", inputs, name, perm=[0, *layer.axes])
+
+
+def _reduce(
+    graph: Graph, name: str, layer: L.Reduce, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Opset 17 has the axes of a sum as an input, and of the others as an attribute."""
+    operator, keepdims = f"Reduce{layer.function.title()}", int(layer.keepdims)
+    if layer.function == "sum":
+        axes = graph.initializer(f"{name}/axes", np.array(layer.axes))
+        graph.node(operator, [*inputs, axes], name, keepdims=keepdims)
+    else:
+        graph.node(operator, inputs, name, axes=list(layer.axes), keepdims=keepdims)
+
+
+def _binary(
+    graph: Graph, name: str, layer: L.Binary, inputs: list[str], shapes: list[Shape]
+) -> None:
+    graph.node(layer.function.title(), inputs, name)
+
+
+def _softmax(
+    graph: Graph, name: str, layer: L.Softmax, inputs: list[str], shapes: list[Shape]
+) -> None:
+    graph.node("LogSoftmax" if layer.log else "Softmax", inputs, name, axis=layer.axis)
 
 
 def _reduce_mean(
@@ -367,9 +415,13 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Sigmoid: _operator("Sigmoid"),
     L.HardSigmoid: _operator("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
+    L.Elementwise: _elementwise,
     L.Dropout: _dropout,
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),
+    L.Binary: _binary,
+    L.Softmax: _softmax,
+    L.Reduce: _reduce,
     L.Concat: _operator("Concat", fields=("axis",)),
     L.Flatten: _operator("Flatten", axis=1),
     L.Reshape: _reshape,

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 from onnx import NodeProto
 
-from dlb.graph.arithmetic_rules import arithmetic, from_block, norm_attributes
+from dlb.graph.arithmetic_rules import arithmetic, from_block, from_function, norm_attributes
 from dlb.graph.blocks import Block, attention, hard_sigmoid
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
+from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
@@ -54,8 +55,21 @@ def _hard_sigmoid(reader: Reader, node: NodeProto, raw: Attributes, output: str)
     """A hard sigmoid as a layer has it, or its product with its input, as if decomposed."""
     sixth = is_sixth(raw.get("alpha", 0.2)) and raw.get("beta", 0.5) == 0.5
     if node.op_type == "HardSigmoid" and not sixth:
-        return generic_operation(reader, node, raw, output)
+        numbers = {"alpha": raw.get("alpha", 0.2), "beta": raw.get("beta", 0.5)}
+        return reader.make(node, "HardSigmoid", {k: six_digits(v) for k, v in numbers.items()})
     return from_block(reader, node, Block(node.op_type, {}, (node.input[0],)), output)
+
+
+def _elementwise(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """An operator that is a function of single numbers, or the last of several that are one."""
+    if node.op_type in ("Log", "Neg", "Where"):
+        function = from_function(reader, node, output)
+        if function is not None:
+            return function
+    if node.op_type not in NAMED:
+        return generic_operation(reader, node, raw, output)
+    numbers = named(node, raw).numbers
+    return reader.make(node, node.op_type, {k: six_digits(v) for k, v in numbers.items()})
 
 
 def _limit(reader: Reader, node: NodeProto, low: float, high: float) -> Operation | int:
@@ -85,6 +99,9 @@ def _clip(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
     block = hard_sigmoid(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
+    function = from_function(reader, node, output)
+    if function is not None:
+        return function
     bounds = bounds_of(reader.trace, node, raw)
     if bounds is None:
         return generic_operation(reader, node, raw, output)
@@ -117,6 +134,29 @@ def _whole_map_pool(reader: Reader, node: NodeProto, raw: Attributes, output: st
     """A pooling of a whole map, with the zeros that may pad it."""
     map_size = list(reader.trace.values[node.input[0]].shape[2:])
     return pool(reader, node, {"kernel_shape": map_size, "strides": map_size}, output)
+
+
+def _extreme(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """A maximum or minimum along axes, known by how many numbers it is taken of, as in any layout."""
+    shape = reader.trace.values[node.input[0]].shape
+    axes = raw.get("axes", reader.trace.constant(node, 1))
+    over = (
+        range(len(shape)) if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
+    )
+    if reader.batch_axis(shape) in over:
+        return generic_operation(reader, node, raw, output)
+    if node.op_type == "ReduceMax" and len(shape) == 4 and set(over) == {2, 3}:
+        return _whole_map_pool(reader, node, raw, output)
+    return reader.make(node, node.op_type, {"of": math.prod(shape[axis] for axis in over)})
+
+
+def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """Known by how many numbers add up to 1. Operator sets before 13 mean all axes from one on."""
+    shape = reader.trace.values[node.input[0]].shape
+    early = any(each.version < 13 for each in reader.trace.opsets if not each.domain)
+    axis = raw.get("axis", 1 if early else -1) % len(shape)
+    over = shape[axis:] if early else shape[axis : axis + 1]
+    return reader.make(node, node.op_type, {"of": math.prod(over)})
 
 
 def _lrn(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
@@ -219,12 +259,15 @@ def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Relu", "Tanh", "Sigmoid"), _activation),
+    **dict.fromkeys((*NAMED, "Where"), _elementwise),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Conv": conv,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
     "GlobalMaxPool": _whole_map_pool,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,

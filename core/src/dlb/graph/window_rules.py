@@ -24,6 +24,7 @@ _POOLING_KINDS = {
     "GlobalAveragePool": "AveragePool",
     "ReduceMean": "AveragePool",
     "GlobalMaxPool": "MaxPool",
+    "ReduceMax": "MaxPool",
 }
 
 

@@ -23,6 +23,7 @@ from dlb.workload.layers import (
     AveragePool,
     BatchNorm,
     Conv,
+    Elementwise,
     Linear,
 )
 from dlb.workload.shapes import window_sizes
@@ -49,6 +50,11 @@ def constant_arithmetic(
     name, constant = node.input[index], importer.trace.constant(node, 1 - index)
     value = importer.trace.values[name]
     assert constant is not None
+    if node.op_type == "Div" and index == 1 and constant.size == 1 and constant.item() == 1:
+        view = importer.elementwise(name)
+        reciprocal = Elementwise(function="reciprocal")
+        layer_name = importer.add(node, reciprocal, [view.layer], importer.shape(view))
+        return ValueView(layer_name, view.index_map)
     if node.op_type == "Div" and index == 1:
         raise unsupported(node, "divides a constant by a value")
     if importer.value_shape(node.output[0]) != value.shape:

@@ -15,6 +15,7 @@ from dlb.graph.layout import before_expand
 from dlb.imported.affine import constant_arithmetic
 from dlb.imported.importer import Importer
 from dlb.imported.layers import UnsupportedNode, unsupported
+from dlb.imported.primitives import BINARY, broadcast
 from dlb.imported.transformers import (
     concat_constants,
 )
@@ -65,12 +66,12 @@ def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
         lrn_view = _decomposed_lrn(importer, node)
         if lrn_view is not None:
             return lrn_view
-    if len(live) != len(node.input) or node.op_type not in ("Add", "Sum", "Mul"):
-        raise unsupported(node, "with two values, only sums and products are supported")
-    if node.op_type == "Mul":
-        live = [before_expand(importer.trace, name) for name in live]
-        if len({importer.value_shape(name) for name in live}) > 1:
-            return _gated(importer, node, live)
+    if len(live) != len(node.input):
+        raise unsupported(node, "combines several values with a constant")
+    live = [before_expand(importer.trace, name) for name in live]
+    if len({importer.value_shape(name) for name in live}) > 1:
+        gated = _gated(importer, node, live) if node.op_type == "Mul" else None
+        return broadcast(importer, node, live) if gated is None else gated
     views = [importer.elementwise(name) for name in live]
     shapes = {importer.shape(view) for view in views}
     first = views[0]
@@ -83,19 +84,20 @@ def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
         same_layout = all(view.index_map is None for view in views)
     if len(shapes) != 1 or not same_layout:
         raise unsupported(node, "combines values whose layouts differ")
-    layer = L.Mul() if node.op_type == "Mul" else L.Add()
+    layers: dict[str, L.Layer] = {"Mul": L.Mul(), "Add": L.Add(), "Sum": L.Add()}
+    layer = layers.get(node.op_type) or L.Binary(function=BINARY[node.op_type])
     total = first.layer
     for view in views[1:]:
         total = importer.add(node, layer, [total, view.layer], importer.shape(first))
     return ValueView(total, first.index_map)
 
 
-def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> ValueView:
-    """The product of a map and one number for each of its channels."""
+def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> ValueView | None:
+    """The product of a map and one number for each of its channels; None for any other."""
     output = importer.trace.values[node.output[0]]
     small, large = sorted(read, key=lambda name: importer.trace.values[name].size)
     if importer.value_shape(large) != output.shape:
-        raise unsupported(node, "broadcasts both values to a larger shape")
+        return None
     view = importer.view(large)
     shape, index_map = importer.shape(view), importer.index_map_of(view)
     gate, gate_shape = importer.view(small), importer.shape(importer.view(small))
@@ -106,11 +108,7 @@ def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> Val
     if gate_positions is None or not np.array_equal(
         np.broadcast_to(gate_positions, shape).ravel()[index_map], factor_of_value
     ):
-        raise unsupported(
-            node,
-            "multiplies values of two sizes; only a map times one number for each channel is "
-            "supported",
-        )
+        return None
     layer = gate.layer
     if gate_shape != (*channels, 1, 1):
         layer = importer.add_named(

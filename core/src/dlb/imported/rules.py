@@ -16,11 +16,13 @@ import onnx
 
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
+from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.primitives import reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -163,9 +165,8 @@ def _hard_sigmoid(importer: Importer, node: onnx.NodeProto, attributes: Attribut
     block = importer.blocks.get(node.output[0])
     if block is None:
         alpha, beta = attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
-        raise unsupported(
-            node, f"alpha {alpha:g} and beta {beta:g}; only 1/6 and 0.5 are supported"
-        )
+        layer = L.Elementwise(function="hard_sigmoid", alpha=decimal(alpha), beta=decimal(beta))
+        return elementwise(importer, node, layer, node.input[0])
     (input_name,) = block.inputs
     importer.revert_fusion(input_name)
     importer.nominal_values.update(block.nominal_values)
@@ -190,7 +191,7 @@ _BOUNDS: Mapping[tuple[float, float], L.Layer] = {
 
 
 def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    """Clip, or the maximum or minimum of a value and a number, as a ReLU or a ReLU6."""
+    """Clip, or the maximum or minimum of a value and a number, as a ReLU or a ReLU6 if it is one."""
     bounds = bounds_of(importer.trace, node, attributes)
     if bounds is None:
         raise unsupported(node, "each bound must be one constant number")
@@ -201,15 +202,34 @@ def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     only_upper = low < 0 and isinstance(importer.layers[view.layer].layer, (L.ReLU, L.ReLU6))
     layer = _BOUNDS.get((0.0 if only_upper else low, high))
     if layer is None:
-        raise unsupported(
-            node,
-            f"bounds {low:g} and {high:g}; only 0 and infinity (ReLU) or 0 and 6 (ReLU6) are "
-            "supported",
+        finite = {"min": low, "max": high}
+        numbers = {k: decimal(v) for k, v in finite.items() if math.isfinite(v)}
+        if not numbers:
+            return view
+        importer.nominal_values.update(
+            (bound, decimal(float(importer.trace.values[bound].ravel()[0])))
+            for bound in node.input
+            if bound and bound not in importer.trace.live
         )
+        only_upper, layer = False, L.Elementwise(function="clip", **numbers)
     if only_upper and importer.has_one_reader(name):
         importer.change(view.layer, layer=layer)
         return view
     return elementwise(importer, node, layer, name)
+
+
+def _function(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A function of single numbers, as an operator or decomposed."""
+    block = importer.blocks.get(node.output[0])
+    if block is None and node.op_type not in NAMED:
+        raise unsupported(node, "dlb has no layer for this use of the operator")
+    if block is None:
+        found = named(node, attributes)
+        layer = L.Elementwise(function=found.function, **found.numbers)  # type: ignore[arg-type]
+        return elementwise(importer, node, layer, found.input)
+    importer.revert_fusion(block.inputs[0])
+    importer.nominal_values.update(block.nominal_values)
+    return elementwise(importer, node, L.Elementwise(**block.attributes), block.inputs[0])
 
 
 def _dropout(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -407,11 +427,7 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
         shape = importer.shape(view)
         axes_order = axes_of(importer.index_map_of(view), shape)
     if len(shape) != 4 or axes_order is None or {axes_order[axis] for axis in mean_axes} != {2, 3}:
-        raise unsupported(
-            node,
-            "only the mean of a map over height and width, or of a sequence over one axis, is "
-            "supported",
-        )
+        return reduce(importer, node, attributes)
     output_shape = (*shape[:2], 1, 1)
     layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)
     index_map = positions(output_shape).transpose(axes_order)
@@ -426,6 +442,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
+    **dict.fromkeys((*NAMED, "Where"), _function),
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
     "LRN": _lrn,
@@ -439,6 +456,8 @@ RULES: dict[str, Rule] = {
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), reduce),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.elementwise import has_limited_domain, is_bounded
 from dlb.workload import BatchNorm, LayerNorm, Model, Node
 from dlb.workload import layers as L
 
@@ -83,12 +84,41 @@ class Extreme:
 
 
 def extremes(model: Model, weights: Mapping[str, Array], inputs: Array) -> Iterator[Extreme]:
-    """Every case that applies to a model.
+    """Every case that applies to a model. With a function that is not finite for every number, such as a
+    logarithm, only cases in which all values are finite apply.
 
     Args:
         weights: the proof's weights, float32, by ``layer.parameter``.
         inputs: noise, float32 or int64 [batch, ...].
     """
+    cases = _cases(model, weights, inputs)
+    if not any(has_limited_domain(node.layer) for node in model.nodes):
+        yield from cases
+        return
+    yield from (case for case in cases if _is_finite(model, case))
+
+
+def _is_finite(model: Model, case: Extreme) -> bool:
+    """Whether a case's values and slopes are finite, in float32 too: a logarithm of 0 shows nothing."""
+    from dlb.graph.canonical import canonical_graph
+    from dlb.graph.elementwise import slope
+    from dlb.graph.evaluate import Evaluator
+
+    graph = canonical_graph(model, None, dtype="float32", training=True)
+    names = [node.name for node in model.nodes]
+    given = {model.input.name: case.inputs}
+    values = given | Evaluator(graph).run(given | case.weights, names)
+    return all(
+        np.isfinite(values[node.name]).all()
+        and (
+            not isinstance(node.layer, L.Elementwise)
+            or np.isfinite(slope(node.layer, values[node.inputs[0]])).all()
+        )
+        for node in model.wired()
+    )
+
+
+def _cases(model: Model, weights: Mapping[str, Array], inputs: Array) -> Iterator[Extreme]:
     yield Extreme("ties", _tied(model, weights), _on_grid(inputs, 2.0))
     large = _moved(inputs, GAIN, 0.0)
     yield Extreme("large", _large(model, weights, large), large)
@@ -157,7 +187,8 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
         grown = _GROWN.get(type(node.layer))
         if isinstance(node.layer, _NORMS) or (grown and not reads_large):
             grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
-        if not isinstance(node.layer, _BOUNDED) and (grown or reads_large):
+        bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
+        if not bounded and (grown or reads_large):
             large.add(node.name)
     return result | _scaled_queries(model, result, inputs)
 

@@ -15,6 +15,8 @@ from typing import Any, Literal, Union, get_args
 
 import msgspec
 
+from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
+
 __all__ = [
     "GELU",
     "LRN",
@@ -24,9 +26,11 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNorm",
+    "Binary",
     "Concat",
     "Conv",
     "Dropout",
+    "Elementwise",
     "Embedding",
     "Fill",
     "Flatten",
@@ -43,11 +47,13 @@ __all__ = [
     "PositionEmbedding",
     "ReLU",
     "ReLU6",
+    "Reduce",
     "ReduceMean",
     "Reshape",
     "Select",
     "Sigmoid",
     "Slice",
+    "Softmax",
     "Tanh",
     "Transpose",
     "TruncatedNormal",
@@ -429,9 +435,13 @@ Layer = Union[
     Sigmoid,
     HardSigmoid,
     GELU,
+    Elementwise,
     Dropout,
     Add,
     Mul,
+    Binary,
+    Softmax,
+    Reduce,
     Concat,
     Flatten,
     Reshape,
@@ -446,7 +456,7 @@ Layer = Union[
     LSTM,
     Attention,
 ]
-Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU)
+Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU, Elementwise)
 
 
 def layer_types() -> dict[str, type]:

@@ -87,6 +87,8 @@ def _attributes(layer: L.Layer, shape: Shape) -> dict[str, Any]:
     if isinstance(layer, L.Slice):
         ranges = ((span.start, span.stop, span.step) for span in places_along(layer, shape))
         return {"ranges": tuple(ranges)}
+    if isinstance(layer, L.Elementwise):
+        return {"function": layer.function, **layer.numbers}
     attributes = msgspec.structs.asdict(layer)
     if isinstance(layer, L.Gather):
         attributes["indices"] = tuple(index % shape[layer.axis - 1] for index in layer.indices)

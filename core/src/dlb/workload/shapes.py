@@ -14,6 +14,7 @@ import msgspec
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
+from dlb.workload.primitives import elementwise_fault, primitive_shape
 
 __all__ = [
     "Shape",
@@ -204,6 +205,9 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': momentum = {value} must be in [0, 1]")
         if isinstance(value, float) and not math.isfinite(value):
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be finite")
+    fault = elementwise_fault(node.layer) if isinstance(node.layer, L.Elementwise) else ""
+    if fault:
+        raise WorkloadError(f"layer '{node.name}': {fault}")
     pads = getattr(node.layer, "pads", None)
     if pads and isinstance(node.layer, (L.MaxPool, L.AveragePool)):
         kernel = node.layer.kernel
@@ -215,7 +219,7 @@ def _check_attributes(node: Node) -> None:
 
 def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    multiple_inputs = (L.Add, L.Mul, L.Concat)
+    multiple_inputs = (L.Add, L.Mul, L.Binary, L.Concat)
     if len(inputs) != 1 and kind not in multiple_inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(inputs)}"
@@ -357,6 +361,13 @@ def _mul(layer: L.Mul, inputs: list[Shape]) -> Shape:
     return inputs[0]
 
 
+def _primitive(layer: L.Binary | L.Softmax | L.Reduce, inputs: list[Shape]) -> Shape:
+    found = primitive_shape(layer, inputs)
+    if isinstance(found, str):
+        raise _ShapeMismatch(found)
+    return found
+
+
 def _concat(layer: L.Concat, inputs: list[Shape]) -> Shape:
     axis = layer.axis - 1
     if len(inputs) < 2 or len({len(shape) for shape in inputs}) > 1:
@@ -476,6 +487,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.GlobalAveragePool: lambda layer, inputs: (*_checked_shape(layer, inputs, 3)[:1], 1, 1),
     L.Add: _add,
     L.Mul: _mul,
+    **dict.fromkeys((L.Binary, L.Softmax, L.Reduce), _primitive),
     L.Concat: _concat,
     L.Flatten: lambda layer, inputs: (math.prod(inputs[0]),),
     L.Reshape: _reshape,

@@ -20,6 +20,7 @@ from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
 from dlb_chainer import modules
+from dlb_chainer.functions import EXPORTING
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
 from dlb_chainer.user_model import UserLink
@@ -51,6 +52,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
     # A sequence's LSTM is one function to the exporter, as F.n_step_gru is.
+    exporting = EXPORTING.set(True)
     sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
     with (
         warnings.catch_warnings(),
@@ -75,6 +77,8 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
             )
         except ValueError as error:  # it names a function that the exporter cannot write
             raise UnsupportedError(f"onnx_chainer cannot export the model: {error}") from error
+        finally:
+            EXPORTING.reset(exporting)
     # It writes the IR version of whichever onnx is installed.
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)

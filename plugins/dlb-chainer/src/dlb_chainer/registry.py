@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 F = LazyModule("chainer.functions")
 L = LazyModule("chainer.links")
 modules = LazyModule("dlb_chainer.modules")
+functions = LazyModule("dlb_chainer.functions")
 
 _WEIGHT = {"weight": location("W")}
 _WEIGHT_AND_BIAS = {"weight": location("W"), "bias": location("b")}
@@ -101,10 +102,28 @@ LAYERS = {
         "composed of F.erf or F.tanh, since Chainer has none",
         lambda node: modules.gelu_by_tanh if node.approximate == "tanh" else modules.gelu,
     ),
+    "elementwise": Layer(
+        "native; celu composed of F.elu, hard_sigmoid of F.clip, mish of F.softplus and F.tanh, silu of "
+        "F.sigmoid, softsign of F.absolute; leaky_relu, selu and elu where alpha is not 1 of F.relu and "
+        "F.elu, whose gradient at 0 is 1",
+        lambda node: functions.elementwise(node),
+    ),
     "dropout": Layer("native", lambda node: partial(F.dropout, ratio=node.rate)),
     "add": Layer("native", lambda node: F.add),
     "mul": Layer(
         "native; a number for each channel is broadcast first", lambda node: modules.multiply
+    ),
+    "binary": Layer(
+        "native; both values are broadcast first",
+        lambda node: partial(functions.binary, function=node.function, shape=node.shape),
+    ),
+    "softmax": Layer(
+        "native",
+        lambda node: partial(F.log_softmax if node.log else F.softmax, axis=node.axis),
+    ),
+    "reduce": Layer(
+        "native; of max and min, equal numbers share a gradient that the function gives to each",
+        lambda node: partial(functions.reduce, **node.attributes),
     ),
     "concat": Layer("native", lambda node: partial(modules.concat, axis=node.axis)),
     "flatten": Layer("native: F.reshape", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
@@ -150,4 +169,15 @@ LAYERS = {
 #: Kinds that compute on rows [rows, features], of which a sample may have many; others on samples.
 ROWWISE = {"linear", "layer_norm", "attention"}
 #: Kinds that compute on numbers one by one, in samples or in rows.
-ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "dropout", "add", "mul"}
+ELEMENTWISE = {
+    "relu",
+    "relu6",
+    "tanh",
+    "sigmoid",
+    "hard_sigmoid",
+    "gelu",
+    "elementwise",
+    "dropout",
+    "add",
+    "mul",
+}

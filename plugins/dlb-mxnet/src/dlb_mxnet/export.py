@@ -20,6 +20,7 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
 from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
+from dlb_mxnet.functions import EXPORTING
 from dlb_mxnet.model import MXNetModel
 from dlb_mxnet.user_model import UserBlock
 from dlb_worker.errors import UnsupportedError
@@ -58,7 +59,11 @@ def export(model: MXNetModel | UserBlock, path: Path) -> str:
     else:
         described, network = model.workload.model.input, model.network
         shape, real = (model.batch_size, *described.shape), described.kind == "real"
-    outputs = [each for _, each in tensors(network(mx.sym.var("input")), _is_symbol)]
+    exporting = EXPORTING.set(True)
+    try:
+        outputs = [each for _, each in tensors(network(mx.sym.var("input")), _is_symbol)]
+    finally:
+        EXPORTING.reset(exporting)
     symbol = outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
     names, parameters = symbol.list_inputs(), network.collect_params()
     weights = {name: partial(_array, parameters[name]) for name in names if name in parameters}
@@ -82,6 +87,13 @@ def _erf(node: Any, **context: Any) -> list[NodeProto]:
     """MXNet's exporter has none."""
     name, inputs, _ = get_inputs(node, context)
     return [make_node("Erf", inputs, [name], name=name)]
+
+
+@MXNetGraph.register("softsign")
+def _softsign(node: Any, **context: Any) -> list[NodeProto]:
+    """MXNet's exporter has none."""
+    name, inputs, _ = get_inputs(node, context)
+    return [make_node("Softsign", inputs, [name], name=name)]
 
 
 @MXNetGraph.register("LayerNorm", OPSET)
@@ -116,16 +128,17 @@ def _gemm2(node: Any, **context: Any) -> list[NodeProto]:
 
 
 @MXNetGraph.register("mean", OPSET)
-def _mean(node: Any, **context: Any) -> list[NodeProto]:
+@MXNetGraph.register("max", OPSET)
+@MXNetGraph.register("min", OPSET)
+def _reduce(node: Any, **context: Any) -> list[NodeProto]:
     """As the newest onnx has it, which the exporter asks; :func:`_corrected` makes an attribute of
     the axes."""
     name, inputs, attributes = get_inputs(node, context)
     axes = np.atleast_1d(ast.literal_eval(attributes["axis"]))
     context["initializer"].append(numpy_helper.from_array(axes, f"{name}_axes"))
     keepdims = int(attributes.get("keepdims") in TRUE)
-    return [
-        make_node("ReduceMean", [*inputs, f"{name}_axes"], [name], name=name, keepdims=keepdims)
-    ]
+    operator = f"Reduce{node['op'].title()}"
+    return [make_node(operator, [*inputs, f"{name}_axes"], [name], name=name, keepdims=keepdims)]
 
 
 def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
@@ -140,7 +153,7 @@ def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
     for node in model.graph.node:
         if node.op_type == "Gemm" and node.input[2] not in weights:
             node.input.pop()
-        if node.op_type == "ReduceMean" and len(node.input) == 2:
+        if node.op_type in ("ReduceMean", "ReduceMax", "ReduceMin") and len(node.input) == 2:
             axes = numpy_helper.to_array(constants[node.input.pop()]).tolist()
             node.attribute.append(onnx.helper.make_attribute("axes", axes))
     return model

@@ -5,6 +5,7 @@ from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
+functions = LazyModule("dlb_mxnet.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
@@ -66,6 +67,12 @@ LAYERS = {
         "by tanh composed, which MXNet has not",
         lambda node, dtype: modules.gelu(node, dtype),
     ),
+    "elementwise": Layer(
+        "native; celu composed of LeakyReLU, clip of maximum and minimum, hard_sigmoid of clip, hard_swish of "
+        "relu and minimum, mish of softrelu and tanh, selu of elu, silu of sigmoid; "
+        "elu, erf and leaky_relu in float64 composed, for the operators keep their numbers in float32",
+        lambda node, dtype: functions.Elementwise(dtype, **node.attributes),
+    ),
     "dropout": Layer(
         "native; in float64 the operator's mask, scaled by array operators, for the operator "
         "scales in float32",
@@ -73,6 +80,17 @@ LAYERS = {
     ),
     "add": Layer("native", lambda node, dtype: modules.Operator("elemwise_add")),
     "mul": Layer("native", lambda node, dtype: modules.Operator("broadcast_mul")),
+    "binary": Layer("native", lambda node, dtype: modules.Operator(f"broadcast_{node.function}")),
+    "softmax": Layer(
+        "native",
+        lambda node, dtype: modules.Operator(
+            "log_softmax" if node.log else "softmax", axis=node.axis
+        ),
+    ),
+    "reduce": Layer(
+        "native; of max and min, equal numbers share a gradient that the operator gives to each",
+        lambda node, dtype: functions.Reduce(**node.attributes),
+    ),
     "concat": Layer(
         "native; of maps, in MXNet's own layout where channels are not in sixteens",
         lambda node, dtype: modules.Concat(node.axis, node.input_shapes),

@@ -10,7 +10,7 @@ import numpy as np
 from dlb_worker.model import Model, Node
 
 #: Layers that work on each element by itself, so that any order of elements will do.
-ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "dropout"}
+ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "elementwise", "dropout"}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 K = LazyModule("keras.layers")
 modules = LazyModule("dlb_tf.modules")
+functions = LazyModule("dlb_tf.functions")
 
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
 
@@ -160,9 +161,21 @@ LAYERS = {
         "native in float32; composed in float64, for tf.nn.gelu keeps its constants in float32",
         lambda node, layouts: [modules.GELU(**node.attributes)],
     ),
+    "elementwise": Layer(
+        "native; celu, and elu where alpha is not 1, composed of tf.nn.elu, hard_sigmoid of clip, "
+        "hard_swish of hard_sigmoid, mish of softplus and tanh, selu of elu, for its gradient at 0; "
+        "leaky_relu in float64 composed, for the operator keeps its slope in float32",
+        lambda node, layouts: [functions.Elementwise(**node.attributes)],
+    ),
     "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
     "add": Layer("native", lambda node, layouts: [K.Add()]),
     "mul": Layer("native", lambda node, layouts: [modules.Multiply()]),
+    "binary": Layer("native", lambda node, layouts: [functions.Binary(node.function)]),
+    "softmax": Layer("native", lambda node, layouts: [functions.softmax(node, layouts)]),
+    "reduce": Layer(
+        "native; of feature maps, a transpose after it where that leaves axes in another order",
+        lambda node, layouts: [functions.reduce(node, layouts)],
+    ),
     "concat": Layer(
         "native",
         lambda node, layouts: [K.Concatenate(layouts[node.inputs[0]].native_axis(node.axis))],

@@ -5,6 +5,7 @@ from dlb_worker.parameters import attention_locations, location, lstm_gates
 
 nn = LazyModule("torch.nn")
 modules = LazyModule("dlb_torch.modules")
+functions = LazyModule("dlb_torch.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
@@ -49,9 +50,17 @@ LAYERS = {
         lambda node: modules.HardSigmoid(),
     ),
     "gelu": Layer("native", lambda node: nn.GELU(node.approximate)),
+    "elementwise": Layer(
+        "native; hard_sigmoid composed of clamp; in float64, where their gradients have a factor "
+        "in float32, celu of elu, and hard_swish of relu6",
+        lambda node: functions.Elementwise(node),
+    ),
     "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
     "add": Layer("native", lambda node: modules.Operator("add")),
     "mul": Layer("native", lambda node: modules.Operator("mul")),
+    "binary": Layer("native", lambda node: modules.Operator(node.function)),
+    "softmax": Layer("native", lambda node: (nn.LogSoftmax if node.log else nn.Softmax)(node.axis)),
+    "reduce": Layer("native", lambda node: functions.reduce(node)),
     "concat": Layer("native", lambda node: modules.Concat(dim=node.axis)),
     "flatten": Layer("native", lambda node: nn.Flatten()),
     "reshape": Layer("native", lambda node: modules.Operator("reshape", shape=(-1, *node.shape))),

@@ -113,11 +113,12 @@ def infinite_causes(
 def layer_facts(model: Model, name: str, native: Mapping[str, str]) -> LayerFacts:
     """A layer's description, and what the framework built."""
     (layer,) = (node.layer for node in model.nodes if node.name == name)
+    attributes = msgspec.json.decode(msgspec.json.encode(msgspec.structs.asdict(layer)))
     return LayerFacts(
         name=name,
         kind=type_name(layer),
         # Converted to JSON containers, so that a written and read document is equal.
-        attributes=msgspec.json.decode(msgspec.json.encode(msgspec.structs.asdict(layer))),
+        attributes={field: value for field, value in attributes.items() if value is not None},
         built=" ".join(native.get(name, "").split()),
     )
 

@@ -1,0 +1,132 @@
+"""Cases of layers that are one arithmetic function."""
+
+from __future__ import annotations
+
+from dlb import workload as W
+
+from .models import CLASSES, graph
+
+__all__ = ["BINARY", "ELEMENTWISE", "REDUCE", "SOFTMAX"]
+
+_NUMBERS: dict[str, dict[str, float]] = {
+    "celu": {"alpha": 0.7},
+    "clip": {"min": -0.5, "max": 0.8},
+    "elu": {"alpha": 1.3},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.4},
+    "leaky_relu": {"alpha": 0.2},
+}
+_ANY_NUMBER = (
+    *(
+        "abs",
+        "celu",
+        "clip",
+        "cos",
+        "elu",
+        "erf",
+        "exp",
+        "hard_sigmoid",
+        "hard_swish",
+        "leaky_relu",
+    ),
+    *("mish", "neg", "selu", "silu", "sin", "softplus", "softsign"),
+)
+_POSITIVE = ("log", "reciprocal", "sqrt")
+
+
+def _functions(shape: tuple[int, ...]) -> W.Model:
+    """Every function next to each other; three of them of values above 0."""
+    some = [("large", W.Elementwise(function="abs"), ("input",))]
+    some.append(("positive", W.Elementwise(function="clip", min=0.25), ("large",)))
+    for source, functions in (("input", _ANY_NUMBER), ("positive", _POSITIVE)):
+        for function in functions:
+            layer = W.Elementwise(function=function, **_NUMBERS.get(function, {}))  # type: ignore[arg-type]
+            some.append((f"of_{function}", layer, (source,)))
+    joined = tuple(name for name, _, _ in some[2:])
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), joined),
+        ("flat", W.Flatten(), ("all",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
+ELEMENTWISE = {
+    "elementwise-of-features": _functions((9,)),
+    "elementwise-of-maps": _functions((2, 4, 3)),
+    "elementwise-of-a-sequence": _functions((4, 6)),
+}
+
+
+def _binary(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
+    """Every function of values of one shape, and of a value and its means, in either order."""
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = [
+        ("mean", W.Reduce(function="mean", axes=axes, keepdims=True), ("input",)),
+        ("some", W.Elementwise(function="exp"), ("mean",)),
+        ("positive", W.Elementwise(function="softplus"), ("input",)),
+    ]
+    for name, first, second in (
+        ("same", "input", "positive"),
+        ("by_mean", "input", "some"),
+        ("of_mean", "some", "positive"),
+    ):
+        for function in ("add", "sub", "mul", "div"):
+            layer = W.Binary(function=function)
+            some.append((f"{name}_{function}", layer, (first, second)))
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[3:])),
+        ("flat", W.Flatten(), ("all",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
+BINARY = {
+    "binary-of-features": _binary((5,), (1,)),
+    "binary-of-maps": _binary((2, 4, 3), (2, 3)),
+    "binary-of-channels": _binary((3, 2, 4), (1,)),
+    "binary-of-a-sequence": _binary((4, 6), (1,)),
+}
+
+
+def _along(shape: tuple[int, ...], *layers: W.Layer) -> W.Model:
+    """Layers of the input next to each other, flattened and joined."""
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = []
+    for place, layer in enumerate(layers):
+        some += [(f"n{place}", layer, ("input",)), (f"flat{place}", W.Flatten(), (f"n{place}",))]
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[1::2])),
+        ("logits", W.Linear(out_features=CLASSES), ("all",)),
+    )
+
+
+def _softmaxes(shape: tuple[int, ...]) -> W.Model:
+    axes = range(1, len(shape) + 1)
+    return _along(shape, *(W.Softmax(axis=axis, log=log) for axis in axes for log in (False, True)))
+
+
+def _reductions(shape: tuple[int, ...], *several: tuple[int, ...]) -> W.Model:
+    options = [(axes, keepdims) for axes in several for keepdims in (False, True)]
+    return _along(
+        shape,
+        *(
+            W.Reduce(function=function, axes=axes, keepdims=keepdims)
+            for axes, keepdims in options
+            if keepdims or len(axes) < len(shape)
+            for function in ("mean", "sum", "max", "min")
+        ),
+    )
+
+
+SOFTMAX = {
+    "softmax-of-features": _softmaxes((7,)),
+    "softmax-of-maps": _softmaxes((2, 4, 3)),
+    "softmax-of-a-sequence": _softmaxes((4, 6)),
+}
+REDUCE = {
+    "reduce-of-maps": _reductions((2, 4, 3), (1,), (2,), (3,), (2, 3), (1, 3)),
+    "reduce-of-a-sequence": _reductions((4, 6), (1,), (2,), (1, 2)),
+}

@@ -1,0 +1,178 @@
+"""Functions of single numbers: formula, derivative and ONNX operator of each.
+
+Where a function has no derivative, one number counts, for all adapters: ``abs`` has 0 at 0; ``elu``,
+``leaky_relu`` and ``selu`` have the left one at 0; ``clip`` and ``hard_sigmoid`` have, at a bound, that
+between the bounds.
+Formulas are those of https://onnx.ai/onnx/operators/. They compute in the type of their input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.graph.decimals import is_sixth
+from dlb.graph.operators import _Operator, erf, sigmoid
+from dlb.workload.primitives import Binary, Elementwise
+
+__all__ = ["FUNCTIONS", "OPERATORS", "Function", "has_limited_domain", "is_bounded", "slope"]
+
+Array = npt.NDArray[Any]
+
+#: Klambauer et al. 2017, arXiv:1706.02515. ONNX keeps both rounded to float32.
+SELU_ALPHA, SELU_GAMMA = 1.6732632423543772848, 1.0507009873554804934
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function.
+
+    Attributes:
+        operator: the ONNX operator; "" if opset 17 has none.
+        value, slope: of an array and the function's numbers.
+        defaults: ONNX's own values of the operator's attributes.
+        bounded: values stay within bounds, whatever the input.
+        limited: it is not finite, or has no finite derivative, for some inputs that a float32 holds.
+    """
+
+    operator: str
+    value: Callable[..., Any]
+    slope: Callable[..., Any]
+    defaults: Mapping[str, float] | None = None
+    bounded: bool = False
+    limited: bool = False
+
+
+def softplus(x: Array) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _elu(x: Array, alpha: float) -> Any:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _celu(x: Array, alpha: float) -> Any:
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+def _clip(x: Array, min: float = -math.inf, max: float = math.inf) -> Any:
+    return np.clip(x, min, max)
+
+
+def _line(x: Array, alpha: float, beta: float) -> Any:
+    return (1 / 6 if is_sixth(alpha) else alpha) * x + beta
+
+
+def _hard_sigmoid_slope(x: Array, alpha: float, beta: float) -> Any:
+    line = _line(x, alpha, beta)
+    return ((line >= 0) & (line <= 1)) * (1 / 6 if is_sixth(alpha) else alpha)
+
+
+def _mish_slope(x: Array) -> Any:
+    curve = np.tanh(softplus(x))
+    return curve + x * (1 - curve * curve) * sigmoid(x)
+
+
+_ALPHA = {"alpha": 1.0}
+
+FUNCTIONS: Mapping[str, Function] = {
+    "abs": Function("Abs", np.abs, np.sign),
+    "celu": Function("Celu", _celu, lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), _ALPHA),
+    "clip": Function(
+        "Clip",
+        _clip,
+        lambda x, min=-math.inf, max=math.inf: (x >= min) & (x <= max),
+    ),
+    "cos": Function("Cos", np.cos, lambda x: -np.sin(x), bounded=True),
+    "elu": Function(
+        "Elu", _elu, lambda x, alpha: np.where(x > 0, 1, alpha * np.exp(np.minimum(x, 0))), _ALPHA
+    ),
+    "erf": Function("Erf", erf, lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)), bounded=True),
+    "exp": Function("Exp", np.exp, np.exp, limited=True),
+    "hard_sigmoid": Function(
+        "HardSigmoid",
+        lambda x, alpha, beta: np.clip(_line(x, alpha, beta), 0, 1),
+        _hard_sigmoid_slope,
+        {"alpha": 0.2, "beta": 0.5},
+        bounded=True,
+    ),
+    "hard_swish": Function(
+        "HardSwish",
+        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+        lambda x: np.where(x > 3, 1, np.where(x < -3, 0, x / 3 + 0.5)),
+    ),
+    "leaky_relu": Function(
+        "LeakyRelu",
+        lambda x, alpha: np.where(x > 0, x, alpha * x),
+        lambda x, alpha: np.where(x > 0, 1, alpha),
+        {"alpha": 0.01},
+    ),
+    "log": Function("Log", np.log, lambda x: 1 / x, limited=True),
+    "mish": Function("Mish", lambda x: x * np.tanh(softplus(x)), _mish_slope),
+    "neg": Function("Neg", np.negative, lambda x: -np.ones_like(x)),
+    "reciprocal": Function("Reciprocal", lambda x: 1 / x, lambda x: -1 / (x * x), limited=True),
+    "selu": Function(
+        "Selu",
+        lambda x: SELU_GAMMA * _elu(x, SELU_ALPHA),
+        lambda x: SELU_GAMMA * np.where(x > 0, 1, SELU_ALPHA * np.exp(np.minimum(x, 0))),
+    ),
+    "silu": Function("", lambda x: x * sigmoid(x), lambda x: sigmoid(x) * (1 + x * sigmoid(-x))),
+    "sin": Function("Sin", np.sin, np.cos, bounded=True),
+    "softplus": Function("Softplus", softplus, sigmoid),
+    "softsign": Function(
+        "Softsign",
+        lambda x: x / (1 + np.abs(x)),
+        lambda x: 1 / (1 + np.abs(x)) ** 2,
+        bounded=True,
+    ),
+    "sqrt": Function("Sqrt", np.sqrt, lambda x: 0.5 / np.sqrt(x), limited=True),
+}
+
+
+def slope(layer: Elementwise, x: Array) -> Array:
+    """The derivative of a layer at each number, in the type of ``x``."""
+    with np.errstate(all="ignore"):
+        found: Array = np.asarray(FUNCTIONS[layer.function].slope(x, **layer.numbers))
+    return found.astype(x.dtype, copy=False)
+
+
+def is_bounded(layer: object) -> bool:
+    """Whether a layer is a function whose values are bounded."""
+    if not isinstance(layer, Elementwise):
+        return False
+    return FUNCTIONS[layer.function].bounded or {"min", "max"} <= layer.numbers.keys()
+
+
+def has_limited_domain(layer: object) -> bool:
+    """Whether a layer is a function that is not finite for some inputs."""
+    if isinstance(layer, Binary):
+        return layer.function == "div"
+    return isinstance(layer, Elementwise) and FUNCTIONS[layer.function].limited
+
+
+def _operator(function: Function) -> type[_Operator]:
+    """The function as an operator that a graph is evaluated with."""
+
+    def run(self: _Operator, x: Array, **_: Any) -> tuple[Array]:
+        defaults = function.defaults or {}
+        numbers = {name: self.attribute(name, number) for name, number in defaults.items()}
+        with np.errstate(all="ignore"):
+            return (np.asarray(function.value(x, **numbers)).astype(x.dtype, copy=False),)
+
+    return type(function.operator, (_Operator,), {"_run": run})
+
+
+#: Functions whose formula the reference computes with overflow, or with other constants.
+_OVERFLOWING = ("mish", "selu", "softplus", "softsign")
+#: Operators that ``onnx.reference`` computes with numbers rounded to float32, with overflow or warnings.
+OPERATORS = tuple(
+    _operator(function)
+    for name, function in FUNCTIONS.items()
+    if (function.defaults and name != "hard_sigmoid") or function.limited or name in _OVERFLOWING
+)

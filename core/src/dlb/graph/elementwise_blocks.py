@@ -1,0 +1,137 @@
+"""Finds functions of single numbers in graphs, as an operator or decomposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.graph.block_search import candidates, is_near, nominal_constants, real_constants, run_nodes
+from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.elementwise import FUNCTIONS
+from dlb.graph.trace import Trace
+
+__all__ = ["DECOMPOSED_OPERATORS", "NAMED", "FoundFunction", "decomposed", "named"]
+
+Array = npt.NDArray[Any]
+
+#: Functions by their ONNX operator, but for those that have rules of their own.
+NAMED: Mapping[str, str] = {
+    function.operator: name
+    for name, function in FUNCTIONS.items()
+    if function.operator and function.operator not in ("Clip", "HardSigmoid", "HardSwish")
+}
+_TESTS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not"}
+_ARITHMETIC = {"Add", "Cast", "Div", "Identity", "Mul", "Neg", "Pow", "Reciprocal", "Sub", "Sum"}
+_BENT = ("Abs", "Celu", "Clip", "Elu", "Exp", "LeakyRelu", "Log", "Max", "Min", "Relu", "Softplus")
+#: Every operator that may be part of a function.
+DECOMPOSED_OPERATORS = _TESTS | _ARITHMETIC | {*_BENT, "Tanh", "Where"}
+#: The largest number of operators of a function.
+_LONGEST = 12
+#: Beyond this no number is tried, so that no bound may lie there.
+_FARTHEST = 40.0
+#: Where functions are compared: every piece of each, and far beyond.
+_PLACES = np.concatenate(
+    [np.linspace(-9.0, 9.0, 73), [-_FARTHEST, -0.05, 0.05, _FARTHEST], np.linspace(-1.3, 1.3, 15)]
+)
+
+
+@dataclass(frozen=True)
+class FoundFunction:
+    """A function in a graph.
+
+    Attributes:
+        function: its name.
+        numbers: of the function, by name.
+        input: the value that it reads.
+        nominal_values: exact values, by name, of constants that the file keeps rounded.
+    """
+
+    function: str
+    numbers: Mapping[str, float]
+    input: str
+    nominal_values: Mapping[str, float] = field(default_factory=dict)
+
+
+def named(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> FoundFunction:
+    """The function of one operator of :data:`NAMED`."""
+    function = NAMED[node.op_type]
+    defaults = FUNCTIONS[function].defaults or {}
+    numbers = {key: decimal(attributes.get(key, default)) for key, default in defaults.items()}
+    return FoundFunction(function, numbers, node.input[0])
+
+
+def _at(x: float) -> int:
+    return int(np.abs(_PLACES - x).argmin())
+
+
+def _ratio(numerator: Any, denominator: float) -> dict[str, float]:
+    return {"alpha": six_digits(float(numerator) / denominator)}
+
+
+_ONE = float(_PLACES[_at(-1.0)])
+#: Functions that exporters write in parts, and how their numbers follow from values.
+_FITS: Mapping[str, Callable[[Array], dict[str, float]]] = {
+    "softplus": lambda y: {},
+    "softsign": lambda y: {},
+    "mish": lambda y: {},
+    "selu": lambda y: {},
+    "abs": lambda y: {},
+    "leaky_relu": lambda y: _ratio(y[_at(_ONE)], _ONE),
+    "elu": lambda y: _ratio(y[_at(_ONE)], math.expm1(_ONE)),
+    "celu": lambda y: _ratio(-y[_at(-_FARTHEST)], 1.0),
+    "hard_sigmoid": lambda y: {
+        "alpha": six_digits(float(y[_at(0.05)] - y[_at(-0.05)]) / 0.1),
+        "beta": six_digits(float(y[_at(0.05)] + y[_at(-0.05)]) / 2),
+    },
+}
+
+
+def decomposed(trace: Trace, end: onnx.NodeProto) -> FoundFunction | None:
+    """The function whose last operator is a node, or None."""
+    found = None
+    for start, nodes in candidates(trace, end, DECOMPOSED_OPERATORS, _BENT):
+        if len(nodes) < 2 or len(nodes) > _LONGEST:
+            continue
+        shape = trace.values[start].shape
+        constants = real_constants(trace, nodes).values()
+        if trace.values[end.output[0]].shape != shape or any(
+            constant.size != 1 or constant.ndim > len(shape) or abs(constant.item()) > _FARTHEST
+            for constant in constants
+        ):
+            continue
+        x = _PLACES.reshape(-1, *(1,) * (len(shape) - 1))
+        with np.errstate(all="ignore"):
+            output = run_nodes(trace, nodes, {start: x}, end.output[0])
+        if output.shape == x.shape and np.isfinite(output).all():
+            match = _match(output.ravel())
+            # Shortest first; the sum of a hard sigmoid is a hard sigmoid of the product before it.
+            if match is not None and (found is None or match[0] == found.function):
+                exact = nominal_constants(trace, nodes, match[1].values())
+                found = FoundFunction(*match, start, exact)
+                if found.function != "hard_sigmoid":
+                    return found
+    return found
+
+
+def _match(y: Array) -> tuple[str, dict[str, float]] | None:
+    for function, fit in _FITS.items():
+        numbers = fit(y)
+        alpha = numbers.get("alpha", 0.5)
+        # Of other slopes, it is a line, or a ReLU.
+        if not math.isfinite(alpha) or (function == "leaky_relu" and alpha in (0.0, 1.0)):
+            continue
+        if (function == "elu" and not alpha) or (
+            function in ("celu", "hard_sigmoid") and alpha <= 0
+        ):
+            continue
+        if function == "hard_sigmoid" and (y.min(), y.max()) != (0.0, 1.0):
+            continue
+        if is_near(y, np.asarray(FUNCTIONS[function].value(_PLACES, **numbers))):
+            return function, numbers
+    return None

@@ -1,0 +1,59 @@
+"""Gradients of functions of two values, and along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlb.workload.primitives import Binary, Reduce, Softmax
+
+__all__ = ["binary_gradients", "reduce_gradient", "softmax_gradient"]
+
+Array = npt.NDArray[Any]
+
+
+def binary_gradients(layer: Binary, first: Array, second: Array, cotangent: Array) -> Any:
+    """The gradients of both inputs."""
+    if layer.function in ("add", "sub"):
+        slopes = cotangent, cotangent if layer.function == "add" else -cotangent
+    elif layer.function == "mul":
+        slopes = cotangent * second, cotangent * first
+    else:
+        with np.errstate(all="ignore"):
+            quotient = cotangent / second
+            slopes = quotient, -quotient * (first / second)
+    return tuple(_summed(slope, value.shape) for slope, value in zip(slopes, (first, second)))
+
+
+def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of a value that was repeated along axes."""
+    axes = tuple(k for k, n in enumerate(shape) if n == 1 and gradient.shape[k] != 1)
+    summed: Array = gradient.sum(axis=axes, keepdims=True) if axes else gradient
+    return summed
+
+
+def softmax_gradient(layer: Softmax, x: Array, cotangent: Array) -> Array:
+    """The gradient of the input."""
+    shares = np.exp(x - x.max(axis=layer.axis, keepdims=True))
+    shares = shares / shares.sum(axis=layer.axis, keepdims=True)
+    if layer.log:
+        logs: Array = cotangent - shares * cotangent.sum(axis=layer.axis, keepdims=True)
+        return logs
+    mean = (cotangent * shares).sum(axis=layer.axis, keepdims=True)
+    result: Array = shares * (cotangent - mean)
+    return result
+
+
+def reduce_gradient(layer: Reduce, x: Array, cotangent: Array) -> Array:
+    """The gradient of the input; equal shares for all of the largest or smallest numbers."""
+    if not layer.keepdims:
+        cotangent = np.expand_dims(cotangent, layer.axes)
+    if layer.function in ("max", "min"):
+        reached = getattr(x, layer.function)(axis=layer.axes, keepdims=True)
+        chosen = (x == reached).astype(x.dtype)
+        shares: Array = cotangent * chosen / chosen.sum(axis=layer.axes, keepdims=True)
+        return shares
+    count = np.prod([x.shape[axis] for axis in layer.axes]) if layer.function == "mean" else 1
+    return np.broadcast_to(cotangent / x.dtype.type(count), x.shape)

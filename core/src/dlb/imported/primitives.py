@@ -1,0 +1,86 @@
+"""Functions of two values, and along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dlb.imported.importer import Importer
+from dlb.imported.layers import unsupported
+from dlb.imported.views import Shape, ValueView
+from dlb.workload.primitives import Binary, Reduce, Softmax
+
+__all__ = ["BINARY", "broadcast", "reduce", "softmax"]
+
+Attributes = Mapping[str, Any]
+
+#: Functions by operator.
+BINARY: Mapping[str, Any] = {"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+#: Axes of a sample at most.
+_MOST_AXES = 3
+
+
+def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
+    """The layer that computes a value in the file's own layout, batch first."""
+    shape = importer.value_shape(name)
+    view = importer.materialise_layout(name)
+    if view.index_map is not None or importer.shape(view) != shape:
+        raise unsupported(node, f"reads {list(shape)} in an order that no layer produces")
+    if len(shape) > _MOST_AXES + 1:
+        raise unsupported(node, f"reads a value of {len(shape)} axes; at most 4 are supported")
+    return view.layer
+
+
+def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) -> ValueView:
+    """A sum, difference, product or quotient of two values, of which one or both are repeated."""
+    if len(names) != 2:
+        raise unsupported(node, "repeats one of more than two values")
+    output = importer.value_shape(node.output[0])
+    layers = []
+    for name in names:
+        layer, shape = _whole(importer, node, name), importer.value_shape(name)
+        if shape[0] != output[0]:
+            raise unsupported(node, "repeats a value along the batch")
+        if len(shape) < len(output):
+            # Axes are aligned from the last, so the batch of a shorter value meets another axis.
+            raise unsupported(node, "combines values with different numbers of axes")
+        layers.append(layer)
+    function = Binary(function=BINARY[node.op_type])
+    return ValueView(importer.add(node, function, layers, output))
+
+
+def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A mean, sum, maximum or minimum along axes of a sample."""
+    shape = importer.value_shape(node.input[0])
+    axes = attributes.get("axes", importer.trace.constant(node, 1))
+    numbers = range(len(shape)) if axes is None else np.ravel(axes).tolist()
+    reduced = tuple(sorted({int(axis) % len(shape) for axis in numbers}))
+    if not reduced or 0 in reduced:
+        raise unsupported(node, "reduces the batch; only axes of a sample are supported")
+    keepdims = bool(attributes.get("keepdims", 1))
+    if not keepdims and len(reduced) == len(shape) - 1:
+        raise unsupported(node, "leaves no axis of a sample")
+    source = _whole(importer, node, node.input[0])
+    function: Any = node.op_type.removeprefix("Reduce").lower()
+    layer = Reduce(function=function, axes=reduced, keepdims=keepdims)
+    return ValueView(importer.add(node, layer, [source], importer.value_shape(node.output[0])))
+
+
+def softmax(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A softmax along one axis of a sample. Operator sets before 13 mean all axes from one on."""
+    shape: Shape = importer.value_shape(node.input[0])
+    early = importer.opset < 13
+    axis = attributes.get("axis", 1 if early else -1) % len(shape)
+    if early:
+        large = [place for place in range(axis, len(shape)) if shape[place] > 1] or [axis]
+        if len(large) > 1:
+            raise unsupported(node, "adds up along several axes")
+        (axis,) = large
+    if axis == 0:
+        raise unsupported(node, "adds up along the batch")
+    source = _whole(importer, node, node.input[0])
+    layer = Softmax(axis=axis, log=node.op_type == "LogSoftmax")
+    return ValueView(importer.add(node, layer, [source], shape))

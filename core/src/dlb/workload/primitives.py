@@ -1,0 +1,158 @@
+"""Layers that are one arithmetic function: of each number, of two values, or along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "FUNCTION_NUMBERS",
+    "Binary",
+    "Elementwise",
+    "ElementwiseFunction",
+    "Reduce",
+    "Softmax",
+    "elementwise_fault",
+    "primitive_shape",
+]
+
+
+class _Primitive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """Base class: immutable, compared by value, unknown fields are rejected."""
+
+
+ElementwiseFunction = Literal[
+    "abs",
+    "celu",
+    "clip",
+    "cos",
+    "elu",
+    "erf",
+    "exp",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "log",
+    "mish",
+    "neg",
+    "reciprocal",
+    "selu",
+    "silu",
+    "sin",
+    "softplus",
+    "softsign",
+    "sqrt",
+]
+
+#: The numbers that a function needs, by function; ``clip`` needs one of its two.
+FUNCTION_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "celu": ("alpha",),
+    "clip": ("min", "max"),
+    "elu": ("alpha",),
+    "hard_sigmoid": ("alpha", "beta"),
+    "leaky_relu": ("alpha",),
+}
+
+
+class Elementwise(_Primitive, tag="elementwise", kw_only=True, frozen=True):
+    """A function of each number, the ONNX operator of the same meaning.
+
+    Attributes:
+        function: its name; :data:`dlb.graph.elementwise.FUNCTIONS` has the formulas.
+        alpha, beta: numbers of ``celu``, ``elu``, ``leaky_relu`` (alpha) and ``hard_sigmoid`` (both).
+        min, max: bounds of ``clip``; without one, that side has none.
+    """
+
+    function: ElementwiseFunction
+    alpha: float | None = None
+    beta: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The function's numbers by name."""
+        given = {name: getattr(self, name) for name in ("alpha", "beta", "min", "max")}
+        return {name: float(number) for name, number in given.items() if number is not None}
+
+
+def elementwise_fault(layer: Elementwise) -> str:
+    """What is wrong with a layer's numbers; "" if nothing is."""
+    needed, numbers = FUNCTION_NUMBERS.get(layer.function, ()), layer.numbers
+    extra = [name for name in numbers if name not in needed]
+    if extra:
+        return f"function '{layer.function}' has no {extra[0]}; leave it out"
+    missing = [name for name in needed if name not in numbers]
+    if layer.function == "clip":
+        if len(missing) == len(needed):
+            return "function 'clip' needs min, max or both"
+        if not missing and not numbers["min"] < numbers["max"]:
+            return f"min = {layer.min} must be below max = {layer.max}"
+    elif missing:
+        return f"function '{layer.function}' needs {' and '.join(missing)}"
+    if not all(map(math.isfinite, numbers.values())):
+        return "its numbers must be finite"
+    if layer.function in ("celu", "hard_sigmoid") and not numbers["alpha"] > 0:
+        return f"alpha = {layer.alpha} must be above 0"
+    return ""
+
+
+class Binary(_Primitive, tag="binary", kw_only=True, frozen=True):
+    """A function of two values, ONNX Add, Sub, Mul or Div.
+
+    The values have equally many axes. An axis of size 1 is repeated as often as the other value's.
+    """
+
+    function: Literal["add", "sub", "mul", "div"]
+
+
+class Softmax(_Primitive, tag="softmax", kw_only=True, frozen=True):
+    """exp(x) over the sum of exp(x) along an axis, ONNX Softmax; with ``log`` its logarithm, LogSoftmax.
+
+    Attributes:
+        axis: 1 or more; the batch is 0.
+    """
+
+    axis: int
+    log: bool = False
+
+
+class Reduce(_Primitive, tag="reduce", kw_only=True, frozen=True):
+    """One number of all along some axes, ONNX ReduceMean, ReduceSum, ReduceMax or ReduceMin.
+
+    Of several largest or smallest numbers, each gets an equal share of the gradient.
+
+    Attributes:
+        axes: 1 or more; the batch is 0.
+        keepdims: whether they stay, with size 1.
+    """
+
+    function: Literal["mean", "sum", "max", "min"]
+    axes: tuple[int, ...]
+    keepdims: bool = False
+
+
+def primitive_shape(
+    layer: Binary | Softmax | Reduce, inputs: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | str:
+    """The shape of a sample of a layer's value; as text, why it cannot take those of its inputs."""
+    first = inputs[0]
+    if isinstance(layer, Binary):
+        if len(inputs) != 2 or len(first) != len(inputs[1]):
+            return "it needs two inputs with equally many axes; put a reshape before one"
+        if any(a != b and 1 not in (a, b) for a, b in zip(*inputs)):
+            return "each axis must have one size, or size 1 in one of them"
+        return tuple(map(max, *inputs))
+    axes = (layer.axis,) if isinstance(layer, Softmax) else layer.axes
+    if len(set(axes)) != len(axes) or not all(1 <= axis <= len(first) for axis in axes):
+        name = "axis" if isinstance(layer, Softmax) else "axes"
+        return f"{name} = {getattr(layer, name)} must be from 1 (the batch is 0) to {len(first)}"
+    if isinstance(layer, Softmax):
+        return first
+    if len(axes) == len(first) and not layer.keepdims:
+        return "no axis would be left; set keepdims"
+    places = ((n, axis in axes) for axis, n in enumerate(first, 1))
+    return tuple(1 if gone else n for n, gone in places if layer.keepdims or not gone)

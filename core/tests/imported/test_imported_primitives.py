@@ -1,0 +1,106 @@
+"""ONNX files with pointwise functions, reductions, softmax and sums of unequal shapes, read as layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from test_imported import CONV, TAIL, before_head, conv, kinds, node, real, saved
+
+from dlb import workload as W
+from dlb.imported import import_file
+
+
+def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
+    """Nodes from the map ``c`` [4, 5, 6] to the map ``h``, and a linear layer after them."""
+    return before_head([conv(), *nodes], {**CONV, **held}, 120)
+
+
+def bounded(*bounds: str) -> onnx.ModelProto:
+    numbers = {"low": np.float32(-0.3), "high": np.float32(0.9)}
+    held = {name: numbers[name] for name in bounds if name}
+    return after_conv(node("Clip", ["c", *bounds], ["h"]), **held)
+
+
+E = W.Elementwise
+FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
+    "leaky ReLU": (
+        after_conv(node("LeakyRelu", ["c"], ["h"], alpha=0.1)),
+        [E(function="leaky_relu", alpha=0.1)],
+    ),
+    "leaky ReLU by default": (
+        after_conv(node("LeakyRelu", ["c"], ["h"])),
+        [E(function="leaky_relu", alpha=0.01)],
+    ),
+    "leaky ReLU by a maximum": (
+        after_conv(
+            node("Mul", ["c", "slope"], ["s"]),
+            node("Max", ["c", "s"], ["h"]),
+            slope=np.float32(0.1),
+        ),
+        [E(function="leaky_relu", alpha=0.1)],
+    ),
+    "a hard sigmoid of Keras": (
+        after_conv(node("HardSigmoid", ["c"], ["h"], alpha=0.2)),
+        [E(function="hard_sigmoid", alpha=0.2, beta=0.5)],
+    ),
+    "a reciprocal of a bounded value": (
+        after_conv(
+            node("Exp", ["c"], ["e"]),
+            node("Clip", ["e", "high"], ["q"]),
+            node("Div", ["one", "q"], ["h"]),
+            high=np.float32(0.9),
+            one=np.float32(1),
+        ),
+        [E(function="exp"), E(function="clip", min=0.9), E(function="reciprocal")],
+    ),
+    "two bounds": (bounded("low", "high"), [E(function="clip", min=-0.3, max=0.9)]),
+    "an upper bound": (bounded("", "high"), [E(function="clip", max=0.9)]),
+    "a map without its largest number": (
+        after_conv(
+            node("ReduceMax", ["c"], ["m"], axes=[2, 3]),
+            node("Sub", ["c", "m"], ["h"]),
+        ),
+        [W.Reduce(function="max", axes=(2, 3), keepdims=True), W.Binary(function="sub")],
+    ),
+    "a map times its rows": (
+        after_conv(
+            node("ReduceMean", ["c"], ["m"], axes=[1, 3]),
+            node("Mul", ["c", "m"], ["h"]),
+        ),
+        [W.Reduce(function="mean", axes=(1, 3), keepdims=True), W.Binary(function="mul")],
+    ),
+    "shares of channels": (
+        after_conv(node("Softmax", ["c"], ["h"], axis=1)),
+        [W.Softmax(axis=1)],
+    ),
+    "a quotient": (
+        after_conv(node("Softplus", ["c"], ["s"]), node("Div", ["c", "s"], ["h"])),
+        [E(function="softplus"), W.Binary(function="div")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_function_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
+    model, layers = FILES[name]
+    found = import_file(saved(tmp_path, model))
+    assert found.file_check.verdict == "passed"
+    assert kinds(found.workload.model) == ["conv", *map(W.type_name, layers), *TAIL]
+    read = [each.layer for each in found.workload.model.nodes[1:]]
+    assert read[: len(layers)] == layers
+
+
+def test_a_map_times_a_number_of_each_sample(tmp_path: Path) -> None:
+    nodes = [
+        node("Flatten", ["c"], ["f"]),
+        node("MatMul", ["f", "one"], ["o"]),
+        node("Reshape", ["o", "ones"], ["g"]),
+        node("Mul", ["c", "g"], ["h"]),
+    ]
+    held = {"one": real(120, 1), "ones": np.array([-1, 1, 1, 1])}
+    found = import_file(saved(tmp_path, after_conv(*nodes, **held)))
+    assert found.file_check.verdict == "passed"
+    assert "binary" in kinds(found.workload.model)

@@ -1,0 +1,135 @@
+"""Functions of single numbers: Chainer's own, and those that are composed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from contextvars import ContextVar
+from functools import partial
+
+import chainer
+import chainer.functions as F
+from chainer import Variable
+
+from dlb_chainer import modules
+from dlb_worker.model import Node
+
+#: Whether functions are traced for an exporter, which needs no gradients.
+EXPORTING = ContextVar("exporting", default=False)
+OPERATORS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
+
+
+def celu(inputs: Variable, alpha: float) -> Variable:
+    return F.elu(inputs / alpha) * alpha
+
+
+def clip(inputs: Variable, min: float = -math.inf, max: float = math.inf) -> Variable:
+    return F.clip(inputs, min, max)
+
+
+def elu(inputs: Variable, alpha: float) -> Variable:
+    """Composed where the gradient of F.elu at 0, which is 1, is not ``alpha``."""
+    if alpha == 1:
+        return F.elu(inputs)
+    above = F.relu(inputs)
+    return above + (F.elu(inputs) - above) * alpha
+
+
+def hard_sigmoid(inputs: Variable, alpha: float, beta: float) -> Variable:
+    return F.clip(inputs * alpha + beta, 0.0, 1.0)
+
+
+def hard_swish(inputs: Variable) -> Variable:
+    return inputs * modules.hard_sigmoid(inputs)
+
+
+def leaky_relu(inputs: Variable, alpha: float) -> Variable:
+    """Composed, since the gradient of F.leaky_relu at 0 is 1."""
+    return inputs * alpha + F.relu(inputs) * (1 - alpha)
+
+
+def mish(inputs: Variable) -> Variable:
+    return inputs * F.tanh(F.softplus(inputs))
+
+
+def neg(inputs: Variable) -> Variable:
+    return -inputs
+
+
+def reciprocal(inputs: Variable) -> Variable:
+    return 1 / inputs
+
+
+def selu(inputs: Variable) -> Variable:
+    """Composed, as :func:`elu`."""
+    scale = 1.0507009873554804934
+    return elu(inputs, 1.6732632423543772848) * scale
+
+
+def silu(inputs: Variable) -> Variable:
+    return inputs * F.sigmoid(inputs)
+
+
+def softsign(inputs: Variable) -> Variable:
+    return inputs / (1 + F.absolute(inputs))
+
+
+#: By the function's name.
+FUNCTIONS = {
+    "abs": F.absolute,
+    "celu": celu,
+    "clip": clip,
+    "cos": F.cos,
+    "elu": elu,
+    "erf": F.erf,
+    "exp": F.exp,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "leaky_relu": leaky_relu,
+    "log": F.log,
+    "mish": mish,
+    "neg": neg,
+    "reciprocal": reciprocal,
+    "selu": selu,
+    "silu": silu,
+    "sin": F.sin,
+    "softplus": F.softplus,
+    "softsign": softsign,
+    "sqrt": F.sqrt,
+}
+
+
+def apply(inputs: Variable, function: str, **numbers: float) -> Variable:
+    # The model's input is an array, of which an operator of Python would make another.
+    return FUNCTIONS[function](chainer.as_variable(inputs), **numbers)
+
+
+def elementwise(node: Node) -> partial[Variable]:
+    return partial(apply, **node.attributes)
+
+
+def binary(first: Variable, second: Variable, function: str, shape: tuple[int, ...]) -> Variable:
+    values = [
+        each if each.shape[1:] == shape else F.broadcast_to(each, (len(each), *shape))
+        for each in map(chainer.as_variable, (first, second))
+    ]
+    result: Variable = OPERATORS[function](*values)
+    return result
+
+
+def reduce(inputs: Variable, function: str, axes: tuple[int, ...], keepdims: bool) -> Variable:
+    """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
+    inputs = chainer.as_variable(inputs)
+    reduced = getattr(F, {"mean": "average"}.get(function, function))(
+        inputs, axes, keepdims=keepdims
+    )
+    if EXPORTING.get() or function not in ("max", "min"):
+        return reduced
+    kept = reduced.array if keepdims else inputs.xp.expand_dims(reduced.array, axes)
+    count = (inputs.array == kept).sum(axis=axes, keepdims=keepdims).astype(inputs.dtype)
+    return reduced.array + (reduced - reduced.array) / count

@@ -1,0 +1,109 @@
+"""Functions of single numbers: MXNet's own, and those that are composed.
+
+MXNet's operators keep their numbers in float32, and the gradient of erf has a constant in float32. In float64
+these functions are composed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from dlb_mxnet.modules import Operator
+
+#: Whether layers are traced for an exporter, which needs no gradients.
+EXPORTING = ContextVar("exporting", default=False)
+
+
+def celu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
+    return F.LeakyReLU(x / alpha, act_type="elu", slope=1.0) * alpha
+
+
+def clip(F: Any, x: Any, dtype: str, min: float = -math.inf, max: float = math.inf) -> Any:
+    above = x if min == -math.inf else F.maximum(x, min)
+    return above if max == math.inf else F.minimum(above, max)
+
+
+def elu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
+    if dtype == "float32" or alpha == 1:
+        return F.LeakyReLU(x, act_type="elu", slope=alpha)
+    above = F.relu(x)
+    return above + (F.LeakyReLU(x, act_type="elu", slope=1.0) - above) * alpha
+
+
+def erf(F: Any, x: Any, dtype: str) -> Any:
+    """In float64 without a gradient of its own; a zero is added whose gradient is the derivative."""
+    if dtype == "float32":
+        return F.erf(x)
+    density = F.BlockGrad(F.exp(-1.0 * x * x) * (2 / math.sqrt(math.pi)))
+    return F.BlockGrad(F.erf(x)) + (x - F.BlockGrad(x)) * density
+
+
+def hard_sigmoid(F: Any, x: Any, dtype: str, alpha: float, beta: float) -> Any:
+    return F.clip(x * alpha + beta, 0, 1)
+
+
+def leaky_relu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
+    if dtype == "float32":
+        return F.LeakyReLU(x, act_type="leaky", slope=alpha)
+    return x * alpha + F.relu(x) * (1 - alpha)
+
+
+def selu(F: Any, x: Any, dtype: str) -> Any:
+    """Composed, since the gradient of the operator is wrong below 0, and its numbers are float32."""
+    return elu(F, x, dtype, 1.6732632423543772848) * 1.0507009873554804934
+
+
+#: By the function's name: of the module of operators, the input, the dtype and the numbers.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": lambda F, x, dtype: F.abs(x),
+    "celu": celu,
+    "clip": clip,
+    "cos": lambda F, x, dtype: F.cos(x),
+    "elu": elu,
+    "erf": erf,
+    "exp": lambda F, x, dtype: F.exp(x),
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": lambda F, x, dtype: x * F.minimum(F.relu(x + 3), 6) / 6,
+    "leaky_relu": leaky_relu,
+    "log": lambda F, x, dtype: F.log(x),
+    "mish": lambda F, x, dtype: x * F.tanh(F.Activation(x, act_type="softrelu")),
+    "neg": lambda F, x, dtype: F.negative(x),
+    "reciprocal": lambda F, x, dtype: F.reciprocal(x),
+    "selu": selu,
+    "silu": lambda F, x, dtype: x * F.sigmoid(x),
+    "sin": lambda F, x, dtype: F.sin(x),
+    "softplus": lambda F, x, dtype: F.Activation(x, act_type="softrelu"),
+    "softsign": lambda F, x, dtype: F.softsign(x),
+    "sqrt": lambda F, x, dtype: F.sqrt(x),
+}
+
+
+class Elementwise(Operator):
+    """A function, by its name."""
+
+    def __init__(self, dtype: str, function: str, **numbers: float) -> None:
+        super().__init__(function, **numbers)
+        self.dtype = dtype
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return FUNCTIONS[self.operator](F, inputs, self.dtype, **self.arguments)
+
+
+class Reduce(Operator):
+    """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
+
+    def __init__(self, function: str, axes: tuple[int, ...], keepdims: bool) -> None:
+        super().__init__(function, axis=axes, keepdims=keepdims)
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        reduced = getattr(F, self.operator)(inputs, **self.arguments)
+        if EXPORTING.get() or self.operator not in ("max", "min"):
+            return reduced
+        kept = getattr(F, self.operator)(inputs, axis=self.axis, keepdims=True)
+        equal = F.BlockGrad(F.broadcast_equal(inputs, kept))
+        count = F.sum(equal, **self.arguments)
+        fixed = F.BlockGrad(reduced)
+        return fixed + (reduced - fixed) / F.BlockGrad(count)

@@ -1,0 +1,128 @@
+"""Functions of single numbers: TensorFlow's own, and those that are composed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dlb_tf.modules import EXPORTING, Layouts, Operator
+from dlb_worker.model import Node
+
+
+def celu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
+    """Composed of elu: the gradient of Keras's own at 0 is 2."""
+    return alpha * tf.nn.elu(inputs / alpha)
+
+
+def clip(inputs: tf.Tensor, min: float = -np.inf, max: float = np.inf) -> tf.Tensor:
+    return tf.clip_by_value(inputs, min, max)
+
+
+def elu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
+    """Composed where ``alpha`` is not that of TensorFlow's own, 1."""
+    if alpha == 1:
+        return tf.nn.elu(inputs)
+    above = tf.nn.relu(inputs)
+    return above + (tf.nn.elu(inputs) - above) * alpha
+
+
+def hard_sigmoid(inputs: tf.Tensor, alpha: float, beta: float) -> tf.Tensor:
+    return tf.clip_by_value(inputs * alpha + beta, 0, 1)
+
+
+def hard_swish(inputs: tf.Tensor) -> tf.Tensor:
+    return inputs * keras.activations.hard_sigmoid(inputs)
+
+
+def leaky_relu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
+    """TensorFlow's own, and its composition in float64, for the operator keeps its slope in float32."""
+    if inputs.dtype == tf.float64:
+        return tf.where(inputs > 0, inputs, alpha * inputs)
+    return tf.nn.leaky_relu(inputs, alpha)
+
+
+def mish(inputs: tf.Tensor) -> tf.Tensor:
+    return inputs * tf.tanh(tf.nn.softplus(inputs))
+
+
+def selu(inputs: tf.Tensor) -> tf.Tensor:
+    """Composed, since the gradient of tf.nn.selu at 0 is that on its right."""
+    return 1.0507009873554804934 * elu(inputs, 1.6732632423543772848)
+
+
+#: By the function's name.
+FUNCTIONS = {
+    "abs": tf.abs,
+    "celu": celu,
+    "clip": clip,
+    "cos": tf.cos,
+    "elu": elu,
+    "erf": tf.math.erf,
+    "exp": tf.exp,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "leaky_relu": leaky_relu,
+    "log": tf.math.log,
+    "mish": mish,
+    "neg": tf.negative,
+    "reciprocal": tf.math.reciprocal,
+    "selu": selu,
+    "silu": tf.nn.silu,
+    "sin": tf.sin,
+    "softplus": tf.nn.softplus,
+    "softsign": tf.nn.softsign,
+    "sqrt": tf.sqrt,
+}
+
+
+class Elementwise(Operator):
+    """A function, apart from its neighbours for an exporter, as HardSigmoid."""
+
+    def __init__(self, function: str, **numbers: Any) -> None:
+        super().__init__(function=function, **numbers)
+        self.numbers = numbers
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        function = FUNCTIONS[self.function]
+        if not EXPORTING.get():
+            return function(inputs, **self.numbers)
+        return tf.stop_gradient(function(tf.stop_gradient(inputs), **self.numbers))
+
+
+class Binary(Operator):
+    """A function of two values, apart from its neighbours for an exporter, as HardSigmoid."""
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        name = {"sub": "subtract", "mul": "multiply", "div": "divide"}.get(self.operator, "add")
+        if not EXPORTING.get():
+            return getattr(tf, name)(*inputs)
+        return tf.stop_gradient(getattr(tf, name)(*map(tf.stop_gradient, inputs)))
+
+
+class Softmax(Operator):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return (tf.nn.log_softmax if self.log else tf.nn.softmax)(inputs, self.axis)
+
+
+class Reduce(Operator):
+    """A reduction, and the order of the axes that it leaves."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        reduced = getattr(tf, f"reduce_{self.function}")(inputs, self.axes, self.keepdims)
+        in_order = self.order == tuple(range(len(self.order)))
+        return reduced if in_order else tf.transpose(reduced, self.order)
+
+
+def softmax(node: Node, layouts: Layouts) -> Operator:
+    return Softmax(axis=layouts[node.inputs[0]].native_axis(node.axis), log=node.log)
+
+
+def reduce(node: Node, layouts: Layouts) -> Operator:
+    layout = layouts[node.inputs[0]]
+    axes = tuple(layout.native_axis(axis) for axis in node.axes)
+    left = [axis for axis in layout.axes(len(node.input_shape)) if axis not in node.axes]
+    order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in sorted(left)))
+    return Reduce(function=node.function, axes=axes, keepdims=node.keepdims, order=order)

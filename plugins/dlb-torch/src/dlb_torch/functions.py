@@ -1,0 +1,81 @@
+"""Functions of single numbers: torch's own, and those that are composed."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dlb_torch.modules import Operator
+from dlb_worker.model import Node
+
+
+def celu(inputs: Tensor, alpha: float) -> Tensor:
+    """torch's own, and its composition in float64, for its gradient has 1 / alpha in float32."""
+    if inputs.dtype == torch.float64:
+        return F.elu(inputs / alpha) * alpha
+    return F.celu(inputs, alpha)
+
+
+def hard_sigmoid(inputs: Tensor, alpha: float, beta: float) -> Tensor:
+    return torch.clamp(inputs * alpha + beta, 0, 1)
+
+
+def hard_swish(inputs: Tensor) -> Tensor:
+    """torch's own, and its composition in float64, for its gradient has the slope in float32."""
+    if inputs.dtype == torch.float64:
+        return inputs * F.relu6(inputs + 3) / 6
+    return F.hardswish(inputs)
+
+
+def softplus(inputs: Tensor) -> Tensor:
+    """Beyond the threshold torch returns the input; at its default, 20, that is 2e-9 off."""
+    return F.softplus(inputs, threshold=36)
+
+
+#: By the function's name.
+FUNCTIONS = {
+    "abs": torch.abs,
+    "celu": celu,
+    "clip": torch.clamp,
+    "cos": torch.cos,
+    "elu": F.elu,
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "leaky_relu": F.leaky_relu,
+    "log": torch.log,
+    "mish": F.mish,
+    "neg": torch.neg,
+    "reciprocal": torch.reciprocal,
+    "selu": F.selu,
+    "silu": F.silu,
+    "sin": torch.sin,
+    "softplus": softplus,
+    "softsign": F.softsign,
+    "sqrt": torch.sqrt,
+}
+#: torch's names of a function's numbers, where they are others.
+RENAMED = {("leaky_relu", "alpha"): "negative_slope"}
+
+
+class Elementwise(nn.Module):
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        numbers = dict(node.attributes)
+        self.function = numbers.pop("function")
+        self.numbers = {RENAMED.get((self.function, k), k): v for k, v in numbers.items()}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return FUNCTIONS[self.function](inputs, **self.numbers)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.numbers.items())
+        return f"{self.function}({shown})"
+
+
+def reduce(node: Node) -> nn.Module:
+    """``amax`` and ``amin`` share a gradient among equal numbers; ``max`` and ``min`` do not."""
+    name = {"max": "amax", "min": "amin"}.get(node.function, node.function)
+    return Operator(name, dim=node.axes, keepdim=node.keepdims)
