@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Numbers of a tensor that are processed at a time.
-PIECE = 1 << 20
+#: Numbers of a tensor that are processed at a time: a few arrays of these fit a processor's cache.
+PIECE = 1 << 16
 #: By type: integers of its size, the bits of its exponent, and how many bits its fraction has.
 _EXPONENT_BITS = {
     np.dtype(np.float32): (np.int32, np.int32(0x7F800000), 23),
