@@ -60,6 +60,22 @@ def test_one_number_in_any_piece_is_seen(
     assert figure("w", found, expected).relative_l2 is None
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_difference_is_told_in_units_of_the_last_place(dtype: type) -> None:
+    info = np.finfo(dtype)
+    powers = 2.0 ** np.arange(info.minexp, min(info.maxexp, 500))  # squares overflow
+    expected = np.concatenate([powers, -1.75 * powers]).astype(dtype)
+    found = np.nextafter(expected, dtype(np.inf))
+    for number, other in zip(expected, found):
+        place = np.spacing(np.abs(number))
+        # Below a power of two the neighbour is half a unit away; numbers may be compared in float64.
+        units = abs(float(other) - float(number)) / float(place)
+        one = figure("w", np.array([other]), np.array([number], np.float64))
+        assert one.ulp == units
+    beside_zero = figure("w", np.array([info.tiny], dtype), np.zeros(1, dtype), floor=1.0)
+    assert beside_zero.ulp == float(info.tiny) / float(np.spacing(info.tiny))
+
+
 def test_bits_are_compared_whatever_the_layout() -> None:
     some = DRAW.standard_normal((4, 3))
     assert same_bits(np.asfortranarray(some), some)

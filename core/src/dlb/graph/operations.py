@@ -19,7 +19,7 @@ from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
 from dlb.graph.window_rules import conv, pool
 
-__all__ = ["Operation", "operations", "reader_of"]
+__all__ = ["Operation", "operations", "operations_of", "reader_of"]
 
 
 def operations(model: onnx.ModelProto) -> list[Operation]:
@@ -28,7 +28,12 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
     Raises:
         UnsupportedError: the model cannot be run.
     """
-    result = Reader(trace(model), _RULES).read()
+    return operations_of(trace(model))
+
+
+def operations_of(traced: Trace) -> list[Operation]:
+    """What a model computes, from its trace; see :func:`operations`."""
+    result = Reader(traced, _RULES).read()
     if any(operation.kind == "Embedding" for operation in result):
         return result
     # Without a table nothing is shared, and the matrices of a large network are gigabytes.

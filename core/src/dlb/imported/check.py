@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import Evaluator
-from dlb.graph.operations import Operation, operations
+from dlb.graph.operations import Operation, operations, operations_of
 from dlb.graph.precision import set_nominal_values
 from dlb.graph.structure import compare_operations
 from dlb.graph.trace import Trace, trace
@@ -112,23 +112,45 @@ def compare_with_file(
         {name: _to_input_type(file, name, batch_input.transpose(np.argsort(axes)))}
         for batch_input in batches
     ]
-    # One after the other: each evaluator of a large network holds gigabytes.
+    # Each evaluator and each trace of a large network holds gigabytes, so one follows the other. The first
+    # batch is traced: its values show what the graph computes, too.
     expected = [np.empty(index_map.size) for _ in batches]
-    evaluator = Evaluator(file)
-    for expected_logits, inputs in zip(expected, feeds):
-        expected_logits[index_map.ravel()] = evaluator.run(inputs)[output].ravel()
-    del evaluator
+    traced = trace(file, feeds[0])
+    expected[0][index_map.ravel()] = traced.values[output].ravel()
+    file_operations = operations_of(traced)
+    del traced
+    if len(batches) > 1:
+        evaluator = Evaluator(file)
+        for expected_logits, inputs in zip(expected[1:], feeds[1:]):
+            expected_logits[index_map.ravel()] = evaluator.run(inputs)[output].ravel()
+        del evaluator
     canonical = canonical_graph(model, weights, dtype="float64")
     last = model.nodes[-1].name
-    evaluator = Evaluator(canonical)
-    figures = []
-    for number, (expected_logits, batch_input) in enumerate(zip(expected, batches), start=1):
-        value = evaluator.run({model.input.name: batch_input[:COMPARED_SAMPLES]})[last]
-        compared_logits = expected_logits[: value.size].reshape(value.shape)
-        figures.append(figure(f"logits, batch {number} of noise", compared_logits, value))
-    del evaluator
+    values = []
+    if not _has_fixed_batch(file, name):
+        traced = trace(canonical, {model.input.name: batches[0]})
+        values.append(traced.values[last][:COMPARED_SAMPLES])
+        canonical_operations = operations_of(traced)
+        del traced
+    else:
+        # A trace needs a batch of a size that no other axis has, and may need all samples of the file.
+        canonical_operations = operations(canonical)
+    if len(values) < len(batches):
+        evaluator = Evaluator(canonical)
+        for batch_input in batches[len(values) :]:
+            inputs = {model.input.name: batch_input[:COMPARED_SAMPLES]}
+            values.append(evaluator.run(inputs)[last])
+        del evaluator
+    figures = [
+        figure(
+            f"logits, batch {number} of noise",
+            expected_logits[: value.size].reshape(value.shape),
+            value,
+        )
+        for number, (expected_logits, value) in enumerate(zip(expected, values), start=1)
+    ]
     structure = compare_operations(
-        *(list(map(_as_affine, operations(graph))) for graph in (canonical, file))
+        *(list(map(_as_affine, each)) for each in (canonical_operations, file_operations))
     )
     undecided: tuple[str, ...] = ()
     if not structure.equal:
@@ -159,6 +181,12 @@ def _as_affine(operation: Operation) -> Operation:
         affine |= {"epsilon": None, "training": False}
         return replace(operation, kind="BatchNormalization", attributes=affine)
     return replace(operation, kind="Affine", attributes={**affine, "scaled": True})
+
+
+def _has_fixed_batch(file: onnx.ModelProto, name: str) -> bool:
+    """Whether a file's input has a fixed number of samples."""
+    (shape,) = (value.type.tensor_type.shape for value in file.graph.input if value.name == name)
+    return bool(shape.dim[0].dim_value)
 
 
 def _initializer_names(file: onnx.ModelProto) -> set[str]:

@@ -89,9 +89,10 @@ def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[s
     generator = np.random.default_rng(seed)
     perturbed_weights = {}
     for name, array in weights.items():
-        direction = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
+        down, up = array.dtype.type(-np.inf), array.dtype.type(np.inf)
+        direction = np.where(generator.random(array.shape) < 0.5, down, up)
         for _ in range(units):
-            array = np.nextafter(array, direction.astype(array.dtype))
+            array = np.nextafter(array, direction)
         perturbed_weights[name] = array
     return perturbed_weights
 
@@ -150,8 +151,9 @@ def _drift(
         if not all(name in side for side in sides):
             return None
         for ours, theirs, exact in pieces(*(side[name] for side in sides)):
-            apart += float(np.sum((ours - theirs) ** 2))
-            moved += float(np.sum(exact**2))
+            difference = ours - theirs
+            apart += float(difference @ difference)
+            moved += float(exact @ exact)
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0

@@ -61,14 +61,18 @@ class Updates:
         if clip := self.optimizer.clip_norm:
             size = norm(gradients[name] for name in self.weights) if whole is None else whole
             scale = clip / max(size, clip)
-        decay = scalar(self.optimizer.weight_decay)
+        decay = self.optimizer.weight_decay
         for name, weight in self.weights.items():
             flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)
             slots = [slot.reshape(-1) for slot in self._slots(name, weight)]
             # In pieces: operations on a whole tensor take several times its memory.
             for start in range(0, flat.size, PIECE):
                 part = slice(start, start + PIECE)
-                gradient = scalar(scale) * flat_gradient[part].astype(scalar) + decay * flat[part]
+                gradient = flat_gradient[part].astype(scalar, copy=False)
+                if scale != 1.0:
+                    gradient = scalar(scale) * gradient
+                if decay:
+                    gradient = gradient + scalar(decay) * flat[part]
                 direction = self._direction(gradient, [slot[part] for slot in slots])
                 flat[part] -= scalar(rate) * direction
 
@@ -90,12 +94,15 @@ class Updates:
             if not slots:
                 return gradient
             (velocity,), momentum = slots, scalar(optimizer.momentum)
-            velocity[...] = momentum * velocity + gradient
+            velocity *= momentum
+            velocity += gradient
             return gradient + momentum * velocity if optimizer.nesterov else velocity
         unit, beta1, beta2 = scalar(1), scalar(optimizer.beta1), scalar(optimizer.beta2)
         m, v = slots
-        m[...] = beta1 * m + (unit - beta1) * gradient
-        v[...] = beta2 * v + (unit - beta2) * gradient**2
+        m *= beta1
+        m += (unit - beta1) * gradient
+        v *= beta2
+        v += (unit - beta2) * gradient**2
         steps = scalar(self._steps)
         mean, square = m / (unit - beta1**steps), v / (unit - beta2**steps)
         return np.asarray(mean / (np.sqrt(square) + scalar(optimizer.epsilon)))
