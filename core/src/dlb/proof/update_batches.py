@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from dlb.workload.optimizers import Optimizer
 from dlb.workload.training import (
     Decay,
     Inverse,
-    Optimizer,
     Schedule,
     Step,
     WarmupCosine,

@@ -40,15 +40,22 @@ from dlb.workload.layers import (
     type_name,
 )
 from dlb.workload.model import Augmentation, Data, Input, Model, Node, Workload, workload_hash
+from dlb.workload.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Optimizer,
+    RMSprop,
+)
 from dlb.workload.shapes import infer_shapes, multiply_adds, parameter_shapes, state_names
 from dlb.workload.training import (
-    SGD,
-    Adam,
     Constant,
     Decay,
     Inverse,
     Loss,
-    Optimizer,
     Schedule,
     SoftmaxCrossEntropy,
     Step,
@@ -61,7 +68,11 @@ __all__ = [
     "LRN",
     "LSTM",
     "SGD",
+    "Adadelta",
+    "Adagrad",
     "Adam",
+    "AdamW",
+    "Adamax",
     "Add",
     "Attention",
     "Augmentation",
@@ -93,6 +104,7 @@ __all__ = [
     "Optimizer",
     "Pad",
     "PositionEmbedding",
+    "RMSprop",
     "ReLU",
     "ReLU6",
     "ReduceMean",
