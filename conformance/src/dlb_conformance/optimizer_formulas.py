@@ -32,6 +32,8 @@ class Formula:
         scale = 1.0 if norm <= limit else limit / norm
         for name, weight in self.weights.items():
             g, decay = scale * gradients[name], self.optimizer.weight_decay * weight
+            if by_value := self.optimizer.clip_value:
+                g = np.minimum(np.maximum(g, -by_value), by_value)
             if isinstance(self.optimizer, W.AdamW):
                 self.weights[name] = weight - rate * (self._adam(name, g) + decay)
             else:
@@ -71,7 +73,7 @@ class Formula:
             return np.asarray(g / root)
         velocity = by.momentum * self._held(f"{name}.velocity", g) + g / root
         self.state[f"{name}.velocity"] = velocity
-        return velocity
+        return np.asarray(velocity)
 
     def _held(self, name: str, like: np.ndarray) -> np.ndarray:
         return self.state.get(name, np.zeros_like(like))

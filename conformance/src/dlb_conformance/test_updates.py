@@ -42,8 +42,8 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
     ),
     "not-clipped": W.SGD(learning_rate=0.05, clip_norm=1e6),
 }
-#: Frameworks compute these by array operators, whatever the layer: one model has all that matters.
-ADAPTIVE: dict[str, W.Optimizer] = {
+#: Frameworks compute these by one formula for every layer: one model has all that matters.
+FURTHER: dict[str, W.Optimizer] = {
     "adamw": W.AdamW(learning_rate=0.01, weight_decay=0.03),
     "adamw-large-epsilon": W.AdamW(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
     "rmsprop": W.RMSprop(learning_rate=0.01, weight_decay=0.03),
@@ -60,6 +60,9 @@ ADAPTIVE: dict[str, W.Optimizer] = {
     ),
     "adadelta": W.Adadelta(weight_decay=0.03),
     "adadelta-large-epsilon": W.Adadelta(learning_rate=0.3, rho=0.7, epsilon=0.1),
+    # Of these models' gradients, some elements are above it, and some below.
+    "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
+    "adam-clipped-by-value": W.Adam(learning_rate=0.01, clip_value=0.01),
     "adamax": W.Adamax(learning_rate=0.01, weight_decay=0.03),
     "adamax-large-epsilon": W.Adamax(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
     "adamax-inside": W.Adamax(
@@ -87,9 +90,9 @@ def test_steps_follow_the_formulas(
     _assert_follows(adapter, MODELS[model], OPTIMIZERS[optimizer], SCHEDULES[schedule])
 
 
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
-def test_adaptive_steps_follow_the_formulas(adapter: Adapter, optimizer: str) -> None:
-    model, by = MODELS["embedding-with-unread-entries"], ADAPTIVE[optimizer]
+@pytest.mark.parametrize("optimizer", FURTHER)
+def test_further_optimizers_follow_the_formulas(adapter: Adapter, optimizer: str) -> None:
+    model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
     _assert_follows(adapter, model, by, SCHEDULES["rate-falls-twice"])
 
 
@@ -122,9 +125,11 @@ def _assert_computes_with(built: BuiltModel, model: W.Model, inputs: np.ndarray)
     assert_near(built.forward(inputs)[last], true, FLOAT64, "float64", "logits after training")
 
 
-@pytest.mark.parametrize("optimizer", ADAPTIVE)
-def test_before_the_first_step_there_is_no_adaptive_state(adapter: Adapter, optimizer: str) -> None:
-    model, by = MODELS["embedding-with-unread-entries"], ADAPTIVE[optimizer]
+@pytest.mark.parametrize("optimizer", FURTHER)
+def test_before_the_first_step_further_optimizers_have_no_state(
+    adapter: Adapter, optimizer: str
+) -> None:
+    model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
     adapter.require(model, "float64", by)
     built = adapter.build(model, random_weights(model), optimizer=by)
     assert not any(value.any() for value in built.optimizer_state().values())
@@ -146,13 +151,13 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
     ("model", "optimizer"),
     [
         *itertools.product(["sequence", "features"], ["momentum", "adam"]),
-        *(("embedding-with-unread-entries", name) for name in ADAPTIVE),
+        *(("embedding-with-unread-entries", name) for name in FURTHER),
     ],
 )
 def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(
     adapter: Adapter, model: str, optimizer: str
 ) -> None:
-    described, by = MODELS[model], {**OPTIMIZERS, **ADAPTIVE}[optimizer]
+    described, by = MODELS[model], {**OPTIMIZERS, **FURTHER}[optimizer]
     adapter.require(described, "float32", by)
     weights = random_weights(described)
     built = adapter.build(described, weights, "float32", optimizer=by)

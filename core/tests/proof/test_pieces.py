@@ -19,7 +19,7 @@ OPTIMIZERS = [
     SGD(learning_rate=0.1),
     SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3, clip_norm=0.5),
     Adam(learning_rate=0.01, weight_decay=1e-3),
-    AdamW(),
+    AdamW(clip_value=0.5),
     RMSprop(momentum=0.9),
     Adagrad(epsilon_place="inside"),
     Adadelta(),

@@ -7,12 +7,12 @@ import pytest
 
 from dlb.proof.updates import Updates
 from dlb_conformance.optimizer_formulas import Formula
-from dlb_conformance.test_updates import ADAPTIVE, OPTIMIZERS
+from dlb_conformance.test_updates import FURTHER, OPTIMIZERS
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZERS, *ADAPTIVE])
+@pytest.mark.parametrize("name", [*OPTIMIZERS, *FURTHER])
 def test_both_take_the_same_steps(name: str) -> None:
-    optimizer = {**OPTIMIZERS, **ADAPTIVE}[name]
+    optimizer = {**OPTIMIZERS, **FURTHER}[name]
     generator = np.random.default_rng(0)
     start = {"a.weight": generator.standard_normal((5, 3)), "a.bias": np.zeros(5)}
     steps, formula = Updates(optimizer, start), Formula(optimizer, start)

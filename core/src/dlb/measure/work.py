@@ -295,6 +295,8 @@ def _update_of_a_weight(optimizer: Optimizer) -> tuple[int, int]:
     numbers = 3  # the gradient, and the weight twice
     if optimizer.clip_norm:
         operations, numbers = operations + 3, numbers + 1
+    if optimizer.clip_value:
+        operations += 2
     if isinstance(optimizer, SGD):
         if optimizer.momentum:
             return operations + (6 if optimizer.nesterov else 4), numbers + 2

@@ -61,7 +61,7 @@ class Updates:
         if clip := self.optimizer.clip_norm:
             size = norm(gradients[name] for name in self.weights) if whole is None else whole
             scale = clip / max(size, clip)
-        decay = scalar(self.optimizer.weight_decay)
+        limit, decay = scalar(self.optimizer.clip_value), scalar(self.optimizer.weight_decay)
         decoupled = isinstance(self.optimizer, AdamW)
         for name, weight in self.weights.items():
             flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)
@@ -70,6 +70,8 @@ class Updates:
             for start in range(0, flat.size, PIECE):
                 part = slice(start, start + PIECE)
                 gradient = scalar(scale) * flat_gradient[part].astype(scalar)
+                if limit:
+                    gradient = np.clip(gradient, -limit, limit)
                 if not decoupled:
                     gradient = gradient + decay * flat[part]
                 direction = self._direction(gradient, [slot[part] for slot in slots])

@@ -53,6 +53,7 @@ from dlb.workload.optimizers import (
 from dlb.workload.shapes import infer_shapes, multiply_adds, parameter_shapes, state_names
 from dlb.workload.training import (
     Constant,
+    CosineRestarts,
     Decay,
     Inverse,
     Loss,
@@ -81,6 +82,7 @@ __all__ = [
     "Concat",
     "Constant",
     "Conv",
+    "CosineRestarts",
     "Data",
     "Decay",
     "Dropout",

@@ -21,6 +21,7 @@ __all__ = [
     "Optimizer",
     "Part",
     "RMSprop",
+    "clips",
     "optimizer_fault",
 ]
 
@@ -49,7 +50,9 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
 
     With a ``clip_norm`` above 0, all gradients are first multiplied by
     ``clip_norm / max(norm, clip_norm)``, where ``norm`` is the L2 norm of all of them together
-    (Pascanu et al. 2013; tf.clip_by_global_norm).
+    (Pascanu et al. 2013; tf.clip_by_global_norm). With a ``clip_value`` above 0, every element of a gradient
+    is first limited to ``-clip_value`` and ``clip_value`` (torch.nn.utils.clip_grad_value_). Only one of them
+    may be above 0, and decay comes after.
     """
 
     learning_rate: float
@@ -57,6 +60,7 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
     nesterov: bool = False
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class Adam(Part, tag="adam", kw_only=True, frozen=True):
@@ -65,7 +69,7 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and ``clip_norm`` work as
+    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and clipping work as
     in :class:`SGD`.
     """
 
@@ -75,6 +79,7 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
@@ -93,6 +98,7 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
     epsilon: float = 1e-8
     weight_decay: float = 0.01
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
@@ -104,7 +110,7 @@ class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
         w = w - lr * velocity
 
     torch and Chainer add epsilon outside of the root, Keras and MXNet inside. The velocity is *not* scaled by
-    the learning rate. ``weight_decay`` (coupled) and ``clip_norm`` work as in :class:`SGD`.
+    the learning rate. ``weight_decay`` (coupled) and clipping work as in :class:`SGD`.
 
     There is no centred variant: ``v - mean ** 2`` cancels, and its sign would be that of rounding.
     """
@@ -116,6 +122,7 @@ class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
     epsilon_place: EpsilonPlace = "outside"
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
@@ -126,7 +133,7 @@ class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
         w = w - lr * g / sqrt(sum + epsilon)        inside
 
     torch and Chainer add epsilon outside of the root, Keras and MXNet inside. ``weight_decay`` (coupled) and
-    ``clip_norm`` work as in :class:`SGD`.
+    clipping work as in :class:`SGD`.
     """
 
     learning_rate: float = 0.01
@@ -135,6 +142,7 @@ class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
     epsilon_place: EpsilonPlace = "outside"
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
@@ -146,7 +154,7 @@ class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
         w = w - lr * change
 
     The paper has no learning rate: it is 1. epsilon is inside of both roots everywhere. ``weight_decay``
-    (coupled) and ``clip_norm`` work as in :class:`SGD`.
+    (coupled) and clipping work as in :class:`SGD`.
     """
 
     learning_rate: float = 1.0
@@ -154,6 +162,7 @@ class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
     epsilon: float = 1e-6
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
@@ -166,7 +175,7 @@ class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
         w = w - lr / (1 - beta1 ** t) * m / u               inside
 
     The paper has no epsilon, as MXNet. Keras adds it outside, torch inside. Without it, a weight whose
-    gradients were all 0 becomes NaN. ``weight_decay`` (coupled) and ``clip_norm`` work as in :class:`SGD`.
+    gradients were all 0 becomes NaN. ``weight_decay`` (coupled) and clipping work as in :class:`SGD`.
     """
 
     learning_rate: float = 2e-3
@@ -176,18 +185,27 @@ class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
     epsilon_place: EpsilonPlace = "outside"
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    clip_value: float = 0.0
 
 
 Optimizer = Union[SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax]
 
 
+def clips(optimizer: Optimizer) -> str:
+    """The field that limits gradients; "" if none does."""
+    return next((name for name in ("clip_norm", "clip_value") if getattr(optimizer, name)), "")
+
+
 def optimizer_fault(optimizer: Optimizer) -> str:
     """What is wrong with an optimizer's numbers; "" if nothing is."""
-    rate, clip = optimizer.learning_rate, optimizer.clip_norm
+    rate = optimizer.learning_rate
     if not 0 < rate < math.inf:
         return f"optimizer.learning_rate = {rate} must be above 0 and finite"
-    if not 0 <= clip < math.inf:
-        return f"optimizer.clip_norm = {clip} must be 0 (none) or more, and finite"
+    for name in ("clip_norm", "clip_value"):
+        if not 0 <= (clip := getattr(optimizer, name)) < math.inf:
+            return f"optimizer.{name} = {clip} must be 0 (none) or more, and finite"
+    if optimizer.clip_norm and optimizer.clip_value:
+        return "optimizer.clip_norm and optimizer.clip_value are both above 0: set one of them to 0"
     if isinstance(optimizer, (RMSprop, Adadelta)) and not 0 <= optimizer.rho < 1:
         return f"optimizer.rho = {optimizer.rho} must be 0 or more, and below 1"
     if isinstance(optimizer, Adagrad) and not 0 <= optimizer.initial_accumulator < math.inf:

@@ -9,6 +9,7 @@ from dlb.workload.optimizers import Optimizer, Part
 
 __all__ = [
     "Constant",
+    "CosineRestarts",
     "Decay",
     "Inverse",
     "Loss",
@@ -76,13 +77,27 @@ class WarmupCosine(Part, tag="warmup_cosine", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine]
+class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
+    """Half a cosine again and again (Loshchilov and Hutter, arXiv:1608.03983, equation 5).
+
+    The first half cosine takes ``period`` steps, each further one ``growth`` times as many. In step i of n, the
+    rate is ``end`` plus ``1 - end`` times (1 + cos(pi * i / n)) / 2, so that each begins at the whole learning
+    rate (torch's CosineAnnealingWarmRestarts, Keras's CosineDecayRestarts without ``m_mul``).
+    """
+
+    period: int
+    growth: int = 1
+    end: float = 0.0
+
+
+Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, CosineRestarts]
 
 
 def schedule_fault(schedule: Schedule) -> str:
     """What is wrong with a schedule's numbers; "" if nothing is."""
     numbers = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    for name, least in (("start", 0), ("every", 1), ("warmup", 0), ("gamma", 0), ("end", 0)):
+    leasts = {"start": 0, "every": 1, "warmup": 0, "gamma": 0, "period": 2, "growth": 1, "end": 0}
+    for name, least in leasts.items():
         if name in numbers and not least <= numbers[name] < math.inf:
             return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
     if isinstance(schedule, Inverse) and not math.isfinite(schedule.power):
@@ -111,5 +126,17 @@ def _factor(schedule: Schedule, step: int) -> float:
         if step < schedule.warmup:
             return (step + 1) / schedule.warmup
         progress = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
-        return schedule.end + (1.0 - schedule.end) * (1.0 + math.cos(math.pi * progress)) / 2.0
+        return _cosine(progress, schedule.end)
+    if isinstance(schedule, CosineRestarts):
+        begun, length = 0, schedule.period
+        if schedule.growth == 1:
+            begun = step - step % length
+        while step >= begun + length:
+            begun, length = begun + length, length * schedule.growth
+        return _cosine((step - begun) / length, schedule.end)
     return 1.0
+
+
+def _cosine(progress: float, end: float) -> float:
+    """From 1 to ``end``, by half a cosine, as ``progress`` goes from 0 to 1."""
+    return end + (1.0 - end) * (1.0 + math.cos(math.pi * progress)) / 2.0

@@ -138,6 +138,9 @@ def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMetho
     optimizer.setup(network)
     if described.clip_norm:
         optimizer.add_hook(Clipping(described.clip_norm))
+    if described.clip_value:
+        limits = (-described.clip_value, described.clip_value)
+        optimizer.add_hook(optimizer_hooks.GradientHardClipping(*limits))
     if described.weight_decay and described.kind != "adamw":
         optimizer.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
     return optimizer

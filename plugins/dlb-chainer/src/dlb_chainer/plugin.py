@@ -65,6 +65,7 @@ class ChainerAdapter(Adapter):
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

@@ -74,6 +74,7 @@ class MXNetAdapter(Adapter):
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

@@ -270,7 +270,7 @@ class TFModel(KerasParameters, BuiltModel):
 
     def _apply(self, gradients: list[Any]) -> None:
         """Clip, decay and move the weights."""
-        if self.workload.optimizer.clip_norm:
+        if self.workload.optimizer.clip_norm or self.workload.optimizer.clip_value:
             gradients = self._clip(gradients)
         optimizer = self.workload.optimizer
         decay = optimizer.weight_decay / self.strategy.num_replicas_in_sync
@@ -280,16 +280,19 @@ class TFModel(KerasParameters, BuiltModel):
         self.optimizer.apply(gradients, self.trained)
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
-        """A worker's part of the sum of all workers' gradients, brought down to a norm.
+        """A worker's part of the sum of all workers' gradients, brought down to a norm or limited.
 
-        Of slices of an embedding's gradient the norm is another one: those of one row have to be
-        summed before.
+        Slices of an embedding's gradient that fall on one row have to be summed before.
         """
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         workers = self.strategy.num_replicas_in_sync
         if workers > 1:
             dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
-        clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
+        limit = self.workload.optimizer.clip_value
+        if limit:
+            clipped = [tf.clip_by_value(gradient, -limit, limit) for gradient in dense]
+        else:
+            clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:

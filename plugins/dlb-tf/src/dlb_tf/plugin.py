@@ -60,6 +60,7 @@ class TFAdapter(Adapter):
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

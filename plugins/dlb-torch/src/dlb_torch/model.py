@@ -205,6 +205,9 @@ class TorchModel(TorchParameters, BuiltModel):
         yield "backward", loss
         if self.workload.optimizer.clip_norm:
             clip(self.network, self.workload.optimizer.clip_norm)
+        if self.workload.optimizer.clip_value:
+            limit = self.workload.optimizer.clip_value
+            nn.utils.clip_grad_value_(self.network.parameters(), limit)
         self.optimizer.step()
         yield "update", loss.detach()
 

@@ -52,6 +52,7 @@ class TorchAdapter(Adapter):
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

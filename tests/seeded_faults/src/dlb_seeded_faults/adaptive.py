@@ -1,8 +1,10 @@
-"""Faults of RMSprop and AdamW."""
+"""Faults of RMSprop, of clipping by value, and of AdamW."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from torch import nn
 
 from dlb_seeded_faults.faults import fault
 from dlb_torch.optimizers import Composed
@@ -29,6 +31,21 @@ def _(model: Any) -> None:
                 state["momentum_buffer"] *= rates[-2] / rate
 
     model.set_learning_rate = kept
+
+
+@fault("gradients limited with their decay", "update", "", "rmsprop")
+def _(model: Any) -> None:
+    limited, decay = nn.utils.clip_grad_value_, model.workload.optimizer.weight_decay
+
+    def with_decay(parameters: Any, limit: float) -> None:
+        weights = list(parameters)
+        for weight in weights:
+            weight.grad += decay * weight.detach()
+        limited(weights, limit)
+        for weight in weights:
+            weight.grad -= decay * weight.detach()
+
+    nn.utils.clip_grad_value_ = with_decay
 
 
 @fault("AdamW's decay coupled", "update", "", "adamw")
