@@ -1,4 +1,4 @@
-"""The optimizers as :mod:`dlb.workload.training` defines them, in NumPy and float64."""
+"""The optimizers as :mod:`dlb.workload.optimizers` defines them, in NumPy and float64."""
 
 from __future__ import annotations
 
@@ -31,9 +31,49 @@ class Formula:
         limit = self.optimizer.clip_norm or np.inf
         scale = 1.0 if norm <= limit else limit / norm
         for name, weight in self.weights.items():
-            g = scale * gradients[name] + self.optimizer.weight_decay * weight
-            move = self._adam if isinstance(self.optimizer, W.Adam) else self._sgd
-            self.weights[name] = weight - rate * move(name, g)
+            g, decay = scale * gradients[name], self.optimizer.weight_decay * weight
+            if by_value := self.optimizer.clip_value:
+                g = np.minimum(np.maximum(g, -by_value), by_value)
+            if isinstance(self.optimizer, W.AdamW):
+                self.weights[name] = weight - rate * (self._adam(name, g) + decay)
+            else:
+                self.weights[name] = weight - rate * self._move(name, g + decay)
+
+    def _move(self, name: str, g: np.ndarray) -> np.ndarray:
+        by = self.optimizer
+        if isinstance(by, W.SGD):
+            return self._sgd(name, g)
+        if isinstance(by, W.Adam):
+            return self._adam(name, g)
+        if isinstance(by, W.Adamax):
+            m = by.beta1 * self._held(f"{name}.m", g) + (1 - by.beta1) * g
+            size = abs(g) + (by.epsilon if by.epsilon_place == "inside" else 0.0)
+            u = np.maximum(by.beta2 * self._held(f"{name}.u", g), size)
+            self.state[f"{name}.m"], self.state[f"{name}.u"] = m, u
+            over = u + (by.epsilon if by.epsilon_place == "outside" else 0.0)
+            return np.asarray(m / (1 - by.beta1**self._steps) / over)
+        if isinstance(by, W.Adadelta):
+            v = by.rho * self._held(f"{name}.v", g) + (1 - by.rho) * g * g
+            before = self._held(f"{name}.u", g)
+            change = np.sqrt(before + by.epsilon) / np.sqrt(v + by.epsilon) * g
+            self.state[f"{name}.v"] = v
+            self.state[f"{name}.u"] = by.rho * before + (1 - by.rho) * change * change
+            return np.asarray(change)
+        assert isinstance(by, (W.Adagrad, W.RMSprop))
+        if isinstance(by, W.Adagrad):
+            start = np.full_like(g, by.initial_accumulator)
+            squares = self.state[f"{name}.sum"] = self.state.get(f"{name}.sum", start) + g * g
+        else:
+            squares = by.rho * self._held(f"{name}.v", g) + (1 - by.rho) * g * g
+            self.state[f"{name}.v"] = squares
+        root = np.sqrt(squares + by.epsilon)
+        if by.epsilon_place == "outside":
+            root = np.sqrt(squares) + by.epsilon
+        if isinstance(by, W.Adagrad) or not by.momentum:
+            return np.asarray(g / root)
+        velocity = by.momentum * self._held(f"{name}.velocity", g) + g / root
+        self.state[f"{name}.velocity"] = velocity
+        return np.asarray(velocity)
 
     def _held(self, name: str, like: np.ndarray) -> np.ndarray:
         return self.state.get(name, np.zeros_like(like))
@@ -49,7 +89,7 @@ class Formula:
 
     def _adam(self, name: str, g: np.ndarray) -> np.ndarray:
         by = self.optimizer
-        assert isinstance(by, W.Adam)
+        assert isinstance(by, (W.Adam, W.AdamW))
         m = by.beta1 * self._held(f"{name}.m", g) + (1 - by.beta1) * g
         v = by.beta2 * self._held(f"{name}.v", g) + (1 - by.beta2) * g * g
         self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v

@@ -168,6 +168,8 @@ class Adapter:
             missing = f"no optimizer {W.type_name(optimizer)}"
         if optimizer and optimizer.clip_norm:
             missing = missing or self._lacks("clip_norm")
+        if optimizer and optimizer.clip_value:
+            missing = missing or self._lacks("clip_value")
         if loss and loss.label_smoothing:
             missing = missing or self._lacks("label_smoothing")
         if missing:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from dlb import workload as W
-from dlb.workload.training import SGD, Adam
 from dlb_worker.contract import DataRequest, LaunchPlan, PlanRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.plugins import check_description
@@ -81,8 +82,8 @@ def test_layers_are_built_if_and_only_if_described(adapter: Adapter, kind: str) 
 
 @pytest.mark.parametrize(
     "optimizer",
-    [SGD(learning_rate=0.1), Adam(learning_rate=0.1)],
-    ids=["sgd", "adam"],
+    [kind(learning_rate=0.1) for kind in get_args(W.Optimizer)],
+    ids=W.type_name,
 )
 def test_optimizers_are_built_if_and_only_if_described(
     adapter: Adapter, optimizer: W.Optimizer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,33 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
     ),
     "not-clipped": W.SGD(learning_rate=0.05, clip_norm=1e6),
 }
+#: Frameworks compute these by one formula for every layer: one model has all that matters.
+FURTHER: dict[str, W.Optimizer] = {
+    "adamw": W.AdamW(learning_rate=0.01, weight_decay=0.03),
+    "adamw-large-epsilon": W.AdamW(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
+    "rmsprop": W.RMSprop(learning_rate=0.01, weight_decay=0.03),
+    "rmsprop-large-epsilon": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1),
+    "rmsprop-inside": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, epsilon_place="inside"),
+    "rmsprop-inside-momentum": W.RMSprop(
+        learning_rate=0.01, momentum=0.9, epsilon=0.1, epsilon_place="inside", weight_decay=0.03
+    ),
+    "rmsprop-momentum": W.RMSprop(learning_rate=0.01, momentum=0.9, clip_norm=0.007),
+    "adagrad": W.Adagrad(learning_rate=0.05, weight_decay=0.03),
+    "adagrad-from-a-sum": W.Adagrad(learning_rate=0.05, initial_accumulator=0.1, epsilon=0.1),
+    "adagrad-inside": W.Adagrad(
+        learning_rate=0.05, initial_accumulator=0.1, epsilon=0.1, epsilon_place="inside"
+    ),
+    "adadelta": W.Adadelta(weight_decay=0.03),
+    "adadelta-large-epsilon": W.Adadelta(learning_rate=0.3, rho=0.7, epsilon=0.1),
+    # Of these models' gradients, some elements are above it, and some below.
+    "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
+    "adam-clipped-by-value": W.Adam(learning_rate=0.01, clip_value=0.01),
+    "adamax": W.Adamax(learning_rate=0.01, weight_decay=0.03),
+    "adamax-large-epsilon": W.Adamax(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
+    "adamax-inside": W.Adamax(
+        learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1, epsilon_place="inside"
+    ),
+}
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),
     "rate-falls-twice": W.Step(milestones=(2, 4), gamma=0.3),
@@ -58,7 +87,18 @@ MODELS = {
 def test_steps_follow_the_formulas(
     adapter: Adapter, model: str, optimizer: str, schedule: str
 ) -> None:
-    described, by, rates = MODELS[model], OPTIMIZERS[optimizer], SCHEDULES[schedule]
+    _assert_follows(adapter, MODELS[model], OPTIMIZERS[optimizer], SCHEDULES[schedule])
+
+
+@pytest.mark.parametrize("optimizer", FURTHER)
+def test_further_optimizers_follow_the_formulas(adapter: Adapter, optimizer: str) -> None:
+    model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
+    _assert_follows(adapter, model, by, SCHEDULES["rate-falls-twice"])
+
+
+def _assert_follows(
+    adapter: Adapter, described: W.Model, by: W.Optimizer, rates: W.Schedule
+) -> None:
     adapter.require(described, "float64", by)
     weights = random_weights(described)
     built = adapter.build(described, weights, optimizer=by, schedule=rates)
@@ -85,6 +125,16 @@ def _assert_computes_with(built: BuiltModel, model: W.Model, inputs: np.ndarray)
     assert_near(built.forward(inputs)[last], true, FLOAT64, "float64", "logits after training")
 
 
+@pytest.mark.parametrize("optimizer", FURTHER)
+def test_before_the_first_step_further_optimizers_have_no_state(
+    adapter: Adapter, optimizer: str
+) -> None:
+    model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
+    adapter.require(model, "float64", by)
+    built = adapter.build(model, random_weights(model), optimizer=by)
+    assert not any(value.any() for value in built.optimizer_state().values())
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["maps", "features"])
 def test_before_the_first_step_the_state_is_empty_or_zero(
@@ -97,12 +147,17 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
         assert not value.any(), key
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-@pytest.mark.parametrize("model", ["sequence", "features"])
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        *itertools.product(["sequence", "features"], ["momentum", "adam"]),
+        *(("embedding-with-unread-entries", name) for name in FURTHER),
+    ],
+)
 def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(
     adapter: Adapter, model: str, optimizer: str
 ) -> None:
-    described, by = EVERY_LAYER[model], OPTIMIZERS[optimizer]
+    described, by = MODELS[model], {**OPTIMIZERS, **FURTHER}[optimizer]
     adapter.require(described, "float32", by)
     weights = random_weights(described)
     built = adapter.build(described, weights, "float32", optimizer=by)
@@ -116,6 +171,10 @@ def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(
     for name, true in formula.weights.items():
         # Five roundings of each weight and its gradient, 6e-8 each.
         assert_near(found[name], true, 2e-6, "float32", f"{name} after {STEPS} steps")
+    state = built.optimizer_state()
+    assert set(state) == set(formula.state)
+    for name, true in formula.state.items():
+        assert_near(state[name], true, 2e-6, "float32", f"{name} after {STEPS} steps")
 
 
 @pytest.mark.parametrize("via", ["pipeline", "memory"])

@@ -122,6 +122,7 @@ def check_capabilities(
         raise unsupported(f"it has no optimizer {optimizer}")
     needed = (
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
+        ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
         ("label_smoothing", workload.loss.label_smoothing, "loss.label_smoothing must be 0"),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),
     )

@@ -32,8 +32,9 @@ from dlb.results import measurement, sweep
 from dlb.supervision import group
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
+from dlb.workload.optimizers import Optimizer
 from dlb.workload.shapes import trained_names
-from dlb.workload.training import Loss, Optimizer, Schedule
+from dlb.workload.training import Loss, Schedule
 from dlb_worker import contract, hookspecs, protocol
 from dlb_worker.calls import Calls
 from dlb_worker.contract import PlanRequest

@@ -16,6 +16,7 @@ from dlb.workload.files import read
 from dlb.workload.initial import initial_weights, proof_weights
 from dlb.workload.training import (
     Constant,
+    CosineRestarts,
     Decay,
     Inverse,
     Schedule,
@@ -81,6 +82,7 @@ def test_labels_have_every_class_that_there_is_room_for() -> None:
         (Step(milestones=(5,)), (5,)),
         (Decay(start=500, every=100), (500, 600, 700)),
         (WarmupCosine(warmup=100, steps=10_000), (100, 5050)),
+        (CosineRestarts(period=1000, growth=2), (500, 1000, 3000)),
         (Inverse(gamma=1e-4, power=0.75), (10, 1_000, 100_000)),
     ],
 )

@@ -15,7 +15,7 @@ from dlb.proof.checks.float32_updates import (
     perturbed_gradient,
 )
 from dlb.proof.updates import Updates
-from dlb.workload import SGD, Adam, Optimizer
+from dlb.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 Array = npt.NDArray[Any]
 STEPS = 3
@@ -60,6 +60,13 @@ def test_the_same_steps_pass(optimizer: Optimizer, dtype: str) -> None:
         (MOMENTS, Adam(learning_rate=0.01, epsilon=1e-3)),
         (MOMENTS, Adam(learning_rate=0.01, beta2=0.99)),
         (MOMENTS, SGD(learning_rate=0.01)),
+        (AdamW(), Adam(weight_decay=0.01)),
+        (AdamW(), AdamW(weight_decay=0.02)),
+        (RMSprop(epsilon=1e-3), RMSprop(epsilon=1e-3, epsilon_place="inside")),
+        (RMSprop(momentum=0.9), RMSprop(momentum=0.8)),
+        (Adagrad(), Adagrad(initial_accumulator=0.1)),
+        (Adadelta(), Adadelta(rho=0.9)),
+        (Adamax(epsilon=0.1), Adamax(epsilon=0.1, epsilon_place="inside")),
     ],
 )
 def test_other_steps_fail(described: Optimizer, built: Optimizer) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dlb.proof import distance, updates
 from dlb.proof.distance import figure, norm, relative_l2, same_bits
 from dlb.proof.updates import Updates
-from dlb.workload import SGD, Adam, Optimizer
+from dlb.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 Array = npt.NDArray[Any]
 DRAW = np.random.default_rng(3)
@@ -19,6 +19,11 @@ OPTIMIZERS = [
     SGD(learning_rate=0.1),
     SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3, clip_norm=0.5),
     Adam(learning_rate=0.01, weight_decay=1e-3),
+    AdamW(clip_value=0.5),
+    RMSprop(momentum=0.9),
+    Adagrad(epsilon_place="inside"),
+    Adadelta(),
+    Adamax(),
 ]
 
 

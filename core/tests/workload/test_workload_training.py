@@ -143,6 +143,14 @@ RATES = [
     (W.WarmupCosine(warmup=4, steps=14), 9, 0.25),
     (W.WarmupCosine(warmup=4, steps=14, end=0.1), 14, 0.05),
     (W.WarmupCosine(warmup=0, steps=10, end=0.1), 10**6, 0.05),
+    (W.CosineRestarts(period=10), 0, 0.5),
+    (W.CosineRestarts(period=10), 5, 0.25),
+    (W.CosineRestarts(period=10), 10**6, 0.5),
+    (W.CosineRestarts(period=10), 10**6 + 5, 0.25),
+    # Half cosines of 10, 20 and 40 steps.
+    (W.CosineRestarts(period=10, growth=2, end=0.2), 20, 0.3),
+    (W.CosineRestarts(period=10, growth=2), 30, 0.5),
+    (W.CosineRestarts(period=10, growth=2, end=0.2), 50, 0.3),
 ]
 
 #: Schedules that make no sense, and the field that is named.
@@ -155,6 +163,8 @@ FAULTS = [
     (W.WarmupCosine(warmup=5, steps=5), "steps"),
     (W.WarmupCosine(warmup=-1, steps=5), "warmup"),
     (W.WarmupCosine(warmup=1, steps=5, end=-0.1), "end"),
+    (W.CosineRestarts(period=1), "period"),
+    (W.CosineRestarts(period=2, growth=0), "growth"),
 ]
 
 

@@ -75,6 +75,13 @@ optimizers = st.one_of(
         weight_decay=finite(0, 1),
     ),
     st.builds(W.Adam, learning_rate=finite(1e-6, 1), epsilon=finite(1e-12, 1e-3)),
+    st.builds(
+        W.RMSprop,
+        learning_rate=finite(1e-6, 1),
+        rho=finite(0, 0.99),
+        epsilon_place=st.sampled_from(["outside", "inside"]),
+    ),
+    st.builds(W.Adagrad, initial_accumulator=finite(0, 1)),
 )
 schedules = st.one_of(
     st.just(W.Constant()),

@@ -62,6 +62,7 @@ CONTRACT = (2, 1)
 FEATURES = {
     "augmentation": "feeds batches that the core cut out of images",
     "clip_norm": "brings gradients down to a norm before a step",
+    "clip_value": "limits every element of a gradient before a step",
     "export": "writes an ONNX file with the framework's exporter",
     "export_user_models": "writes a user's model as an ONNX file",
     "label_smoothing": "computes the loss with smoothed labels",

@@ -144,7 +144,7 @@ class Optimizer(_Attributes):
     """The optimizer.
 
     Attributes:
-        kind: ``sgd`` or ``adam``.
+        kind: such as ``sgd`` or ``adam``; see the reference of workloads.
         attributes: every number of it, such as ``learning_rate`` and ``clip_norm``.
     """
 

@@ -93,9 +93,9 @@ class BuiltModel(NativeModel):
     def slots(self, native: Any) -> Mapping[str, Array]:
         """The optimizer's state for one native parameter, by slot, in the parameter's layout.
 
-        Slots: ``velocity`` for SGD with momentum as :class:`dlb.workload.SGD` defines it (undo the
-        framework's scaling and sign), ``m`` and ``v`` for Adam. Empty where there is none, and
-        before the first step.
+        Slots are called as :mod:`dlb.workload.optimizers` calls them, such as ``velocity`` for SGD with
+        momentum and ``m`` and ``v`` for Adam, and mean what they mean there (undo the framework's
+        scaling and sign). Empty where there is none, and before the first step.
         """
 
     def optimizer_state(self) -> Dict[str, Array]:

@@ -27,6 +27,7 @@ from dlb.proof.rounding import FLOAT32
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file
+from dlb.workload.optimizers import clips
 
 __all__ = ["missing_masks", "prove_model", "prove_steps", "refuse_training"]
 
@@ -62,7 +63,7 @@ def refuse_training(stage: Stage, reason: Finding) -> None:
     """Keep each check in training mode as not run."""
     request = stage.request
     checks = dict(TRAINING_CHECKS)
-    if request.workload.optimizer.clip_norm:
+    if clips(request.workload.optimizer):
         checks["clipping"] = ("update", DEFINITION)
     if request.dtype == "float32":
         checks["isolated layers float32"] = ("float32", ISOLATED)
@@ -135,7 +136,7 @@ def prove_steps(
     diverged = None
     if request.groups & {"update", "trajectory"}:
         changes, diverged = _prove_trajectory(stage, group)
-    if request.workload.optimizer.clip_norm and "update" in request.groups:
+    if clips(request.workload.optimizer) and "update" in request.groups:
         prove_clipping(stage, group)
     if request.groups & {"forward", "gradients", "update"}:
         stage.phase("proving the timed batch")

@@ -20,6 +20,7 @@ from dlb.proof.rounding import Rounding, rounding_of
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group, Launch
 from dlb.supervision.remote import RemoteModel, scratch_file
+from dlb.workload.optimizers import clips
 from dlb.workload.shapes import trained_names
 from dlb_worker.contract import PRECISION
 
@@ -96,7 +97,7 @@ class Stage:
         batch_size: int,
         weights: Mapping[str, Array] | None = None,
         step_scale: float = 0.0,
-        clip_norm: float | None = None,
+        clip: float | None = None,
         mixed: bool = False,
     ) -> RemoteModel:
         """Build a model for the proof: its dropouts use given masks, and no weight is constant.
@@ -106,17 +107,17 @@ class Stage:
             batch_size: samples of a batch, all workers together.
             weights: by ``layer.parameter``; the reference's weights if left out.
             step_scale: relative increase of the learning rate.
-            clip_norm: another limit for the norm of the gradients; the workload's if left out.
+            clip: another limit of the workload's clipping; its own if left out.
             mixed: whether it computes in the precision of the timed model.
         """
         reference, replace = self.prepared.reference, msgspec.structs.replace
         optimizer = self.request.workload.optimizer
         rate = optimizer.learning_rate * (1.0 + step_scale)
-        limit = optimizer.clip_norm if clip_norm is None else clip_norm
+        limit = {} if clip is None else {clips(optimizer): clip}
         workload = replace(
             self.request.workload,
             model=reference.model,
-            optimizer=replace(optimizer, learning_rate=rate, clip_norm=limit),
+            optimizer=replace(optimizer, learning_rate=rate, **limit),
         )
         return RemoteModel(
             group,

@@ -20,11 +20,12 @@ from dlb.proof.updates import Updates
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file, write_arrays
 from dlb.workload import learning_rate, state_names
+from dlb.workload.optimizers import clips
 from dlb.workload.shapes import trained_names
 
 __all__ = ["prove_clipping", "prove_timed_batch"]
 
-#: How far the other limit of clipping is from the gradient's norm.
+#: How far the other limit of clipping is from the gradient's norm, or from its largest element.
 CLIPPED, UNCLIPPED = 0.5, 4.0
 
 
@@ -34,12 +35,15 @@ def prove_clipping(stage: Stage, group: Group) -> None:
     The limit is moved, and not the gradient, since no weights give every network a gradient of any norm.
     """
     reference = stage.prepared.first_update
-    limit, size = stage.request.workload.optimizer.clip_norm, reference.gradient_norm
+    optimizer = stage.request.workload.optimizer
+    name = clips(optimizer)
+    limit, by_value = getattr(optimizer, name), name == "clip_value"
+    size = reference.largest_gradient if by_value else reference.gradient_norm
     other = size * (CLIPPED if size <= limit else UNCLIPPED)
-    note = Finding(cause=Clipping(norm=size, limit=limit, other=other))
+    note = Finding(cause=Clipping(norm=size, limit=limit, other=other, by_value=by_value))
     check = Check("clipping", "update", stage.adapter, DEFINITION)
     batch = len(reference.inputs)
-    with drop_at_end(stage.build(group, "float64", batch, clip_norm=other)) as model:
+    with drop_at_end(stage.build(group, "float64", batch, clip=other)) as model:
         stage.keep(run(check, lambda check: _one_step(check, model, reference, "memory", note)))
 
 

@@ -34,6 +34,16 @@ from dataclasses import dataclass
 
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node, Workload
+from dlb.workload.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Optimizer,
+    RMSprop,
+)
 from dlb.workload.shapes import (
     Shape,
     infer_shapes,
@@ -43,7 +53,6 @@ from dlb.workload.shapes import (
     tied_to,
     trained_names,
 )
-from dlb.workload.training import SGD, Optimizer
 
 __all__ = ["StepWork", "Work", "step_work"]
 
@@ -299,8 +308,24 @@ def _update_of_a_weight(optimizer: Optimizer) -> tuple[int, int]:
     numbers = 3  # the gradient, and the weight twice
     if optimizer.clip_norm:
         operations, numbers = operations + 3, numbers + 1
+    if optimizer.clip_value:
+        operations += 2
     if isinstance(optimizer, SGD):
         if optimizer.momentum:
             return operations + (6 if optimizer.nesterov else 4), numbers + 2
         return operations + 2, numbers
-    return operations + 14, numbers + 4
+    more, kept = _ADAPTIVE[type(optimizer)]
+    if isinstance(optimizer, RMSprop) and optimizer.momentum:
+        more, kept = more + 2, kept + 1
+    return operations + more, numbers + 2 * kept
+
+
+#: Operations of an optimizer that adapts to each weight, without decay and clipping, and numbers that it keeps.
+_ADAPTIVE: dict[type[Optimizer], tuple[int, int]] = {
+    Adam: (14, 2),
+    AdamW: (14, 2),
+    RMSprop: (9, 1),
+    Adagrad: (7, 1),
+    Adadelta: (15, 2),
+    Adamax: (11, 2),
+}

@@ -217,6 +217,15 @@ class Reference:
         gradients = self.gradients(self.training_layers)
         return norm(gradients[name] for name in trained_names(self.model))
 
+    @property
+    def largest_gradient(self) -> float:
+        """The size of the largest element of all gradients, which clipping by value limits."""
+        return self._compute_once("largest gradient", self._largest_gradient)
+
+    def _largest_gradient(self) -> float:
+        gradients = self.gradients(self.training_layers)
+        return max(float(np.abs(gradients[name]).max()) for name in trained_names(self.model))
+
     def running(
         self,
         weights: Mapping[str, Array],

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from dlb.workload.optimizers import Optimizer
 from dlb.workload.training import (
+    CosineRestarts,
     Decay,
     Inverse,
-    Optimizer,
     Schedule,
     Step,
     WarmupCosine,
@@ -90,6 +91,9 @@ def _changes(schedule: Schedule) -> tuple[int, ...]:
         return tuple(schedule.start + decay * schedule.every for decay in range(FEW_DECAYS))
     if isinstance(schedule, WarmupCosine):
         return (schedule.warmup, (schedule.warmup + schedule.steps) // 2, schedule.steps)
+    if isinstance(schedule, CosineRestarts):
+        second = schedule.period * (1 + schedule.growth)
+        return (schedule.period // 2, schedule.period, second)
     return FAR_STEPS if isinstance(schedule, Inverse) else ()
 
 

@@ -21,8 +21,9 @@ def _layer_differs(cause: workload.LayerDiffers, finding: Finding, adapter: str)
 @renders(workload.Clipping)
 def _clipping(cause: workload.Clipping, finding: Finding, adapter: str) -> str:
     acts = "is clipped" if cause.other < cause.norm else "is not clipped"
+    what = "whose largest element is" if cause.by_value else "of norm"
     return (
-        f"a gradient of norm {cause.norm:.2g} {acts} at {cause.other:.2g}; 'update' has the workload's "
+        f"a gradient {what} {cause.norm:.2g} {acts} at {cause.other:.2g}; 'update' has the workload's "
         f"limit, {cause.limit:.2g}"
     )
 

@@ -11,6 +11,7 @@ from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
 from dlb.workload.model import Augmentation, Model, Workload, without_defaults
+from dlb.workload.optimizers import optimizer_fault
 from dlb.workload.shapes import infer_shapes, trained_names
 from dlb.workload.training import schedule_fault
 
@@ -101,18 +102,12 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
             raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
         if workload.epochs < 1:
             raise WorkloadError(f"epochs = {workload.epochs} must be at least 1")
-        rate = workload.optimizer.learning_rate
-        if not 0 < rate < math.inf:
-            raise WorkloadError(f"optimizer.learning_rate = {rate} must be above 0 and finite")
+        if fault := optimizer_fault(workload.optimizer):
+            raise WorkloadError(fault)
         smoothing = workload.loss.label_smoothing
         if not 0 <= smoothing < 1:
             raise WorkloadError(
                 f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
-            )
-        clip = workload.optimizer.clip_norm
-        if not 0 <= clip < math.inf:
-            raise WorkloadError(
-                f"optimizer.clip_norm = {clip} must be 0 (none) or more, and finite"
             )
         if fault := schedule_fault(workload.schedule):
             raise WorkloadError(fault)

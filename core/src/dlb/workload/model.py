@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from dlb.workload.layers import Layer
-from dlb.workload.training import Constant, Loss, Optimizer, Schedule
+from dlb.workload.optimizers import Optimizer
+from dlb.workload.training import Constant, Loss, Schedule
 
 __all__ = ["Augmentation", "Data", "Input", "Model", "Node", "Workload", "workload_hash"]
 

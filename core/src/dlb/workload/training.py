@@ -1,20 +1,18 @@
-"""The loss, the optimizers and the learning-rate schedules."""
+"""The loss and the learning-rate schedules; optimizers are in :mod:`dlb.workload.optimizers`."""
 
 from __future__ import annotations
 
 import math
 from typing import Union
 
-import msgspec
+from dlb.workload.optimizers import Optimizer, Part
 
 __all__ = [
-    "SGD",
-    "Adam",
     "Constant",
+    "CosineRestarts",
     "Decay",
     "Inverse",
     "Loss",
-    "Optimizer",
     "Schedule",
     "SoftmaxCrossEntropy",
     "Step",
@@ -24,11 +22,7 @@ __all__ = [
 ]
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """Base class: immutable, compared by value, unknown fields are rejected."""
-
-
-class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
+class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
     """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
 
     ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 and K
@@ -44,18 +38,18 @@ class SoftmaxCrossEntropy(_Part, tag="softmax_cross_entropy", kw_only=True, froz
 Loss = SoftmaxCrossEntropy
 
 
-class Constant(_Part, tag="constant", frozen=True):
+class Constant(Part, tag="constant", frozen=True):
     """The optimizer's learning rate throughout."""
 
 
-class Step(_Part, tag="step", kw_only=True, frozen=True):
+class Step(Part, tag="step", kw_only=True, frozen=True):
     """Multiplies the learning rate by ``gamma`` at each of ``milestones`` (steps from 0)."""
 
     milestones: tuple[int, ...]
     gamma: float = 0.1
 
 
-class Decay(_Part, tag="decay", kw_only=True, frozen=True):
+class Decay(Part, tag="decay", kw_only=True, frozen=True):
     """Multiplies the learning rate by ``gamma`` at step ``start`` and every ``every`` steps after it
     (Zaremba et al., arXiv:1409.2329, halve it after each epoch from the fifth on)."""
 
@@ -64,14 +58,14 @@ class Decay(_Part, tag="decay", kw_only=True, frozen=True):
     gamma: float = 0.5
 
 
-class Inverse(_Part, tag="inverse", kw_only=True, frozen=True):
+class Inverse(Part, tag="inverse", kw_only=True, frozen=True):
     """The learning rate times ``(1 + gamma * step) ** -power``, Caffe's ``inv`` policy."""
 
     gamma: float
     power: float
 
 
-class WarmupCosine(_Part, tag="warmup_cosine", kw_only=True, frozen=True):
+class WarmupCosine(Part, tag="warmup_cosine", kw_only=True, frozen=True):
     """Linear warm-up, then half a cosine (Loshchilov and Hutter, arXiv:1608.03983, no restarts).
 
     Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It
@@ -83,60 +77,27 @@ class WarmupCosine(_Part, tag="warmup_cosine", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine]
+class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
+    """Half a cosine again and again (Loshchilov and Hutter, arXiv:1608.03983, equation 5).
 
-
-class SGD(_Part, tag="sgd", kw_only=True, frozen=True):
-    """Stochastic gradient descent with momentum.
-
-    With gradient g, weight w, velocity v, learning rate lr::
-
-        g = g + weight_decay * w
-        v = momentum * v + g
-        w = w - lr * v                          plain
-        w = w - lr * (g + momentum * v)         Nesterov
-
-    The velocity is *not* scaled by the learning rate (Sutskever et al. 2013, as written in
-    torch.optim.SGD), so a change of the rate acts at once. ``weight_decay`` is coupled and applies to
-    every trained parameter, biases and batch-norm scales included.
-
-    With a ``clip_norm`` above 0, all gradients are first multiplied by
-    ``clip_norm / max(norm, clip_norm)``, where ``norm`` is the L2 norm of all of them together
-    (Pascanu et al. 2013; tf.clip_by_global_norm).
+    The first half cosine takes ``period`` steps, each further one ``growth`` times as many. In step i of n, the
+    rate is ``end`` plus ``1 - end`` times (1 + cos(pi * i / n)) / 2, so that each begins at the whole learning
+    rate (torch's CosineAnnealingWarmRestarts, Keras's CosineDecayRestarts without ``m_mul``).
     """
 
-    learning_rate: float
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
+    period: int
+    growth: int = 1
+    end: float = 0.0
 
 
-class Adam(_Part, tag="adam", kw_only=True, frozen=True):
-    """Adam (Kingma and Ba, arXiv:1412.6980, algorithm 1)::
-
-        m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
-        w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
-
-    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and ``clip_norm`` work as
-    in :class:`SGD`.
-    """
-
-    learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
-
-
-Optimizer = Union[SGD, Adam]
+Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, CosineRestarts]
 
 
 def schedule_fault(schedule: Schedule) -> str:
     """What is wrong with a schedule's numbers; "" if nothing is."""
     numbers = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    for name, least in (("start", 0), ("every", 1), ("warmup", 0), ("gamma", 0), ("end", 0)):
+    leasts = {"start": 0, "every": 1, "warmup": 0, "gamma": 0, "period": 2, "growth": 1, "end": 0}
+    for name, least in leasts.items():
         if name in numbers and not least <= numbers[name] < math.inf:
             return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
     if isinstance(schedule, Inverse) and not math.isfinite(schedule.power):
@@ -165,5 +126,17 @@ def _factor(schedule: Schedule, step: int) -> float:
         if step < schedule.warmup:
             return (step + 1) / schedule.warmup
         progress = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
-        return schedule.end + (1.0 - schedule.end) * (1.0 + math.cos(math.pi * progress)) / 2.0
+        return _cosine(progress, schedule.end)
+    if isinstance(schedule, CosineRestarts):
+        begun, length = 0, schedule.period
+        if schedule.growth == 1:
+            begun = step - step % length
+        while step >= begun + length:
+            begun, length = begun + length, length * schedule.growth
+        return _cosine((step - begun) / length, schedule.end)
     return 1.0
+
+
+def _cosine(progress: float, end: float) -> float:
+    """From 1 to ``end``, by half a cosine, as ``progress`` goes from 0 to 1."""
+    return end + (1.0 - end) * (1.0 + math.cos(math.pi * progress)) / 2.0

@@ -159,7 +159,7 @@ class ChainerModel(ChainerParameters, BuiltModel):
 
     def slots(self, native: Any) -> dict[str, np.ndarray]:
         whole, rows = (native.whole, native.rows) if isinstance(native, Part) else (native, ...)
-        state = state_of(self.optimizer, whole)
+        state = state_of(self.optimizer, self.workload.optimizer, whole)
         return {slot: host_copy(array[rows]) for slot, array in state.items()}
 
     def forward(
@@ -188,7 +188,8 @@ class ChainerModel(ChainerParameters, BuiltModel):
         return gradients
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        set_learning_rate(self.optimizer, self.network, learning_rate)
+        described = self.workload.optimizer
+        set_learning_rate(self.optimizer, described, self.network, learning_rate)
 
     def train_step(self, inputs: Any, labels: Any) -> Any:
         return last_result(self.step_phases(inputs, labels))

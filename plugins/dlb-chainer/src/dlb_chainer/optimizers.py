@@ -1,4 +1,4 @@
-"""Chainer's optimizers, brought to the definitions of dlb.workload.SGD and dlb.workload.Adam."""
+"""Chainer's optimizers, brought to the definitions of :mod:`dlb.workload.optimizers`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import chainer
 from chainer import optimizer_hooks, optimizers
-from chainer.optimizer import GradientMethod
+from chainer.optimizer import GradientMethod, Hyperparameter, UpdateRule
+from chainer.optimizers.ada_grad import AdaGradRule
 from chainer.optimizers.adam import AdamRule
 from chainer.optimizers.momentum_sgd import MomentumSGDRule
 
+from dlb_worker import updates
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 
@@ -54,6 +56,64 @@ class Adam(optimizers.Adam):
         return LateEpsilonRule(self.hyperparam)
 
 
+class SummedRule(AdaGradRule):
+    """AdaGrad whose sums start at a number."""
+
+    def init_state(self, param: chainer.Parameter) -> None:
+        super().init_state(param)
+        self.state["h"] += self.hyperparam.start
+
+
+class AdaGrad(optimizers.AdaGrad):
+    def __init__(self, lr: float, eps: float, start: float) -> None:
+        super().__init__(lr, eps)
+        self.hyperparam.start = start
+
+    def create_update_rule(self) -> SummedRule:
+        return SummedRule(self.hyperparam)
+
+
+class ComposedRule(UpdateRule):
+    """The workload's formulas, of array operations, where Chainer has another update or none."""
+
+    def __init__(self, hyperparam: Hyperparameter, described: Optimizer) -> None:
+        super().__init__(hyperparam)
+        self.described = described
+
+    def init_state(self, param: chainer.Parameter) -> None:
+        start = updates.initial_slot(self.described)
+        for slot in updates.slots(self.described):
+            self.state[slot] = param.device.xp.full_like(param.data, start)
+
+    def update_core(self, param: chainer.Parameter) -> None:
+        if param.grad is None:
+            return
+        xp = param.device.xp
+        # Decay is a hook, which has been added to the gradient.
+        weight, moved = updates.updated(
+            self.described,
+            param.data,
+            param.grad,
+            self.state,
+            self.hyperparam.lr,
+            self.t,
+            xp.sqrt,
+            xp.maximum,
+        )
+        param.data[...] = weight
+        self.state.update(moved)
+
+
+class Composed(GradientMethod):
+    def __init__(self, described: Optimizer) -> None:
+        super().__init__()
+        self.described = Optimizer(described.kind, {**described.attributes, "weight_decay": 0.0})
+        self.hyperparam.lr = described.learning_rate
+
+    def create_update_rule(self) -> ComposedRule:
+        return ComposedRule(self.hyperparam, self.described)
+
+
 class Clipping(optimizer_hooks.GradientClipping):
     """Brings gradients down to a norm.
 
@@ -74,30 +134,52 @@ class Clipping(optimizer_hooks.GradientClipping):
 
 def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMethod:
     """The optimizer, set up on every parameter of the network."""
-    rate = described.learning_rate
-    optimizer: GradientMethod
-    if described.kind == "adam":
-        optimizer = Adam(rate, described.beta1, described.beta2, described.epsilon)
-    elif not described.momentum:
-        optimizer = optimizers.SGD(rate)
-    else:
-        kind = Nesterov if described.nesterov else optimizers.MomentumSGD
-        optimizer = kind(rate, described.momentum)
+    optimizer = _make(described)
     optimizer.setup(network)
     if described.clip_norm:
         optimizer.add_hook(Clipping(described.clip_norm))
-    if described.weight_decay:
+    if described.clip_value:
+        limits = (-described.clip_value, described.clip_value)
+        optimizer.add_hook(optimizer_hooks.GradientHardClipping(*limits))
+    if described.weight_decay and described.kind != "adamw":
         optimizer.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
     return optimizer
 
 
-def set_learning_rate(optimizer: GradientMethod, network: chainer.Link, rate: float) -> None:
+def _make(described: Optimizer) -> GradientMethod:
+    rate = described.learning_rate
+    if described.kind == "sgd":
+        if not described.momentum:
+            return optimizers.SGD(rate)
+        kind = Nesterov if described.nesterov else optimizers.MomentumSGD
+        return kind(rate, described.momentum)
+    if described.kind in ("adam", "adamw"):
+        decay = described.weight_decay * rate if described.kind == "adamw" else 0.0
+        betas = (described.beta1, described.beta2)
+        return Adam(rate, *betas, described.epsilon, weight_decay_rate=decay)
+    if described.kind == "rmsprop" and not described.momentum:
+        inside = described.epsilon_place == "inside"
+        return optimizers.RMSprop(rate, described.rho, described.epsilon, inside)
+    if described.kind == "adagrad" and described.epsilon_place == "outside":
+        return AdaGrad(rate, described.epsilon, described.initial_accumulator)
+    return Composed(described)
+
+
+def set_learning_rate(
+    optimizer: GradientMethod, described: Optimizer, network: chainer.Link, rate: float
+) -> None:
     """The rate from the next update on.
 
-    Chainer's momentum keeps the velocity times the learning rate; it is scaled to the new one.
+    Chainer's momentum keeps the velocity times the learning rate; it is scaled to the new one. Its decoupled
+    decay does not contain the rate.
     """
-    if "alpha" in optimizer.hyperparam.get_dict():
+    if described.kind in ("adam", "adamw"):
         optimizer.hyperparam.alpha = rate
+        if described.kind == "adamw":
+            optimizer.hyperparam.weight_decay_rate = described.weight_decay * rate
+        return
+    if described.kind != "sgd":
+        optimizer.hyperparam.lr = rate
         return
     if rate == optimizer.hyperparam.lr:
         return
@@ -114,9 +196,15 @@ def set_learning_rate(optimizer: GradientMethod, network: chainer.Link, rate: fl
     optimizer.hyperparam.lr = rate
 
 
-def state_of(optimizer: GradientMethod, param: chainer.Parameter) -> dict[str, Any]:
-    """A parameter's ``m`` and ``v``, or its ``velocity``, less the learning rate in it."""
+#: Chainer's names for what it keeps.
+SLOTS = {"ms": "v", "h": "sum"}
+
+
+def state_of(
+    optimizer: GradientMethod, described: Optimizer, param: chainer.Parameter
+) -> dict[str, Any]:
+    """What is kept of a parameter, by slot; a velocity less the learning rate in it."""
     state = param.update_rule.state or {}
-    if "m" in state or not state:
-        return dict(state)
-    return {"velocity": state["v"] / -optimizer.hyperparam.lr}
+    if described.kind != "sgd":
+        return {SLOTS.get(name, name): array for name, array in state.items()}
+    return {"velocity": state["v"] / -optimizer.hyperparam.lr} if state else {}

@@ -55,10 +55,17 @@ class ChainerAdapter(Adapter):
         "since NesterovAG puts the new velocity where its formula has the old",
         "adam": "native; its epsilon is set before each update to what it is after the bias "
         "correction",
+        "adamw": "native, as adam; Chainer's weight_decay_rate is set to the decay times the learning rate",
+        "rmsprop": "native; with momentum, composed of array operations",
+        "adagrad": "native with epsilon outside, its sums filled at the start; with epsilon inside, "
+        "composed of array operations",
+        "adadelta": "composed of array operations: Chainer's has no learning rate",
+        "adamax": "composed of array operations: Chainer has none",
     }
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

@@ -231,9 +231,13 @@ class MXNetModel(MXNetParameters, BuiltModel):
             yield "forward", loss
             loss.backward()
             yield "backward", loss
-        if self.workload.optimizer.clip_norm:
+        optimizer = self.workload.optimizer
+        if optimizer.clip_norm or optimizer.clip_value:
             self.trainer.allreduce_grads()
-            self._clip(self.workload.optimizer.clip_norm)
+            if optimizer.clip_norm:
+                self._clip(optimizer.clip_norm)
+            else:
+                self._limit(optimizer.clip_value / self.share)
             self.trainer.update(self.batch_size)
         else:
             self.trainer.step(self.batch_size)
@@ -249,6 +253,11 @@ class MXNetModel(MXNetParameters, BuiltModel):
         scale = limit / mx.nd.maximum(mx.nd.sqrt(squares) * self.share, limit)
         for gradient in self.flat_gradients:
             mx.nd.broadcast_mul(gradient, scale, out=gradient)
+
+    def _limit(self, limit: float) -> None:
+        """Limit every element of the gradients. mx.nd.clip has its limits in float32."""
+        for gradient in self.flat_gradients:
+            mx.nd.maximum(mx.nd.minimum(gradient, limit), -limit).copyto(gradient)
 
     def read_batch(
         self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray

@@ -111,6 +111,71 @@ class Adam(KeptStates, mx.optimizer.Adam):
         )
 
 
+class AdamW(Adam):
+    """MXNet's operator for decoupled decay; gluon has no optimizer of it in MXNet 1.
+
+    It adds the decay without the learning rate.
+    """
+
+    def update(
+        self, index: int, weight: NDArray, grad: NDArray, state: tuple[NDArray, NDArray]
+    ) -> None:
+        self._update_count(index)
+        step, rate = self._index_update_count[index], self._get_lr(index)
+        beta1, beta2 = _rounded(self.beta1), _rounded(self.beta2)
+        root = math.sqrt(1 - beta2**step)
+        mx.nd.contrib.adamw_update(
+            weight,
+            grad,
+            *state,
+            self._scale(weight),
+            out=weight,
+            lr=rate * root / (1 - beta1**step),
+            eta=1.0,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon * root,
+            wd=rate * self._get_wd(index),
+        )
+
+    def _scale(self, weight: NDArray) -> NDArray:
+        """The factor of gradients, which this operator takes as an array."""
+        kept = self.__dict__.setdefault("scales", {})
+        key = (weight.context, self.rescale_grad)
+        if key not in kept:
+            kept[key] = mx.nd.full((1,), self.rescale_grad, ctx=weight.context)
+        return kept[key]
+
+
+class RMSProp(KeptStates, mx.optimizer.RMSProp):
+    """MXNet's operator, whose epsilon is inside of the root.
+
+    It has rho in float32, where 1 - 0.999 is 1.3e-5 wrong, and so is the scale of what it keeps. The
+    rate and epsilon make up for that, and :meth:`slots` corrects the scale.
+    """
+
+    def slots(self, index: int) -> dict[str, NDArray]:
+        return {slot: array * self._share for slot, array in zip("v", self.states.get(index, ()))}
+
+    @property
+    def _share(self) -> float:
+        return (1 - self.gamma1) / (1 - _rounded(self.gamma1))
+
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: tuple[NDArray]) -> None:
+        self._update_count(index)
+        mx.nd.rmsprop_update(
+            weight,
+            grad,
+            *state,
+            out=weight,
+            lr=self._get_lr(index) / math.sqrt(self._share),
+            gamma1=self.gamma1,
+            epsilon=self.epsilon / self._share,
+            wd=self._get_wd(index),
+            rescale_grad=self.rescale_grad,
+        )
+
+
 def _rounded(number: float) -> float:
     return float(np.float32(number))
 
@@ -125,7 +190,8 @@ class Composed(mx.optimizer.Optimizer):
 
     def create_state(self, index: int, weight: NDArray) -> dict[str, NDArray]:
         names = updates.slots(self.described)
-        self.states[index] = {slot: mx.nd.zeros_like(weight) for slot in names}
+        start = updates.initial_slot(self.described)
+        self.states[index] = {slot: mx.nd.zeros_like(weight) + start for slot in names}
         return self.states[index]
 
     def update(self, index: int, weight: NDArray, grad: NDArray, state: dict[str, NDArray]) -> None:
@@ -133,7 +199,7 @@ class Composed(mx.optimizer.Optimizer):
         step, rate = self._index_update_count[index], self._get_lr(index)
         gradient = grad * self.rescale_grad
         weight[:], moved = updates.updated(
-            self.described, weight, gradient, state, rate, step, mx.nd.sqrt
+            self.described, weight, gradient, state, rate, step, mx.nd.sqrt, mx.nd.maximum
         )
         for slot, array in moved.items():
             state[slot][:] = array
@@ -143,12 +209,24 @@ class Composed(mx.optimizer.Optimizer):
 
 
 def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:
-    """The optimizer for gluon's Trainer, of fused operators in float32, composed in float64."""
-    if dtype == "float64":
+    """The optimizer for gluon's Trainer, of fused operators in float32, composed in float64.
+
+    MXNet's own AdaGrad, AdaDelta and Adamax are of array operators, too, with another decay.
+    """
+    own = ("sgd", "adam", "adamw")
+    native = optimizer.kind in own or (
+        optimizer.kind == "rmsprop"
+        and not optimizer.momentum
+        and (optimizer.epsilon_place == "inside" or not optimizer.epsilon)
+    )
+    if dtype == "float64" or not native:
         return Composed(optimizer)
     shared = {"learning_rate": optimizer.learning_rate, "wd": optimizer.weight_decay}
-    if optimizer.kind == "adam":
-        betas = {"beta1": optimizer.beta1, "beta2": optimizer.beta2}
-        return Adam(epsilon=optimizer.epsilon, **betas, **shared)
-    kind = Nesterov if optimizer.nesterov else SGD
-    return kind(momentum=optimizer.momentum, **shared)
+    if optimizer.kind == "sgd":
+        kind = Nesterov if optimizer.nesterov else SGD
+        return kind(momentum=optimizer.momentum, **shared)
+    shared["epsilon"] = optimizer.epsilon
+    if optimizer.kind == "rmsprop":
+        return RMSProp(gamma1=optimizer.rho, **shared)
+    adam = AdamW if optimizer.kind == "adamw" else Adam
+    return adam(beta1=optimizer.beta1, beta2=optimizer.beta2, **shared)

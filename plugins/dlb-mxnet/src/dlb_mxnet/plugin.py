@@ -64,10 +64,17 @@ class MXNetAdapter(Adapter):
         "for the fused ones keep the rate and the momentum in float32",
         "adam": "native: the fused operator, given epsilon * sqrt(1 - beta2 ** t) for epsilon; in "
         "float64 composed of array operators, for the fused one keeps its scalars in float32",
+        "adamw": "native: the fused operator of mxnet.contrib, as adam; its decay is given times the rate",
+        "rmsprop": "native with epsilon inside and no momentum: the fused operator, corrected for rho in "
+        "float32; otherwise and in float64 composed of array operators",
+        "adagrad": "composed of array operators, as MXNet's own, which decays otherwise",
+        "adadelta": "composed of array operators, as MXNet's own, which has no rate and decays otherwise",
+        "adamax": "composed of array operators, as MXNet's own, which has no epsilon",
     }
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

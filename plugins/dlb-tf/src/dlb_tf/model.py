@@ -16,7 +16,7 @@ import tensorflow as tf
 from dlb_tf.framework import default_dtype
 from dlb_tf.layout import layouts
 from dlb_tf.modules import MaskedDropout, TiedDense, description
-from dlb_tf.optimizers import make_optimizer
+from dlb_tf.optimizers import make_optimizer, scaled_velocities, state_of
 from dlb_tf.registry import LAYERS, mappings_of
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
@@ -180,12 +180,7 @@ class TFModel(KerasParameters, BuiltModel):
         optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)
         if optimizer.iterations.numpy() == 0:
             return {}
-        if self.workload.optimizer.kind == "adam":
-            kept = {"m": optimizer._momentums, "v": optimizer._velocities}
-            return {slot: variables[index].numpy() for slot, variables in kept.items()}
-        if not optimizer.momentums:
-            return {}
-        return {"velocity": optimizer.momentums[index].numpy() / -self.rate}
+        return state_of(optimizer, self.workload.optimizer, index, self.rate)
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
@@ -231,11 +226,11 @@ class TFModel(KerasParameters, BuiltModel):
         return loss, dense, of_inputs[0] if of_inputs else None
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        if self.workload.optimizer.kind == "sgd" and learning_rate != self.rate:
-            # Keras's velocity is -rate * v.
-            if self.optimizer.momentums and not learning_rate:
+        velocities, _ = scaled_velocities(self.optimizer, self.workload.optimizer)
+        if learning_rate != self.rate:
+            if velocities and not learning_rate:
                 raise UnsupportedError("Keras loses the velocity at a learning rate of 0; raise it")
-            for velocity in self.optimizer.momentums:
+            for velocity in velocities:
                 velocity.assign(velocity.numpy() * (learning_rate / self.rate))
         self.optimizer.learning_rate = np.float64(learning_rate)
         self.rate = learning_rate
@@ -275,25 +270,29 @@ class TFModel(KerasParameters, BuiltModel):
 
     def _apply(self, gradients: list[Any]) -> None:
         """Clip, decay and move the weights."""
-        if self.workload.optimizer.clip_norm:
+        if self.workload.optimizer.clip_norm or self.workload.optimizer.clip_value:
             gradients = self._clip(gradients)
-        decay = self.workload.optimizer.weight_decay / self.strategy.num_replicas_in_sync
-        if decay:
+        optimizer = self.workload.optimizer
+        decay = optimizer.weight_decay / self.strategy.num_replicas_in_sync
+        if decay and optimizer.kind != "adamw":
             values = [variable.value for variable in self.trained]
             gradients = [g + decay * value for g, value in zip(gradients, values)]
         self.optimizer.apply(gradients, self.trained)
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
-        """A worker's part of the sum of all workers' gradients, brought down to a norm.
+        """A worker's part of the sum of all workers' gradients, brought down to a norm or limited.
 
-        Of slices of an embedding's gradient the norm is another one: those of one row have to be
-        summed before.
+        Slices of an embedding's gradient that fall on one row have to be summed before.
         """
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         workers = self.strategy.num_replicas_in_sync
         if workers > 1:
             dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
-        clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
+        limit = self.workload.optimizer.clip_value
+        if limit:
+            clipped = [tf.clip_by_value(gradient, -limit, limit) for gradient in dense]
+        else:
+            clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:

@@ -48,10 +48,19 @@ class TFAdapter(Adapter):
         "adam": "native, with an epsilon that follows the step so that it comes after the bias "
         "correction, and an embedding's gradient summed by row, which Keras forgets before it "
         "squares; coupled weight decay is added to the gradients",
+        "adamw": "native, changed as adam; Keras's own decay",
+        "rmsprop": "native with epsilon inside, an embedding's gradient summed by row, the velocity "
+        "rescaled as sgd's; with epsilon outside, composed of TensorFlow's operations",
+        "adagrad": "native with epsilon inside, an embedding's gradient summed by row; with epsilon "
+        "outside, composed of TensorFlow's operations",
+        "adadelta": "native, an embedding's gradient summed by row",
+        "adamax": "native with epsilon outside, an embedding's gradient summed by row; with epsilon "
+        "inside, composed of TensorFlow's operations",
     }
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from dlb_torch.compiled import check_inductor, compiled
 from dlb_torch.framework import MEMORY_FORMATS
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
+from dlb_torch.optimizers import make_optimizer, state_of
 from dlb_torch.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Model, Optimizer
+from dlb_worker.model import Loss, Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
-
-#: torch's names for what an optimizer keeps.
-SLOTS = {"momentum_buffer": "velocity", "exp_avg": "m", "exp_avg_sq": "v"}
 
 
 class Network(nn.Module):
@@ -162,10 +160,8 @@ class TorchModel(TorchParameters, BuiltModel):
         return self.read(inputs), self.read(labels)
 
     def slots(self, native: Tensor) -> dict[str, np.ndarray]:
-        state = self.optimizer.state.get(native, {})
-        return {
-            slot: self.read(state[key]) for key, slot in SLOTS.items() if state.get(key) is not None
-        }
+        state = state_of(self.optimizer, self.workload.optimizer, native)
+        return {slot: self.read(tensor) for slot, tensor in state.items()}
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()
@@ -209,6 +205,9 @@ class TorchModel(TorchParameters, BuiltModel):
         yield "backward", loss
         if self.workload.optimizer.clip_norm:
             clip(self.network, self.workload.optimizer.clip_norm)
+        if self.workload.optimizer.clip_value:
+            limit = self.workload.optimizer.clip_value
+            nn.utils.clip_grad_value_(self.network.parameters(), limit)
         self.optimizer.step()
         yield "update", loss.detach()
 
@@ -263,27 +262,3 @@ def clip(network: nn.Module, limit: float) -> None:
     scale = limit / torch.linalg.vector_norm(torch.cat(rows)).clamp(min=limit)
     for gradient in gradients:
         gradient.mul_(scale)
-
-
-def make_optimizer(optimizer: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """torch's optimizers are as the workload defines them: see dlb.workload.SGD.
-
-    A group may be empty, where torch refuses an empty list: a model may have nothing to train.
-    """
-    groups = [{"params": parameters}]
-    if optimizer.kind == "adam":
-        return torch.optim.Adam(
-            groups,
-            lr=optimizer.learning_rate,
-            betas=(optimizer.beta1, optimizer.beta2),
-            eps=optimizer.epsilon,
-            weight_decay=optimizer.weight_decay,
-        )
-    return torch.optim.SGD(
-        groups,
-        lr=optimizer.learning_rate,
-        momentum=optimizer.momentum,
-        # Without momentum the two are one, and torch refuses the second name for it.
-        nesterov=optimizer.nesterov and optimizer.momentum > 0,
-        weight_decay=optimizer.weight_decay,
-    )

@@ -40,10 +40,19 @@ class TorchAdapter(Adapter):
     framework = ("torch",)
     contract = (2, 0)
     layers = LAYERS
-    optimizers = {"sgd": "native", "adam": "native"}
+    optimizers = {
+        "sgd": "native",
+        "adam": "native",
+        "adamw": "native",
+        "rmsprop": "native with epsilon outside; inside, composed of tensor operations",
+        "adagrad": "native with epsilon outside; inside, composed of tensor operations",
+        "adadelta": "native",
+        "adamax": "native with epsilon inside; outside, composed of tensor operations",
+    }
     features = (
         "augmentation",
         "clip_norm",
+        "clip_value",
         "export",
         "export_user_models",
         "label_smoothing",

@@ -48,13 +48,14 @@ class Clipping(Cause, frozen=True, kw_only=True):
     """The limits that a gradient was compared with, one below its norm and one above: a fact.
 
     Attributes:
-        norm: of the gradient.
+        norm: of the gradient; or its largest element, where that is what is limited.
         limit: of the workload, which ``update`` has; other: of this check.
     """
 
     norm: float
     limit: float
     other: float
+    by_value: bool = False
 
 
 class GradientsDiffer(Cause, frozen=True, kw_only=True):
