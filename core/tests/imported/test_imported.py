@@ -255,6 +255,33 @@ WRITTEN = {
         before_head(POOLED, STRIDES, 4, shape=(2, 2, 6, 5)),
         ["conv", "global_average_pool", *TAIL],
     ),
+    "a transposed convolution to a size that is written": (
+        before_head(
+            [node("ConvTranspose", ["x", "w"], ["h"], strides=[2, 2], output_shape=[12, 9])],
+            {"w": real(2, 3, 3, 2)},
+            3 * 12 * 9,
+            shape=("N", 2, 6, 5),
+        ),
+        ["conv_transpose", *TAIL],
+    ),
+    "a transposed convolution of the same size, cut, with a number added to each channel": (
+        before_head(
+            [
+                node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 1], auto_pad="SAME_LOWER"),
+                node("Slice", ["c", "starts", "ends", "axes"], ["s"]),
+                node("Add", ["s", "b"], ["h"]),
+            ],
+            {
+                "w": real(2, 3, 3, 2),
+                "b": real(3, 1, 1),
+                **{key: np.array(n) for key, n in (("starts", [1, 0]), ("ends", [10, 4]))},
+                "axes": np.array([2, 3]),
+            },
+            3 * 9 * 4,
+            shape=("N", 2, 6, 5),
+        ),
+        ["conv_transpose", *TAIL],
+    ),
     "a normalisation and a table of positions added up": (
         before_head(
             normalised(),

@@ -337,6 +337,15 @@ REFUSED = {
         ),
         "node 'culprit' (Conv): has 1 spatial axes",
     ),
+    "three axes of a transposed convolution": (
+        graph(
+            [node("ConvTranspose", ["x", "w"], ["y"], name="culprit")],
+            {"w": real(2, 3, 2)},
+            ("N", 2, 5),
+            rank=3,
+        ),
+        "node 'culprit' (ConvTranspose): has 1 spatial axes",
+    ),
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
         "weight 'y.weight' has a NaN",

@@ -12,7 +12,7 @@ from dlb.graph.blocks import Block, gelu, hard_sigmoid, layer_normalization
 from dlb.graph.decimals import ROUNDING
 from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.layout import before_expand, before_layout
-from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
+from dlb.graph.reader import WEIGHTED, Attributes, Operation, Reader, generic_operation
 from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
 
 __all__ = ["arithmetic", "from_block", "norm_attributes"]
@@ -71,7 +71,7 @@ def _constant_arithmetic(
         pooling = _scaled_pool(reader, node, index, constant, previous, output)
         if pooling is not None:
             return pooling
-    width = previous.attributes["weight"][0] if previous.kind in ("Conv", "Linear") else 0
+    width = previous.attributes["weight"][0] if previous.kind in WEIGHTED else 0
     if shifts and width == constant.size and not previous.attributes["bias"]:
         return reader.with_bias(previous, node.input[index])
     if constant.size == 1 and np.all(constant == (0 if shifts else 1)) and (shifts or scales):

@@ -29,6 +29,7 @@ from dlb.imported.transformers import (
     layer_norm,
     reduce_mean,
 )
+from dlb.imported.transposed import conv_transpose
 from dlb.imported.views import Shape, ValueView, axes_of, per_channel, positions, view_of
 from dlb.workload import layers as L
 
@@ -422,6 +423,7 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
 
 RULES: dict[str, Rule] = {
     "Conv": _conv,
+    "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),

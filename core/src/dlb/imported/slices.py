@@ -18,6 +18,7 @@ from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
 from dlb.imported.importer import Importer
 from dlb.imported.layers import ImportedLayer, unsupported
+from dlb.imported.transposed import crop
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
@@ -74,7 +75,10 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         for axis, indices in indices_by_axis.items()
         if list(indices) != list(range(input_shape[axis]))
     }
-    name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
+    if cuts and crop(importer, node.input[0], view.layer, cuts):
+        name, output_shape = view.layer, importer.shape(view)
+    else:
+        name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
     if rows is not None:
         return view_of(name, positions(output_shape).reshape(value_shape), output_shape)
     selected = set(cuts) if len(output_shape) < len(shape) else set()

@@ -54,7 +54,10 @@ REARRANGING = (L.Flatten, L.Reshape, L.Transpose, L.Concat, L.Select, L.Slice, L
 #: Layers that compute each element by itself, in place.
 ELEMENTWISE = (*L.Activation, L.Dropout, L.Add, L.Mul, L.PositionEmbedding)
 #: Layers whose backward pass reads their inputs.
-READ_AGAIN = (L.Conv, L.Linear, L.LSTM, L.Attention, L.BatchNorm, L.LayerNorm, L.LRN, L.Mul, L.GELU)
+READ_AGAIN = (
+    *(L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention),
+    *(L.BatchNorm, L.LayerNorm, L.LRN, L.Mul, L.GELU),
+)
 
 
 @dataclass(frozen=True)
