@@ -328,24 +328,18 @@ REFUSED = {
     ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
     "two outputs": (two_outputs(), "it has 2 outputs ('y', 'z')"),
-    "three axes": (
-        graph(
-            [node("Conv", ["x", "w"], ["y"], name="culprit")],
-            {"w": real(3, 2, 2)},
-            ("N", 2, 5),
-            rank=3,
-        ),
-        "node 'culprit' (Conv): has 1 spatial axes",
-    ),
-    "three axes of a transposed convolution": (
-        graph(
-            [node("ConvTranspose", ["x", "w"], ["y"], name="culprit")],
-            {"w": real(2, 3, 2)},
-            ("N", 2, 5),
-            rank=3,
-        ),
-        "node 'culprit' (ConvTranspose): has 1 spatial axes",
-    ),
+    **{
+        f"{operator} of volumes": (
+            graph(
+                [node(operator, ["x", "w"], ["y"], name="culprit")],
+                {"w": real(2, 2, 2, 2, 2)},
+                ("N", 2, 5, 5, 5),
+                rank=5,
+            ),
+            f"node 'culprit' ({operator}): has 3 spatial axes",
+        )
+        for operator in ("Conv", "ConvTranspose")
+    },
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
         "weight 'y.weight' has a NaN",

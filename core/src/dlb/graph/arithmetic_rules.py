@@ -13,7 +13,7 @@ from dlb.graph.decimals import ROUNDING
 from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.layout import before_expand, before_layout
 from dlb.graph.reader import WEIGHTED, Attributes, Operation, Reader, generic_operation
-from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
+from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool, without_axes
 
 __all__ = ["arithmetic", "from_block", "norm_attributes"]
 
@@ -179,7 +179,8 @@ def _from_rescaled_pool(
 ) -> Operation:
     """An average pooling; with a further operation if its channels are scaled."""
     inputs = (reader.source[rescaled.value],)
-    pooling = replace(previous, attributes=dict(rescaled.attributes), inputs=inputs)
+    attributes = without_axes(rescaled.attributes, rescaled.idle)
+    pooling = replace(previous, attributes=attributes, inputs=inputs)
     if rescaled.channels is None:
         return pooling
     pooling.attributes["elements"] = reader.trace.elements(output)

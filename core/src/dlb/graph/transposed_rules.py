@@ -13,6 +13,7 @@ from dlb.graph.layout import padding_before, previous_axes, selected_indices
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.transposed import Places, places_of
+from dlb.graph.window_rules import without_axes
 
 __all__ = ["conv_transpose", "cropped"]
 
@@ -24,9 +25,18 @@ _RESHAPES = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 def conv_transpose(
     reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
+    read = _read(reader, node, raw)
+    if read is None:
+        return generic_operation(reader, node, raw, output)
+    operation, idle = read
+    return replace(operation, attributes=without_axes(operation.attributes, idle))
+
+
+def _read(reader: Reader, node: NodeProto, raw: Attributes) -> tuple[Operation, set[int]] | None:
+    """The operation, and its axes of size 1 on which it does nothing; None if its weight is live."""
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if weight is None:
-        return generic_operation(reader, node, raw, output)
+        return None
     size = reader.trace.values[node.input[0]].shape[2:]
     places = places_of(lambda name, default: raw.get(name, default), size, weight.shape[2:])
     weight, places = _without_gaps(weight, places)
@@ -41,8 +51,13 @@ def conv_transpose(
         "groups": places.groups,
         "bias": False,
     }
+    idle = {
+        axis
+        for axis, size in enumerate(places.size)
+        if size == places.kernel[axis] == 1 and places.before[axis] == places.after[axis] == 0
+    }
     operation = reader.make(node, "ConvTranspose", attributes, [name], weight.size)
-    return operation if bias is None else reader.with_bias(operation, node.input[2])
+    return (operation if bias is None else reader.with_bias(operation, node.input[2])), idle
 
 
 def _without_gaps(weight: Array, places: Places) -> tuple[Array, Places]:
@@ -107,9 +122,10 @@ def cropped(reader: Reader, name: str) -> Operation | None:
         value = node.input[0]
     if node is None:
         return None
-    operation = conv_transpose(reader, node, attributes_of(node), value)
-    if isinstance(operation, int) or operation.kind != "ConvTranspose":
+    read = _read(reader, node, attributes_of(node))
+    if read is None:
         return None
+    operation, idle = read
     whole, left_out = trace.values[value].shape, operation.attributes["left out"]
     before, after = list(left_out[: rank - 2]), list(left_out[rank - 2 :])
     for size, start, axis in zip(trace.values[name].shape, starts, axes):
@@ -119,7 +135,8 @@ def cropped(reader: Reader, name: str) -> Operation | None:
             after[axis - 2] += end
         elif start or end:
             return None
-    return replace(operation, attributes={**operation.attributes, "left out": (*before, *after)})
+    attributes = {**operation.attributes, "left out": (*before, *after)}
+    return replace(operation, attributes=without_axes(attributes, idle))
 
 
 def _before_reshapes(trace: Trace, name: str) -> str:

@@ -56,6 +56,9 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     indices_by_axis = selected_indices(importer.trace, node)
     if indices_by_axis is None:
         raise unsupported(node, "its indices depend on the input")
+    cropped = crop(importer, node, indices_by_axis)
+    if cropped is not None:
+        return cropped
     input_shape, value_shape = (
         importer.value_shape(name) for name in (node.input[0], node.output[0])
     )
@@ -75,10 +78,7 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         for axis, indices in indices_by_axis.items()
         if list(indices) != list(range(input_shape[axis]))
     }
-    if cuts and crop(importer, node.input[0], view.layer, cuts):
-        name, output_shape = view.layer, importer.shape(view)
-    else:
-        name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
+    name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
     if rows is not None:
         return view_of(name, positions(output_shape).reshape(value_shape), output_shape)
     selected = set(cuts) if len(output_shape) < len(shape) else set()
