@@ -653,6 +653,23 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("logits", W.Linear(out_features=9, tied_to="table"), ("again",)),
         kind="index",
     ),
+    "enlarged-maps": graph(
+        (3, 4, 3),
+        (
+            "doubled",
+            W.ConvTranspose(
+                out_channels=4,
+                kernel=(3, 3),
+                stride=(2, 2),
+                pads=(1, 1, 1, 1),
+                output_padding=(1, 1),
+            ),
+            ("input",),
+        ),
+        ("relu", W.ReLU(), ("doubled",)),
+        ("flat", W.Flatten(), ("relu",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "features": graph(
         (6,),
         ("hidden", W.Linear(out_features=7), ("input",)),

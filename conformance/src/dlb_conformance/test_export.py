@@ -263,6 +263,32 @@ MODELS: dict[str, W.Model] = {
         ("hard", W.HardSigmoid(), ("gelu",)),
         ("logits", W.Linear(out_features=CLASSES), ("hard",)),
     ),
+    "transposed-convolutions": graph(
+        (4, 4, 3),
+        (
+            "uneven",
+            W.ConvTranspose(
+                out_channels=6, kernel=(3, 3), stride=(2, 2), pads=(1, 1, 0, 0), groups=2
+            ),
+            ("input",),
+        ),
+        ("norm", W.BatchNorm(), ("uneven",)),
+        (
+            "added",
+            W.ConvTranspose(
+                out_channels=4, kernel=(3, 2), stride=(3, 2), output_padding=(2, 1), bias=False
+            ),
+            ("norm",),
+        ),
+        ("relu", W.ReLU(), ("added",)),
+        (
+            "cut",
+            W.ConvTranspose(out_channels=4, kernel=(3, 3), pads=(0, 4, 3, 1), dilation=(2, 2)),
+            ("relu",),
+        ),
+        ("flat", W.Flatten(), ("cut",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "mul-before-a-normalisation": CASES["mul-before-a-normalisation"],
     "hard_sigmoid-between-layers": CASES["hard_sigmoid-between-layers"],
     "channels-that-are-shuffled": CASES["reshape-shuffled-channels"],

@@ -60,6 +60,45 @@ _CONV = {
     "conv-as-large-as-its-input": _conv(kernel=(9, 7)),
 }
 
+
+def _conv_transpose(shape: tuple[int, int, int] = (4, 4, 3), /, **attributes: Any) -> W.Model:
+    given: dict[str, Any] = {"out_channels": 6, "kernel": (3, 2), **attributes}
+    return classifier(shape, W.ConvTranspose(**given), W.Tanh())
+
+
+_CONV_TRANSPOSE = {
+    "conv_transpose": _conv_transpose(),
+    "conv_transpose-without-bias": _conv_transpose(bias=False),
+    "conv_transpose-that-doubles": _conv_transpose(kernel=(2, 2), stride=(2, 2)),
+    "conv_transpose-even-pads": _conv_transpose(stride=(2, 2), pads=(1, 1, 1, 1), kernel=(4, 4)),
+    "conv_transpose-output-padding": _conv_transpose(
+        stride=(3, 2), pads=(1, 0, 1, 0), output_padding=(1, 1), kernel=(3, 3)
+    ),
+    "conv_transpose-more-output-padding-than-pads": _conv_transpose(
+        stride=(3, 2), pads=(0, 1, 0, 0), output_padding=(2, 1), kernel=(3, 3)
+    ),
+    "conv_transpose-more-pads-at-the-start": _conv_transpose(
+        stride=(2, 2), pads=(1, 1, 0, 0), kernel=(3, 3)
+    ),
+    "conv_transpose-uneven-pads": _conv_transpose(pads=(0, 3, 2, 0), stride=(1, 2), kernel=(3, 5)),
+    "conv_transpose-dilation": _conv_transpose(dilation=(2, 3), pads=(1, 1, 1, 1)),
+    "conv_transpose-dilation-and-stride": _conv_transpose(dilation=(2, 3), stride=(2, 3)),
+    "conv_transpose-two-groups": _conv_transpose(groups=2, stride=(2, 1)),
+    "conv_transpose-two-groups-uneven-pads": _conv_transpose(
+        groups=2, stride=(2, 2), pads=(0, 1, 1, 0), output_padding=(1, 0), kernel=(3, 3)
+    ),
+    "conv_transpose-depthwise": _conv_transpose(groups=4, out_channels=4, stride=(2, 2)),
+    "conv_transpose-of-one-place": _conv_transpose((4, 1, 1), stride=(2, 2)),
+    "conv_transpose-between-norms": classifier(
+        (8, 4, 3),
+        W.BatchNorm(),
+        W.ConvTranspose(out_channels=8, kernel=(3, 3), stride=(2, 2), bias=False),
+        W.BatchNorm(),
+        W.ReLU(),
+        W.Conv(out_channels=8, kernel=(2, 2)),
+    ),
+}
+
 _MAX_POOL = {
     "max_pool": _max(IMAGE, 2, 2),
     "max_pool-overlapping": _max(IMAGE, 3, 2),
@@ -116,6 +155,7 @@ _GLOBAL_AVERAGE_POOL = {
 #: By layer type, and by what is odd about it.
 WINDOWS: dict[str, dict[str, W.Model]] = {
     "conv": _CONV,
+    "conv_transpose": _CONV_TRANSPOSE,
     "max_pool": _MAX_POOL,
     "average_pool": _AVERAGE_POOL,
     "global_average_pool": _GLOBAL_AVERAGE_POOL,

@@ -37,6 +37,24 @@ def conv(x, w, b, stride, pads, dilation, groups):
     return y
 
 
+def conv_transpose(x, w, b, stride, pads, dilation, groups, size):
+    n, c, height, width = x.shape
+    _, depth, kh, kw = w.shape
+    y = np.zeros((n, depth * groups, *size))
+    for s in range(n):
+        for d in range(c):
+            for p in range(height):
+                for q in range(width):
+                    for u in range(kh):
+                        for v in range(kw):
+                            i = p * stride[0] + u * dilation[0] - pads[0]
+                            j = q * stride[1] + v * dilation[1] - pads[1]
+                            if 0 <= i < size[0] and 0 <= j < size[1]:
+                                first = d // (c // groups) * depth
+                                y[s, first : first + depth, i, j] += x[s, d, p, q] * w[d, :, u, v]
+    return y if b is None else y + b[:, None, None]
+
+
 def pool(x, kernel, stride, pads, ceil, average, include):
     n, c, height, width = x.shape
     rows = positions(height, kernel[0], stride[0], pads[0], pads[2], ceil=ceil)

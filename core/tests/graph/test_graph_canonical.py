@@ -20,6 +20,7 @@ from dlb.workload import (
     Attention,
     BatchNorm,
     Binary,
+    ConvTranspose,
     Elementwise,
     Embedding,
     Flatten,
@@ -65,6 +66,25 @@ EXTRA = Model(
         Node(name="product", layer=Mul(), inputs=("relu6", "fc")),
     ),
 )
+ENLARGED = Model(
+    input=Input(shape=(4, 3, 2)),
+    nodes=(
+        Node(
+            name="up",
+            layer=ConvTranspose(
+                out_channels=6,
+                kernel=(3, 2),
+                stride=(2, 3),
+                pads=(0, 1, 1, 0),
+                output_padding=(1, 0),
+                dilation=(1, 2),
+                groups=2,
+            ),
+        ),
+        Node(name="flat", layer=Flatten()),
+        Node(name="logits", layer=Linear(out_features=3)),
+    ),
+)
 PATCHES = Model(
     input=Input(shape=(2, 4, 4)),
     nodes=(
@@ -90,7 +110,7 @@ TIED = Model(
         Node(name="logits", layer=Linear(out_features=50, tied_to="table")),
     ),
 )
-ALL = {**MODELS, "extra": EXTRA, "patches": PATCHES, "tied": TIED}
+ALL = {**MODELS, "extra": EXTRA, "enlarged": ENLARGED, "patches": PATCHES, "tied": TIED}
 
 
 def given(model: Model, batch: int = 3):

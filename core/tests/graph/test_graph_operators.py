@@ -21,6 +21,7 @@ from dlb.workload import (
     AveragePool,
     BatchNorm,
     Conv,
+    ConvTranspose,
     HardSigmoid,
     Input,
     Linear,
@@ -92,6 +93,37 @@ def test_conv(data):
     x, w = drawn(model)
     expected = loops.conv(
         x, w["layer.weight"], w.get("layer.bias"), layer.stride, layer.pads, layer.dilation, groups
+    )
+    both(model, expected, x, w)
+
+
+@often
+@given(st.data())
+def test_conv_transpose(data):
+    groups = data.draw(st.sampled_from([1, 2]))
+    channels, height, width = data.draw(maps)
+    layer = ConvTranspose(
+        out_channels=groups * data.draw(small),
+        kernel=data.draw(pair),
+        stride=data.draw(pair),
+        pads=data.draw(pads),
+        output_padding=data.draw(st.tuples(pad, pad)),
+        dilation=data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        groups=groups,
+        bias=data.draw(st.booleans()),
+    )
+    model = single(layer, (channels * groups, height, width))
+    x, w = drawn(model)
+    size = list(infer_shapes(model)["layer"][1:])
+    expected = loops.conv_transpose(
+        x,
+        w["layer.weight"],
+        w.get("layer.bias"),
+        layer.stride,
+        layer.pads,
+        layer.dilation,
+        groups,
+        size,
     )
     both(model, expected, x, w)
 

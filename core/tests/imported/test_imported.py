@@ -255,6 +255,67 @@ WRITTEN = {
         before_head(POOLED, STRIDES, 4, shape=(2, 2, 6, 5)),
         ["conv", "global_average_pool", *TAIL],
     ),
+    "rows: convolutions of one axis, their poolings, and the mean of each": (
+        before_head(
+            [
+                node("Transpose", ["x"], ["rows"], perm=[0, 2, 1]),
+                node("Pad", ["rows", "pads"], ["padded"]),
+                node("Conv", ["padded", "w", "b"], ["c"], strides=[2]),
+                node("BatchNormalization", ["c", "one", "zero", "zero", "one"], ["n"]),
+                node("MaxPool", ["n"], ["m"], kernel_shape=[2], pads=[1, 0], strides=[1]),
+                node("ConvTranspose", ["m", "v"], ["t"], strides=[2], output_padding=[1]),
+                node("Slice", ["t", "starts", "ends", "axes"], ["s"]),
+                node("AveragePool", ["s"], ["a"], kernel_shape=[3], pads=[1, 1]),
+                node("GlobalAveragePool", ["a"], ["h"]),
+            ],
+            {
+                "pads": np.array([0, 0, 2, 0, 0, 1]),
+                **{"w": real(4, 5, 3), "b": real(4), "v": real(4, 3, 2)},
+                **{"one": np.ones(4, "f4"), "zero": np.zeros(4, "f4")},
+                **{key: np.array([n]) for key, n in (("starts", 1), ("ends", 6), ("axes", 2))},
+            },
+            3,
+            shape=("N", 6, 5),
+        ),
+        [
+            "transpose",
+            "reshape",
+            "conv",
+            "batch_norm",
+            "max_pool",
+            "conv_transpose",
+            "average_pool",
+            "global_average_pool",
+            *TAIL,
+        ],
+    ),
+    "a transposed convolution to a size that is written": (
+        before_head(
+            [node("ConvTranspose", ["x", "w"], ["h"], strides=[2, 2], output_shape=[12, 9])],
+            {"w": real(2, 3, 3, 2)},
+            3 * 12 * 9,
+            shape=("N", 2, 6, 5),
+        ),
+        ["conv_transpose", *TAIL],
+    ),
+    "a transposed convolution of the same size, cut, with a number added to each channel": (
+        before_head(
+            [
+                node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 1], auto_pad="SAME_LOWER"),
+                node("Slice", ["c", "starts", "ends", "axes"], ["s"]),
+                node("Add", ["s", "b"], ["h"]),
+            ],
+            {
+                "w": real(2, 3, 3, 2),
+                "b": real(3, 1, 1),
+                **{key: np.array(n) for key, n in (("starts", [1, 0]), ("ends", [10, 4]))},
+                "axes": np.array([2, 3]),
+            },
+            3 * 9 * 4,
+            shape=("N", 2, 6, 5),
+        ),
+        ["conv_transpose", *TAIL],
+    ),
     "a normalisation and a table of positions added up": (
         before_head(
             normalised(),

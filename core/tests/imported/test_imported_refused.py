@@ -301,15 +301,18 @@ REFUSED = {
         two_outputs(),
         "it has 2 outputs ('y', 'z'); a workload has 1: choose it with --output-name",
     ),
-    "three axes": (
-        graph(
-            [node("Conv", ["x", "w"], ["y"], name="culprit")],
-            {"w": real(3, 2, 2)},
-            ("N", 2, 5),
-            rank=3,
-        ),
-        "node 'culprit' (Conv): has 1 spatial axes",
-    ),
+    **{
+        f"{operator} of volumes": (
+            graph(
+                [node(operator, ["x", "w"], ["y"], name="culprit")],
+                {"w": real(2, 2, 2, 2, 2)},
+                ("N", 2, 5, 5, 5),
+                rank=5,
+            ),
+            f"node 'culprit' ({operator}): has 3 spatial axes",
+        )
+        for operator in ("Conv", "ConvTranspose")
+    },
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
         "weight 'y.weight' has a NaN",

@@ -14,8 +14,8 @@ from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.elementwise_blocks import decomposed
 from dlb.graph.layout import before_expand, before_layout
-from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
-from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool
+from dlb.graph.reader import WEIGHTED, Attributes, Operation, Reader, generic_operation
+from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool, without_axes
 
 __all__ = ["arithmetic", "from_block", "from_function", "norm_attributes"]
 
@@ -97,7 +97,7 @@ def _constant_arithmetic(
         pooling = _scaled_pool(reader, node, index, constant, previous, output)
         if pooling is not None:
             return pooling
-    width = previous.attributes["weight"][0] if previous.kind in ("Conv", "Linear") else 0
+    width = previous.attributes["weight"][0] if previous.kind in WEIGHTED else 0
     if shifts and width == constant.size and not previous.attributes["bias"]:
         return reader.with_bias(previous, node.input[index])
     if constant.size == 1 and np.all(constant == (0 if shifts else 1)) and (shifts or scales):
@@ -205,7 +205,8 @@ def _from_rescaled_pool(
 ) -> Operation:
     """An average pooling; with a further operation if its channels are scaled."""
     inputs = (reader.source[rescaled.value],)
-    pooling = replace(previous, attributes=dict(rescaled.attributes), inputs=inputs)
+    attributes = without_axes(rescaled.attributes, rescaled.idle)
+    pooling = replace(previous, attributes=attributes, inputs=inputs)
     if rescaled.channels is None:
         return pooling
     pooling.attributes["elements"] = reader.trace.elements(output)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dlb.graph.elementwise import slope as function_slope
 from dlb.graph.operators import erf, sigmoid
 from dlb.graph.primitive_gradients import binary_gradients, reduce_gradient, softmax_gradient
+from dlb.graph.transposed import places_of, spread_gradients
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
 
@@ -342,6 +343,24 @@ def _conv(layer: L.Conv, read: Pass, cotangent: Array) -> Found:
         of_x[part] = _scatter(x[part], window, at)
     bias = {"bias": cotangent.sum(axis=(0, 2, 3))} if layer.bias else {}
     return (of_x,), {"weight": of_matrix.reshape(weight.shape), **bias}
+
+
+@_rule(L.ConvTranspose)
+def _conv_transpose(layer: L.ConvTranspose, read: Pass, cotangent: Array) -> Found:
+    x, weight = read.input, read.parameters["weight"]
+    attributes: dict[str, Any] = {
+        "strides": layer.stride,
+        "pads": layer.pads,
+        "output_padding": layer.output_padding,
+        "dilations": layer.dilation,
+        "group": layer.groups,
+    }
+    places = places_of(
+        lambda name, default: attributes.get(name, default), x.shape[2:], layer.kernel
+    )
+    of_x, of_weight = spread_gradients(x, weight, places, cotangent)
+    bias = {"bias": cotangent.sum(axis=(0, 2, 3))} if layer.bias else {}
+    return (of_x,), {"weight": of_weight, **bias}
 
 
 @_rule(L.MaxPool)

@@ -101,6 +101,23 @@ def _conv(graph: Graph, name: str, layer: L.Conv, inputs: list[str], shapes: lis
     )
 
 
+def _conv_transpose(
+    graph: Graph, name: str, layer: L.ConvTranspose, inputs: list[str], shapes: list[Shape]
+) -> None:
+    parameters = [f"{name}.weight"] + ([f"{name}.bias"] if layer.bias else [])
+    graph.node(
+        "ConvTranspose",
+        inputs + parameters,
+        name,
+        kernel_shape=list(layer.kernel),
+        strides=list(layer.stride),
+        pads=list(layer.pads),
+        output_padding=list(layer.output_padding),
+        dilations=list(layer.dilation),
+        group=layer.groups,
+    )
+
+
 def _linear(
     graph: Graph, name: str, layer: L.Linear, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -400,6 +417,7 @@ def _operator(
 
 _RULES: dict[type, Callable[..., None]] = {
     L.Conv: _conv,
+    L.ConvTranspose: _conv_transpose,
     L.Linear: _linear,
     L.BatchNorm: _batch_norm,
     L.LayerNorm: _operator(

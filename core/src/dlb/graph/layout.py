@@ -22,6 +22,7 @@ __all__ = [
     "gather_permutation",
     "padding_before",
     "padding_of",
+    "previous_axes",
     "selected_indices",
 ]
 
@@ -107,10 +108,10 @@ def padding_before(trace: Trace, name: str) -> Padding:
         first = node.input[0]
         if node.op_type == "Pad":
             break
-        previous_axes = _previous_axes(trace, value)
-        if previous_axes is None:
+        previous = previous_axes(trace, value)
+        if previous is None:
             return Padding(name)
-        axes, value = [previous_axes[axis] for axis in axes], first
+        axes, value = [previous[axis] for axis in axes], first
     numbers = padding_of(trace, node)
     if numbers is None or len(numbers[0]) != 2 * len(axes):
         return Padding(name)
@@ -178,7 +179,7 @@ def selected_indices(
     }
 
 
-def _previous_axes(trace: Trace, name: str) -> list[int] | None:
+def previous_axes(trace: Trace, name: str) -> list[int] | None:
     """For each axis of a layout operator's output, the axis of its input; None if unclear."""
     node = trace.producers[name]
     if node.op_type not in LAYOUT:

@@ -17,6 +17,7 @@ from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
+from dlb.graph.transposed_rules import conv_transpose
 from dlb.graph.window_rules import conv, pool
 
 __all__ = ["Operation", "operations", "operations_of", "reader_of"]
@@ -268,6 +269,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "Conv": conv,
+    "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
     "GlobalMaxPool": _whole_map_pool,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),

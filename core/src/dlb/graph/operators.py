@@ -6,6 +6,7 @@ The reasons, observed in onnx 1.16.2 and 1.23.2 with generated attributes:
 operator                 what ``onnx.reference`` does
 =======================  ==========================================================================
 Conv                     correct, but gathers columns by index: several times slower than this
+ConvTranspose            loops in Python, without dilation in groups; refuses what ``output_shape`` adds
 MaxPool                  at stride 1 with asymmetric pads, returns a wrong shape or raises; else
                          correct, but loops over every element in Python: seconds for a LeNet
 AveragePool              loops too; with ``ceil_mode`` splits missing padding between both ends,
@@ -48,6 +49,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 
 from dlb.graph.decimals import decimal, is_sixth
+from dlb.graph.transposed import places_of, spread
 from dlb.graph.windows import Window, padded, window_of, windows
 
 __all__ = ["OPERATORS", "erf", "sigmoid"]
@@ -106,6 +108,17 @@ class Conv(_Operator):
                 group_output[...] = (matrix[group] @ columns).reshape(group_output.shape)
         if b is not None:
             y += b.reshape(-1, *(1,) * axis_count)
+        return (y,)
+
+
+class ConvTranspose(_Operator):
+    """Transposed convolution over any number of axes."""
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **_: Any) -> tuple[Array]:
+        places = places_of(self.attribute, x.shape[2:], w.shape[2:])
+        y = spread(x, w, places)
+        if b is not None:
+            y += b.reshape(-1, *(1,) * len(places.kernel))
         return (y,)
 
 
@@ -484,6 +497,7 @@ def sigmoid(x: Array) -> Array:
 #: The operators that :mod:`dlb.graph.evaluate` uses in place of the reference.
 OPERATORS = (
     Conv,
+    ConvTranspose,
     MaxPool,
     AveragePool,
     GlobalMaxPool,

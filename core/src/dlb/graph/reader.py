@@ -19,10 +19,12 @@ from dlb.graph.trace import Trace, attributes_of
 if TYPE_CHECKING:
     from dlb.graph.blocks import Block
 
-__all__ = ["Attributes", "Operation", "Reader", "Rule", "generic_operation"]
+__all__ = ["WEIGHTED", "Attributes", "Operation", "Reader", "Rule", "generic_operation"]
 
 Attributes = dict[str, Any]
 Array = npt.NDArray[Any]
+#: Kinds with a weight, whose channels of output come first in ``weight``, and with a bias or none.
+WEIGHTED = ("Conv", "ConvTranspose", "Linear")
 
 
 @dataclass(frozen=True)

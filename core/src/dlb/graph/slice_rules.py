@@ -12,6 +12,7 @@ from dlb.graph.layout import padding_of, selected_indices
 from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import attributes_of
+from dlb.graph.transposed_rules import cropped
 from dlb.graph.window_rules import conv, first_windows, pool
 
 __all__ = ["concat", "pad", "slice_indices", "split"]
@@ -85,6 +86,9 @@ def slice_indices(reader: Reader, node: NodeProto, raw: Attributes, output: str)
         window_node, sizes = windows
         rule = conv if window_node.op_type == "Conv" else pool
         return rule(reader, window_node, attributes_of(window_node), output, sizes)
+    transposed = cropped(reader, output)
+    if transposed is not None:
+        return transposed
     inputs: tuple[int, ...] = (source,)
     if source >= 0 and reader.operations[source].kind == "Slice":
         previous = reader.operations[source]

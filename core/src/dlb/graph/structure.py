@@ -19,6 +19,7 @@ import onnx
 
 from dlb.graph.alignment import Difference, differences
 from dlb.graph.operations import Operation, operations
+from dlb.graph.reader import WEIGHTED
 
 __all__ = ["Difference", "Structure", "compare_operations", "compare_structure"]
 
@@ -213,7 +214,7 @@ def _is_norm(operation: Operation) -> bool:
 
 
 def _has_bias(operation: Operation) -> bool:
-    return operation.kind in ("Conv", "Linear") and bool(operation.attributes["bias"])
+    return operation.kind in WEIGHTED and bool(operation.attributes["bias"])
 
 
 def _has_zero_bias(operation: Operation) -> bool:
@@ -287,7 +288,7 @@ def _inputs_of_norms(graph: Sequence[Operation]) -> set[str]:
 def _fold_norms(graph: Sequence[Operation], unfolded: Collection[str] = ()) -> list[Operation]:
     """The graph with batch normalisations folded into the layer before, if nothing else reads that.
 
-    The layer is a convolution, a linear layer or, for [N, features], a layer normalisation.
+    The layer is a convolution (transposed or not), a linear layer or, for [N, features], a layer normalisation.
 
     Args:
         unfolded: hashes of layers that keep their batch normalisation (:func:`_inputs_of_norms`).
@@ -303,7 +304,7 @@ def _fold_norms(graph: Sequence[Operation], unfolded: Collection[str] = ()) -> l
         sole_reader = source >= 0 and readers[operation.inputs[0]] == 1
         if _is_norm(operation) and sole_reader and hashes[source] not in unfolded:
             target = kept[source]
-            if target.kind in ("Conv", "Linear"):
+            if target.kind in WEIGHTED:
                 bias = 0 if target.attributes["bias"] else operation.attributes["channels"]
                 kept[source] = replace(
                     target,

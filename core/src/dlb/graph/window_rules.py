@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
@@ -16,7 +16,7 @@ from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace, attributes_of
 from dlb.graph.windows import Window, window_of
 
-__all__ = ["RescaledPool", "conv", "first_windows", "pool", "rescaled_pool"]
+__all__ = ["RescaledPool", "conv", "first_windows", "pool", "rescaled_pool", "without_axes"]
 
 Sizes = tuple[int, ...]
 #: The pooling kind of operators that pool a whole map.
@@ -39,6 +39,35 @@ def _effective_attributes(window: Window) -> Attributes:
         "stride": tuple(1 if n == 1 else s for n, s in zip(window.output, window.stride)),
         "pads": (*window.before, *window.reach),
         "dilation": tuple(1 if k == 1 else d for k, d in zip(window.kernel, window.dilation)),
+    }
+
+
+def _idle_axes(window: Window) -> set[int]:
+    """Axes of size 1 on which windows do nothing, such as those that a map of one axis got."""
+    return {
+        axis
+        for axis, size in enumerate(window.size)
+        if size == window.kernel[axis] == window.output[axis] == 1
+        and window.before[axis] == window.after[axis] == 0
+    }
+
+
+def without_axes(attributes: Attributes, idle: Set[int]) -> Attributes:
+    """The attributes of windows without some axes."""
+
+    def kept(name: str, numbers: Sizes) -> Sizes:
+        first = 2 if name == "weight" else 0
+        sided = name in ("pads", "left out")
+        count = len(numbers) // 2 if sided else len(numbers) - first
+        return tuple(
+            number
+            for place, number in enumerate(numbers)
+            if place < first or (place - first) % count not in idle
+        )
+
+    return {
+        name: kept(name, value) if isinstance(value, tuple) else value
+        for name, value in attributes.items()
     }
 
 
@@ -132,6 +161,7 @@ def conv(
         "groups": raw.get("group", 1),
         "bias": False,
     }
+    attributes = without_axes(attributes, _idle_axes(window))
     operation = reader.make(node, "Conv", attributes, [padding.value], weight.size)
     return operation if bias is None else reader.with_bias(operation, node.input[2])
 
@@ -150,6 +180,7 @@ def pool(
         if not any(attributes["pads"]) and window.kernel == window.size:
             return reader.make(node, "GlobalAveragePool", {}, [padding.value])
         attributes |= _padding_attributes(window, *_counted_padding(window, padding, raw))
+    attributes = without_axes(attributes, _idle_axes(window))
     return reader.make(node, kind, attributes, [padding.value])
 
 
@@ -162,12 +193,14 @@ class RescaledPool:
         value: name of the value that the windows read.
         scale: the exact factor of each window, [*output]; a file keeps it rounded.
         channels: the remaining factor of each channel, [C]; None if there is none.
+        idle: axes of size 1 on which the windows do nothing.
     """
 
     attributes: Attributes
     value: str
     scale: npt.NDArray[np.floating]
     channels: npt.NDArray[np.floating] | None
+    idle: frozenset[int] = frozenset()
 
 
 def rescaled_pool(
@@ -208,7 +241,9 @@ def rescaled_pool(
             attributes = _effective_attributes(window) | _padding_attributes(
                 window, counted, uncounted
             )
-            return RescaledPool(attributes, padding.value, own_divisors / divisors, channel_factors)
+            idle = frozenset(_idle_axes(window))
+            exact = own_divisors / divisors
+            return RescaledPool(attributes, padding.value, exact, channel_factors, idle)
     return None
 
 

@@ -23,6 +23,7 @@ from dlb.workload.layers import (
     AveragePool,
     BatchNorm,
     Conv,
+    ConvTranspose,
     Elementwise,
     Linear,
 )
@@ -149,7 +150,7 @@ def _rescaled_pool(
 
 
 #: Layers that may have a bias.
-_BIASED = (Attention, Conv, Linear)
+_BIASED = (Attention, Conv, ConvTranspose, Linear)
 
 
 def _fuse_affine(importer: Importer, name: str, scale: Array, shift: Array, is_bias: bool) -> bool:
@@ -185,10 +186,10 @@ def _fuse_affine(importer: Importer, name: str, scale: Array, shift: Array, is_b
         weights["weight"] = weights["weight"] * scale.reshape(
             -1, *(1,) * (weights["weight"].ndim - 1)
         )
-    elif not (isinstance(layer, Conv) and only_shifts):
+    elif not (isinstance(layer, (Conv, ConvTranspose)) and only_shifts):
         return False
     bias = weights.get("bias", np.zeros_like(shift)) * scale + shift
-    if isinstance(layer, (Conv, Linear)):
+    if isinstance(layer, (Conv, ConvTranspose, Linear)):
         if not (layer.bias or is_bias or bias.any()):
             importer.change(name, weights=weights)
             return True

@@ -167,14 +167,11 @@ def compare_with_file(
 def _as_affine(operation: Operation) -> Operation:
     """A depthwise convolution with a kernel of 1, as the scale and shift that it came from."""
     attributes = operation.attributes
-    channels = attributes["weight"][0] if operation.kind == "Conv" else 0
-    depthwise_1x1 = {
-        "weight": (channels, 1, 1, 1),
-        "groups": channels,
-        "stride": (1, 1),
-        "pads": (0,) * 4,
-    }
-    if not channels or any(attributes[name] != value for name, value in depthwise_1x1.items()):
+    if operation.kind != "Conv":
+        return operation
+    channels, *others = attributes["weight"]
+    windows = {*others, *attributes["stride"]} <= {1} and not any(attributes["pads"])
+    if not windows or attributes["groups"] != channels:
         return operation
     affine = {"channels": channels, "elements": attributes["elements"]}
     if attributes["bias"]:

@@ -332,13 +332,19 @@ class Importer:
         return positions(self.shape(view)) if view.index_map is None else view.index_map
 
     def materialise_layout(
-        self, name: str, axes: Sequence[int] | None = None, *, rows: bool = False
+        self,
+        name: str,
+        axes: Sequence[int] | None = None,
+        *,
+        rows: bool = False,
+        width: bool = False,
     ) -> ValueView:
         """Add the reshape and transpose layers whose output has a value's layout.
 
         Args:
             axes: of the value, in the order in which a layer reads it.
             rows: merge all axes between the batch and the last.
+            width: add a last axis of size 1.
 
         Returns:
             the view of the last added layer; the value's own view if no such layers exist.
@@ -347,6 +353,8 @@ class Importer:
         index_map = index_map if axes is None else index_map.transpose(axes)
         if rows:
             index_map = index_map.reshape(len(index_map), -1, index_map.shape[-1])
+        if width:
+            index_map = index_map[..., None]
         key = (view.layer, index_map.shape, index_map.tobytes())
         if key not in self._materialised:
             layers = layout_layers(index_map, self.shape(view))

@@ -22,6 +22,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
@@ -31,6 +32,7 @@ from dlb.imported.transformers import (
     layer_norm,
     reduce_mean,
 )
+from dlb.imported.transposed import conv_transpose
 from dlb.imported.views import Shape, ValueView, axes_of, per_channel, positions, view_of
 from dlb.workload import layers as L
 
@@ -44,20 +46,22 @@ def _conv(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     weight, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if weight is None or (bias is None and len(node.input) > 2 and node.input[2]):
         raise unsupported(node, "its filter or bias depends on the input")
-    if weight.ndim != 4:
+    if weight.ndim not in (3, 4):
         raise unsupported(node, f"has {weight.ndim - 2} spatial axes; dlb's convolution has 2")
     data, window, _ = _padded_window(importer, node, attributes, tuple(weight.shape[2:]), L.Conv)
     layer = L.Conv(
         out_channels=len(weight),
-        kernel=_pair(window.kernel),
-        stride=_pair(window.stride),
-        pads=_pads(window),
-        dilation=_pair(window.dilation),
+        kernel=pair(window.kernel, 1),
+        stride=pair(window.stride, 1),
+        pads=pads_of(window.before, window.after),
+        dilation=pair(window.dilation, 1),
         groups=attributes.get("group", 1),
         bias=bias is not None,
     )
-    weights = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    return _add_canonical(importer, node, layer, [data], weights)
+    weights = {"weight": weight.reshape(*weight.shape[:2], *layer.kernel)}
+    if bias is not None:
+        weights["bias"] = bias
+    return add_map(importer, node, layer, data, weights)
 
 
 def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -65,7 +69,7 @@ def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
         map_size = list(importer.value_shape(node.input[0])[2:])
         attributes = {"kernel_shape": map_size, "strides": map_size}
     kernel = tuple(attributes["kernel_shape"])
-    if len(kernel) != 2:
+    if len(kernel) not in (1, 2):
         raise unsupported(node, f"has {len(kernel)} spatial axes; dlb's poolings have 2")
     if set(attributes.get("dilations", [1])) != {1}:
         raise unsupported(node, f"dilations = {attributes['dilations']}")
@@ -75,13 +79,13 @@ def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     if layer_type is L.AveragePool:
         options["count_include_pad"] = bool(attributes.get("count_include_pad", 0)) or merged
     layer = layer_type(
-        kernel=_pair(window.kernel),
-        stride=_pair(window.stride),
-        pads=_pads(window),
+        kernel=pair(window.kernel, 1),
+        stride=pair(window.stride, 1),
+        pads=pads_of(window.before, window.after),
         ceil_mode=bool(attributes.get("ceil_mode", 0)),
         **options,
     )
-    return _add_canonical(importer, node, layer, [data])
+    return add_map(importer, node, layer, data)
 
 
 def _padded_window(
@@ -101,13 +105,13 @@ def _padded_window(
     window = window_of(lambda key, default: attributes.get(key, default), size, kernel)
     padding = padding_before(importer.trace, name)
     if not padding.before:
-        return importer.as_map(node, name).layer, window, False
+        return map_layer(importer, node, name), window, False
     has_own_padding = any(window.before) or any(window.after)
     before = tuple(int(n) for n in padding.before)
     after = tuple(int(n) for n in padding.after)
     inner_size = tuple(n - b - a for n, b, a in zip(size, before, after))
     shape = (*importer.value_shape(name)[:2], *inner_size)
-    layer = importer.as_map(node, padding.value, shape).layer
+    layer = map_layer(importer, node, padding.value, shape)
     nonnegative = isinstance(
         importer.layers[layer].layer, (L.ReLU, L.ReLU6, L.Sigmoid, L.HardSigmoid)
     )
@@ -118,7 +122,7 @@ def _padded_window(
         L.MaxPool: padding.number < -3e38 or (padding.number == 0 and nonnegative),
     }
     if not mergeable[layer_type]:  # the padding becomes a layer of its own
-        return importer.as_map(node, name).layer, window, False
+        return map_layer(importer, node, name), window, False
     merged = Window(
         window.kernel,
         window.stride,
@@ -129,28 +133,6 @@ def _padded_window(
         window.output,
     )
     return layer, merged, True
-
-
-def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    first, second = (int(number) for number in numbers)
-    return first, second
-
-
-def _pads(window: Window) -> tuple[int, int, int, int]:
-    (top, left), (bottom, right) = _pair(window.before), _pair(window.after)
-    return top, left, bottom, right
-
-
-def _add_canonical(
-    importer: Importer,
-    node: onnx.NodeProto,
-    layer: L.Layer,
-    inputs: Sequence[str],
-    weights: Mapping[str, Array] | None = None,
-) -> ValueView:
-    """Add a layer whose value is in canonical layout, as the file's value is."""
-    shape = importer.value_shape(node.output[0])
-    return ValueView(importer.add(node, layer, inputs, shape, weights))
 
 
 _ACTIVATIONS: Mapping[str, L.Layer] = {"Relu": L.ReLU(), "Tanh": L.Tanh(), "Sigmoid": L.Sigmoid()}
@@ -250,7 +232,10 @@ def _batch_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     index_map = importer.index_map_of(view)
     weights = _norm_weights(importer, node, index_map, importer.shape(view), constants)
     if weights is None:  # the normalised axis is not the layer's channels: transpose it first
-        view = importer.materialise_layout(node.input[0])
+        if importer.trace.values[node.input[0]].ndim == 3:
+            view = rows_as_map(importer, node, node.input[0])
+        else:
+            view = importer.materialise_layout(node.input[0])
         weights = _norm_weights(
             importer, node, importer.index_map_of(view), importer.shape(view), constants
         )
@@ -306,7 +291,7 @@ def _lrn(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Va
         beta=decimal(attributes.get("beta", 0.75)),
         bias=decimal(attributes.get("bias", 1.0)),
     )
-    return _add_canonical(importer, node, layer, [importer.as_map(node, node.input[0]).layer])
+    return add_map(importer, node, layer, importer.as_map(node, node.input[0]).layer)
 
 
 def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -416,6 +401,12 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
     mean = reduce_mean(importer, node, mean_axes) if node.op_type == "ReduceMean" else None
     if mean is not None:
         return mean
+    if value.ndim == 3 and mean_axes == (2,):  # rows of places, [N, C, L]
+        view = rows_as_map(importer, node, node.input[0])
+        output_shape = (*importer.shape(view)[:2], 1, 1)
+        layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)
+        index_map = positions(output_shape).reshape(importer.value_shape(node.output[0]))
+        return view_of(layer_name, index_map, output_shape)
     axes_order = axes_of(importer.index_map(node.input[0]), shape)
     other_axes = (
         len(shape) == 4
@@ -438,6 +429,7 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
 
 RULES: dict[str, Rule] = {
     "Conv": _conv,
+    "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),

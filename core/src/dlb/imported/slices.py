@@ -18,6 +18,7 @@ from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
 from dlb.imported.importer import Importer
 from dlb.imported.layers import ImportedLayer, unsupported
+from dlb.imported.transposed import crop
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
@@ -55,6 +56,9 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     indices_by_axis = selected_indices(importer.trace, node)
     if indices_by_axis is None:
         raise unsupported(node, "its indices depend on the input")
+    cropped = crop(importer, node, indices_by_axis)
+    if cropped is not None:
+        return cropped
     input_shape, value_shape = (
         importer.value_shape(name) for name in (node.input[0], node.output[0])
     )

@@ -64,18 +64,8 @@ REARRANGING = (L.Flatten, L.Reshape, L.Transpose, L.Concat, L.Select, L.Slice, L
 ELEMENTWISE = (*L.Activation, L.Dropout, L.Add, L.Mul, L.Binary, L.PositionEmbedding)
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (
-    *(
-        L.Conv,
-        L.Linear,
-        L.LSTM,
-        L.Attention,
-        L.BatchNorm,
-        L.LayerNorm,
-        L.LRN,
-        L.Mul,
-        L.Binary,
-        L.GELU,
-    ),
+    *(L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention),
+    *(L.BatchNorm, L.LayerNorm, L.LRN, L.Mul, L.Binary, L.GELU),
 )
 
 

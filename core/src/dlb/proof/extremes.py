@@ -37,6 +37,7 @@ _BOUNDED = (L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
 _GROWN: Mapping[type, tuple[str, ...]] = {
     BatchNorm: ("scale",),
     L.Conv: ("weight",),
+    L.ConvTranspose: ("weight",),
     L.Embedding: ("weight",),
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),

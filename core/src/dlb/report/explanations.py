@@ -17,6 +17,8 @@ __all__ = ["built_text", "explanation_line", "not_run_texts", "place_text", "rea
 #: Usual mistakes in layers, by kind.
 _LAYERS = {
     "conv": "pads (or their side), stride, dilation, groups, the weight's layout, or a missing bias",
+    "conv_transpose": "pads (or their side), output padding, stride, groups, the weight's layout "
+    "(a convolution's turned), or a missing bias",
     "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
     "batch_norm": "epsilon, swapped or unloaded running statistics, or scale and bias left out",
     "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",

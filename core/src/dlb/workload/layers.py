@@ -29,6 +29,7 @@ __all__ = [
     "Binary",
     "Concat",
     "Conv",
+    "ConvTranspose",
     "Dropout",
     "Elementwise",
     "Embedding",
@@ -145,6 +146,40 @@ class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
     kernel: Pair
     stride: Pair = (1, 1)
     pads: Pads = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    bias: bool = True
+    init: Initializer = "glorot_uniform"
+    bias_init: Initializer = "zeros"
+
+
+class ConvTranspose(_Layer, tag="conv_transpose", kw_only=True, frozen=True):
+    """Two-dimensional transposed convolution, ONNX ConvTranspose.
+
+    [N, C, H, W] to [N, out_channels, H', W'] with
+    H' = (H - 1) * stride + dilation * (kernel - 1) + 1 + output_padding - top - bottom.
+    It is the gradient of a convolution by its input: each element is added, times the filter, to the
+    places that the filter covers (Dumoulin and Visin, arXiv:1603.07285, section 4).
+
+    Parameters: ``weight`` [C, out_channels / groups, kH, kW], ``bias`` [out_channels].
+
+    Attributes:
+        out_channels: channels of the output.
+        kernel: height and width of a filter.
+        stride: distance of the places of neighbouring elements in height and width.
+        pads: rows and columns left out at top, left, bottom, right (ONNX order).
+        output_padding: rows added at the bottom and columns added at the right; below the stride.
+        dilation: spacing of the filter's taps in height and width.
+        groups: number of groups that channels are divided into.
+        bias: whether a bias is added.
+        init, bias_init: how ``weight`` and ``bias`` are initialised.
+    """
+
+    out_channels: int
+    kernel: Pair
+    stride: Pair = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    output_padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
     bias: bool = True
@@ -422,6 +457,7 @@ ATTENTION_MAPS = ("query", "key", "value", "output")
 
 Layer = Union[
     Conv,
+    ConvTranspose,
     Linear,
     BatchNorm,
     LayerNorm,

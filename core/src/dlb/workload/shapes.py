@@ -116,10 +116,12 @@ def multiply_adds(model: Model) -> dict[str, int]:
     shapes = infer_shapes(model)
     counts = {}
     for node in model.wired():
-        if isinstance(node.layer, (L.Conv, L.Linear, L.LSTM, L.Attention)):
+        if isinstance(node.layer, (L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention)):
             # Channels come first in a map, and last in a sequence.
             output = shapes[node.name]
             positions = output[1:] if isinstance(node.layer, L.Conv) else output[:-1]
+            if isinstance(node.layer, L.ConvTranspose):  # applied to each place of the input
+                positions = shapes[node.inputs[0]][1:]
             weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
             matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
             counts[node.name] = math.prod(positions) * matrices
@@ -132,6 +134,10 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
     if isinstance(layer, L.Conv):
         weight = (layer.out_channels, input_shape[0] // layer.groups, *layer.kernel)
         return _with_bias(weight, layer.bias)
+    if isinstance(layer, L.ConvTranspose):
+        weight = (input_shape[0], layer.out_channels // layer.groups, *layer.kernel)
+        bias = {"bias": (layer.out_channels,)} if layer.bias else {}
+        return {"weight": weight, **bias}
     if isinstance(layer, L.Linear):
         return _with_bias((layer.out_features, input_shape[-1]), layer.bias)
     if isinstance(layer, L.BatchNorm):
@@ -194,6 +200,8 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': size = {value} must be odd")
         if name == "pads" and min(numbers) < 0:
             raise WorkloadError(f"layer '{node.name}': pads = {value} must not be negative")
+        if name == "output_padding":
+            _check_output_padding(node)
         if name == "steps" and value and min(value) < 1:
             raise WorkloadError(
                 f"layer '{node.name}': steps = {value} must be at least 1; a gather takes places "
@@ -215,6 +223,15 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(
                 f"layer '{node.name}': pads = {pads} must be smaller than kernel = {kernel}"
             )
+
+
+def _check_output_padding(node: Node) -> None:
+    padding, stride = node.layer.output_padding, node.layer.stride  # type: ignore[union-attr]
+    if any(not 0 <= more < step for more, step in zip(padding, stride)):
+        raise WorkloadError(
+            f"layer '{node.name}': output_padding = {padding} must be at least 0 and below "
+            f"stride = {stride}"
+        )
 
 
 def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
@@ -240,7 +257,7 @@ def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     if min(shape) < 1:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) would make shape {list(shape)} from "
-            f"{list(inputs[0])}: the kernel is larger than the padded input"
+            f"{list(inputs[0])}: {_empty_reason(node.layer)}"
         )
     if max(shape) > LARGEST_SIZE:
         raise ShapeError(
@@ -248,6 +265,12 @@ def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
             f"no size may be above {LARGEST_SIZE}"
         )
     return shape
+
+
+def _empty_reason(layer: L.Layer) -> str:
+    if isinstance(layer, L.ConvTranspose):
+        return "the pads leave out all that there is"
+    return "the kernel is larger than the padded input"
 
 
 def _check_tied(node: Node, shapes: Mapping[str, Shape], model: Model) -> None:
@@ -285,13 +308,36 @@ def _check_rank(shape: Shape, *ranks: int) -> None:
 
 def _conv(layer: L.Conv, inputs: list[Shape]) -> Shape:
     _check_rank(inputs[0], 3)
-    channels = inputs[0][0]
+    _check_groups(layer, inputs[0][0])
+    sizes = window_sizes(inputs[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
+    return (layer.out_channels, *sizes)
+
+
+def _conv_transpose(layer: L.ConvTranspose, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 3)
+    _check_groups(layer, inputs[0][0])
+    return (layer.out_channels, *transposed_sizes(inputs[0][1:], layer))
+
+
+def _check_groups(layer: L.Conv | L.ConvTranspose, channels: int) -> None:
     if channels % layer.groups or layer.out_channels % layer.groups:
         raise _ShapeMismatch(
             f"groups = {layer.groups} must divide {channels} input and {layer.out_channels} output channels"
         )
-    sizes = window_sizes(inputs[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
-    return (layer.out_channels, *sizes)
+
+
+def transposed_sizes(size: Shape, layer: L.ConvTranspose) -> Shape:
+    """Output height and width of a transposed convolution, as ONNX ConvTranspose defines them."""
+    axes = range(len(size))
+    return tuple(
+        (size[axis] - 1) * layer.stride[axis]
+        + layer.dilation[axis] * (layer.kernel[axis] - 1)
+        + 1
+        + layer.output_padding[axis]
+        - layer.pads[axis]
+        - layer.pads[axis + len(size)]
+        for axis in axes
+    )
 
 
 def _pool(layer: L.MaxPool | L.AveragePool, inputs: list[Shape]) -> Shape:
@@ -478,6 +524,7 @@ def _attention(layer: L.Attention, inputs: list[Shape]) -> Shape:
 
 _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
+    L.ConvTranspose: _conv_transpose,
     L.Linear: _linear,
     L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3),
     L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),

@@ -153,6 +153,32 @@ def _average_pooling(called: FunctionConverterParams) -> Nodes:
     )
 
 
+def _deconvolution(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own leaves out the dilation."""
+    func, (data, weight) = called.func, called.func.inputs[:2]
+    kernel, stride, pads = weight.shape[2:], (func.sy, func.sx), (func.ph, func.pw)
+    dilation = (func.dy, func.dx)
+    added = [
+        size - ((n - 1) * s + d * (k - 1) + 1 - 2 * p)
+        for size, n, s, d, k, p in zip(
+            (func.outh, func.outw), data.shape[2:], stride, dilation, kernel, pads
+        )
+    ]
+    return (
+        make_node(
+            "ConvTranspose",
+            called.input_names,
+            called.output_names,
+            kernel_shape=kernel,
+            strides=stride,
+            pads=(*pads, *pads),
+            output_padding=added,
+            dilations=dilation,
+            group=func.groups,
+        ),
+    )
+
+
 def _erf(called: FunctionConverterParams) -> Nodes:
     """The exporter has none."""
     return (make_node("Erf", called.input_names, called.output_names),)
@@ -204,6 +230,7 @@ def _lstm(called: FunctionConverterParams) -> Nodes:
 #: What replaces the exporter's own converters that are missing or write something else.
 CONVERTERS = {
     "AveragePoolingND": _average_pooling,
+    "Deconvolution2DFunction": _deconvolution,
     "Erf": _erf,
     "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,

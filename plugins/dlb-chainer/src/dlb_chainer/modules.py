@@ -18,6 +18,7 @@ from chainer import Variable
 
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
+from dlb_worker.transposed import even_transposed
 
 Function = Callable[..., Variable]
 Pads = tuple[int, int, int, int]
@@ -169,6 +170,36 @@ def conv(node: Node) -> chainer.Link:
     return padded(node.pads, 0, L.Convolution2D(*sizes, **options))
 
 
+def conv_transpose(node: Node) -> chainer.Link:
+    even = even_transposed(node)
+    sizes = [
+        (size - 1) * stride + dilation * (kernel - 1) + 1 + added - 2 * pad
+        for size, stride, dilation, kernel, added, pad in zip(
+            node.input_shape[1:],
+            node.stride,
+            node.dilation,
+            node.kernel,
+            even.output_padding,
+            even.pads,
+        )
+    ]
+    layer = L.Deconvolution2D(
+        node.input_shape[0],
+        node.out_channels,
+        node.kernel,
+        node.stride,
+        even.pads,
+        nobias=not node.bias,
+        outsize=tuple(sizes),
+        dilate=node.dilation,
+        groups=node.groups,
+    )
+    if not even.ranges:
+        return layer
+    kept = (slice(None), *(slice(*part) for part in even.ranges))
+    return chainer.Sequential(layer, partial(F.get_item, slices=kept))
+
+
 def max_pool(node: Node) -> Function:
     pool = partial(F.max_pooling_2d, ksize=node.kernel, stride=node.stride)
     up = rounds_up(node) if even_pads(node) else None
@@ -199,7 +230,9 @@ def padded(pads: Pads, value: float, *layers: Function) -> chainer.Link:
 
 def parameters_of(layer: Any) -> Any:
     """The link that holds the parameters of a layer."""
-    return layer[-1] if isinstance(layer, chainer.Sequential) else layer
+    if not isinstance(layer, chainer.Sequential):
+        return layer
+    return next(part for part in reversed(list(layer)) if isinstance(part, chainer.Link))
 
 
 def pad(node: Node) -> Function:

@@ -50,6 +50,11 @@ LAYERS = {
     "conv": Layer(
         "native; uneven pads by F.pad before it", lambda node: modules.conv(node), _WEIGHT_AND_BIAS
     ),
+    "conv_transpose": Layer(
+        "native; uneven pads that no output padding expresses by F.get_item after it",
+        lambda node: modules.conv_transpose(node),
+        _WEIGHT_AND_BIAS,
+    ),
     "linear": Layer(
         "native, of rows where there is a time axis; tied, F.linear on the embedding's parameter",
         lambda node: L.Linear(node.input_shape[-1], node.out_features, nobias=not node.bias),

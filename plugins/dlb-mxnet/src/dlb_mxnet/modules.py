@@ -14,6 +14,7 @@ from mxnet.gluon import HybridBlock, Parameter, nn, rnn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
+from dlb_worker.transposed import even_transposed
 
 Shape = tuple[int, ...]
 
@@ -374,9 +375,43 @@ class PaddedAverage(Padded):
         return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
 
 
+class DilatedTranspose(nn.Conv2DTranspose):
+    """With zeros between the taps of the kernel, which a product puts there.
+
+    MXNet 1.9.1 places a dilated kernel wrongly where the stride is not 1.
+    """
+
+    def __init__(self, node: Node, dtype: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        sizes = [(k - 1) * d + 1 for k, d in zip(node.kernel, node.dilation)]
+        taps = [np.eye(n)[::d] for n, d in zip(sizes, node.dilation)]
+        self.dilated = (node.input_shape[0], node.out_channels // node.groups, *sizes)
+        self._kwargs.update(kernel=tuple(sizes), dilate=(1, 1))
+        with self.name_scope():
+            places = mx.nd.array(np.kron(*taps), dtype=dtype)
+            self.places = self.params.get_constant("places", places)
+
+    def hybrid_forward(
+        self, F: Any, inputs: Any, weight: Any, bias: Any = None, places: Any = None
+    ) -> Any:
+        rows = F.reshape(weight, shape=(0, 0, -1))
+        dilated = F.reshape(F.dot(rows, places), shape=self.dilated)
+        return super().hybrid_forward(F, inputs, dilated, bias)
+
+
+class Cut(Operator):
+    """What MXNet's layer cannot leave out, cut off after it: uneven pads of a transposed convolution."""
+
+    def __init__(self, layer: HybridBlock, ranges: tuple[tuple[int, int], ...]) -> None:
+        super().__init__(layer=layer, cut=Slice(tuple((*part, 1) for part in ranges)))
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        return self.cut(self.layer(inputs))
+
+
 def parameters_of(block: HybridBlock) -> HybridBlock:
     """The block that holds the parameters of a layer."""
-    return block.layer if isinstance(block, Padded) else block
+    return block.layer if isinstance(block, (Padded, Cut)) else block
 
 
 def linear(node: Node, **shared: Any) -> HybridBlock:
@@ -407,6 +442,21 @@ def conv(node: Node) -> HybridBlock:
         in_channels=node.input_shape[0],
     )
     return layer if even else Padded(layer, node.pads, 0.0)
+
+
+def conv_transpose(node: Node, dtype: str) -> HybridBlock:
+    even = even_transposed(node)
+    sizes = (node.out_channels, node.kernel, node.stride, even.pads, even.output_padding)
+    options = {
+        "groups": node.groups,
+        "use_bias": node.bias,
+        "in_channels": node.input_shape[0],
+    }
+    if max(node.stride) > 1 and max(node.dilation) > 1:
+        layer = DilatedTranspose(node, dtype, *sizes, **options)
+    else:
+        layer = nn.Conv2DTranspose(*sizes, node.dilation, **options)
+    return Cut(layer, even.ranges) if even.ranges else layer
 
 
 def max_pool(node: Node) -> HybridBlock:

@@ -17,6 +17,12 @@ LAYERS = {
         lambda node, dtype: modules.conv(node),
         _WEIGHT_AND_BIAS,
     ),
+    "conv_transpose": Layer(
+        "native; uneven pads that no output padding expresses by a slice after it; dilation with a "
+        "stride, which MXNet places wrongly, by zeros in the kernel",
+        lambda node, dtype: modules.conv_transpose(node, dtype),
+        _WEIGHT_AND_BIAS,
+    ),
     "linear": Layer(
         "native; tied, with the embedding's parameter",
         lambda node, dtype: modules.linear(node),

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
+from tf2onnx.onnx_opset.nn import ConvTranspose
 
 from dlb_tf.model import TFModel
 from dlb_tf.modules import EXPORTING
@@ -77,7 +78,12 @@ def _export(
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     exporting = EXPORTING.set(True)
     try:
-        written, _ = tf2onnx.convert.from_function(evaluate, input_signature=signature, opset=OPSET)
+        written, _ = tf2onnx.convert.from_function(
+            evaluate,
+            input_signature=signature,
+            opset=OPSET,
+            custom_op_handlers={"Conv2DBackpropInput": (_conv_transpose, [])},
+        )
     finally:
         EXPORTING.reset(exporting)
     (opset,) = {each.version for each in written.opset_import if each.domain in ("", "ai.onnx")}
@@ -87,6 +93,13 @@ def _export(
             value.type.tensor_type.shape.dim[-1].dim_value = large[value.name].shape[-1]
     write_model(path, written, {name: partial(_array, each) for name, each in large.items()})
     return f"tf2onnx.convert.from_function {tf2onnx.__version__}"
+
+
+def _conv_transpose(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """tf2onnx's own leaves out the groups."""
+    channels, per_group = context.get_shape(node.output[0])[3], context.get_shape(node.input[1])[2]
+    ConvTranspose.version_11(context, node)
+    node.set_attr("group", channels // per_group)
 
 
 def _array(variable: keras.Variable) -> np.ndarray:

@@ -96,6 +96,73 @@ class ComposedConv2D(K.Conv2D):
         return {**super().get_config(), "every": self.every}
 
 
+class ConvTranspose2D(Operator):
+    """Transposed convolution in NHWC, whole, of which a slice leaves out the pads.
+
+    tf2onnx writes the pads of TensorFlow's operator as even ones. Output padding beyond the pads is a
+    row of zeros after the input, which adds rows without a number in them, of which some are kept.
+    """
+
+    def __init__(self, node: Node) -> None:
+        after = [pad - more for pad, more in zip(node.pads[2:], node.output_padding)]
+        super().__init__(
+            filters=node.out_channels,
+            kernel_size=node.kernel,
+            strides=node.stride,
+            dilation_rate=node.dilation,
+            groups=node.groups,
+            use_bias=node.bias,
+            starts=node.pads[:2],
+            sizes=node.shape[1:],
+            zeros=tuple(int(left_out < 0) for left_out in after),
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        shape = (*self.kernel_size, self.filters // self.groups, input_shape[-1])
+        self.kernel = self.add_weight(shape=shape, initializer=unset)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.filters,), initializer="zeros")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if any(self.zeros):
+            value = tf.constant(0, inputs.dtype)
+            paddings = [(0, 0), *((0, zero) for zero in self.zeros), (0, 0)]
+            inputs = tf.pad(inputs, paddings, constant_values=value)
+        if EXPORTING.get():  # as one operator, which the processor cannot run
+            whole = self._whole(inputs, self.kernel)
+        else:
+            parts = zip(tf.split(inputs, self.groups, -1), tf.split(self.kernel, self.groups, -1))
+            whole = tf.concat([self._whole(*part) for part in parts], -1)
+        (top, left), (height, width) = self.starts, self.sizes
+        maps = whole[:, top : top + height, left : left + width]
+        return maps if self.bias is None else tf.nn.bias_add(maps, self.bias)
+
+    def _whole(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        dilation = self.dilation_rate
+        if not EXPORTING.get() and max(dilation) > 1:
+            kernel, dilation = self._dilated(kernel), (1, 1)
+        sizes = [
+            (size - 1) * stride + dilation * (length - 1) + 1
+            for size, stride, dilation, length in zip(
+                inputs.shape[1:3], self.strides, self.dilation_rate, self.kernel_size
+            )
+        ]
+        channels = kernel.shape[2] * (self.groups if EXPORTING.get() else 1)
+        shape = tf.stack([tf.shape(inputs)[0], *sizes, channels])
+        return tf.nn.conv2d_transpose(
+            inputs, kernel, shape, self.strides, "VALID", dilations=dilation
+        )
+
+    def _dilated(self, kernel: tf.Tensor) -> tf.Tensor:
+        """The kernel with zeros between its taps, since the processor cannot dilate it."""
+        (rows, columns), (down, right) = self.kernel_size, self.dilation_rate
+        apart = tf.reshape(kernel, (rows, 1, columns, 1, -1))
+        apart = tf.pad(apart, [(0, 0), (0, down - 1), (0, 0), (0, right - 1), (0, 0)])
+        whole = tf.reshape(apart, (rows * down, columns * right, *kernel.shape[2:]))
+        return whole[: (rows - 1) * down + 1, : (columns - 1) * right + 1]
+
+
 class MaskedDropout(K.Dropout):
     """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
 

@@ -114,6 +114,13 @@ LAYERS = {
         "of stride 1",
         lambda node, layouts: modules.conv(node),
     ),
+    "conv_transpose": Layer(
+        "native, in NHWC: tf.nn.conv2d_transpose, with pads by a slice after it, and output padding "
+        "beyond them by a row of zeros before it; dilation, which the processor's operator lacks, by "
+        "zeros in the kernel; groups composed by split, one each and concat",
+        lambda node, layouts: [modules.ConvTranspose2D(node)],
+        {"weight": kernel(), "bias": location("bias")},
+    ),
     "linear": Layer(
         "native; after a flatten its weights lie in NHWC order; tied, a layer that multiplies by "
         "the embedding's weight",

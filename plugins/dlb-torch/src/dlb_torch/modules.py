@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
+from dlb_worker.transposed import even_transposed
 
 Pads = tuple[int, int, int, int]
 
@@ -171,6 +172,18 @@ class PaddedAverage(Padded):
         return super().forward(inputs) * self.factor
 
 
+class Cut(nn.Module):
+    """What torch's layer cannot leave out, cut off after it: uneven pads of a transposed convolution."""
+
+    def __init__(self, layer: nn.Module, ranges: tuple[tuple[int, int], ...]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.cut = Slice(ranges=ranges)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.cut(self.layer(inputs))
+
+
 def tied_linear(node: Node, table: nn.Module) -> nn.Module:
     """A linear layer whose weight is an embedding's."""
     linear = nn.Linear(node.input_shape[-1], node.out_features, node.bias)
@@ -180,7 +193,7 @@ def tied_linear(node: Node, table: nn.Module) -> nn.Module:
 
 def parameters_of(module: nn.Module) -> nn.Module:
     """The module that holds the parameters of a layer."""
-    return module.layer if isinstance(module, Padded) else module
+    return module.layer if isinstance(module, (Padded, Cut)) else module
 
 
 def conv(node: Node) -> nn.Module:
@@ -196,6 +209,22 @@ def conv(node: Node) -> nn.Module:
         node.bias,
     )
     return layer if even else Padded(layer, node.pads, 0.0)
+
+
+def conv_transpose(node: Node) -> nn.Module:
+    even = even_transposed(node)
+    layer = nn.ConvTranspose2d(
+        node.input_shape[0],
+        node.out_channels,
+        node.kernel,
+        node.stride,
+        even.pads,
+        even.output_padding,
+        node.groups,
+        node.bias,
+        node.dilation,
+    )
+    return Cut(layer, even.ranges) if even.ranges else layer
 
 
 def max_pool(node: Node) -> nn.Module:

@@ -13,6 +13,11 @@ _SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
 #: By layer kind; each builds a ``torch.nn.Module`` from a node.
 LAYERS = {
     "conv": Layer("native", lambda node: modules.conv(node), _WEIGHT_AND_BIAS),
+    "conv_transpose": Layer(
+        "native; uneven pads that no output padding expresses by a slice after it",
+        lambda node: modules.conv_transpose(node),
+        _WEIGHT_AND_BIAS,
+    ),
     "linear": Layer(
         "native; tied, with the embedding's parameter",
         lambda node: nn.Linear(node.input_shape[-1], node.out_features, node.bias),

@@ -52,6 +52,7 @@ _LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
     L.Attention: ("output_weight", "output_bias"),
     L.BatchNorm: ("scale", "bias"),
     L.Conv: ("weight", "bias"),
+    L.ConvTranspose: ("weight", "bias"),
     L.Embedding: ("weight",),
     L.LayerNorm: ("scale", "bias"),
     L.Linear: ("weight", "bias"),
@@ -60,6 +61,7 @@ _LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
 _LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {
     L.Attention: ("query_weight", "key_weight", "value_weight"),
     L.Conv: ("weight",),
+    L.ConvTranspose: ("weight",),
     L.LSTM: ("input_weight",),
     L.Linear: ("weight",),
 }

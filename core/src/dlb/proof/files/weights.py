@@ -343,7 +343,7 @@ def foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
                 layer_bias = traced.values[name].ravel()
                 names = names | {_source_initialiser(traced, name) or name}
                 layer = traced.producers.get(layer.input[1 - constants[0]])
-        if layer is None or layer.op_type not in ("Conv", "Gemm", "MatMul"):
+        if layer is None or layer.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
             continue
         layer_weight, bias_constant = traced.constant(layer, 1), traced.constant(layer, 2)
         if layer_weight is None or layer_weight.ndim < 2:
@@ -353,6 +353,15 @@ def foldings(traced: Trace) -> Iterator[tuple[Array, set[str]]]:
         names = names | {
             _source_initialiser(traced, name) or name for name in layer.input[1:] if name
         }
+        if layer.op_type == "ConvTranspose":
+            groups = attributes_of(layer).get("group", 1)
+            if layer_weight.shape[1] * groups == factor.size == layer_bias.size:
+                inner = (1,) * (layer_weight.ndim - 2)
+                grouped = layer_weight.reshape(groups, -1, *layer_weight.shape[1:])
+                folded = grouped * factor.reshape(groups, 1, -1, *inner)
+                yield folded.reshape(layer_weight.shape), names
+                yield (layer_bias - mean) * factor + bias, names
+            continue
         outputs_last = layer.op_type == "MatMul" or (
             layer.op_type == "Gemm" and not attributes_of(layer).get("transB", 0)
         )
