@@ -61,6 +61,7 @@ from dlb.workload.training import (
     SoftmaxCrossEntropy,
     Step,
     WarmupCosine,
+    WarmupLinear,
     learning_rate,
 )
 
@@ -122,6 +123,7 @@ __all__ = [
     "TruncatedNormal",
     "Uniform",
     "WarmupCosine",
+    "WarmupLinear",
     "Workload",
     "infer_shapes",
     "layer_types",
