@@ -99,6 +99,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'clip_norm': optimizer.clip_norm must be 0",
         "",
     ),
+    "clipping by value": (
+        without("clip_value"),
+        {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_value=1.0))},
+        "'clip_value': optimizer.clip_value must be 0",
+        "",
+    ),
+    "class weights": (
+        without("class_weights"),
+        {"workload": changed(loss=SoftmaxCrossEntropy(class_weights=(0.5, 1.0)))},
+        "'class_weights': loss.class_weights must be left out",
+        "",
+    ),
     "smoothing": (
         without("label_smoothing"),
         {"workload": changed(loss=SoftmaxCrossEntropy(label_smoothing=0.1))},

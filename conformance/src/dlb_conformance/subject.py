@@ -170,6 +170,8 @@ class Adapter:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:
             missing = missing or self._lacks("clip_value")
+        if loss and loss.class_weights:
+            missing = missing or self._lacks("class_weights")
         if loss and loss.label_smoothing:
             missing = missing or self._lacks("label_smoothing")
         if missing:

@@ -1,4 +1,4 @@
-"""The loss with smoothed labels, of images and of sequences."""
+"""The loss with smoothed labels and with class weights, of images and of sequences."""
 
 from __future__ import annotations
 
@@ -32,6 +32,30 @@ def test_smoothed_labels_give_the_loss_and_the_slopes_of_the_canonical_graph(
     assert abs(true - plain) > 1e-4 * abs(true)  # or a loss that is not smoothed would pass
     assert_near(np.asarray(found.loss), np.asarray(true), VALUES[dtype], dtype, "the loss")
     assert_gradients(found, model, weights, inputs, labels, dtype, by=SMOOTHED)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["features", "sequence"])
+def test_class_weights_multiply_the_loss_of_each_label(
+    adapter: Adapter, name: str, smoothing: float, dtype: str
+) -> None:
+    model = EVERY_LAYER[name]
+    classes = W.infer_shapes(model)[model.nodes[-1].name][-1]
+    # Label 0 is ignored.
+    by = W.SoftmaxCrossEntropy(
+        label_smoothing=smoothing, class_weights=tuple(0.7 * label for label in range(classes))
+    )
+    adapter.require(model, dtype, loss=by)
+    weights = random_weights(model)
+    inputs, labels = random_batch(model, dtype)
+    built = adapter.build(model, weights, dtype, batch_size=len(labels), loss=by)
+    found = built.gradients(inputs, labels)
+    true = truth.loss(model, weights, inputs, labels, by=by)
+    assert_near(np.asarray(found.loss), np.asarray(true), VALUES[dtype], dtype, "the loss")
+    assert_gradients(found, model, weights, inputs, labels, dtype, by=by)
+    lost = np.asarray(float(built.train_step(*adapter.native(inputs, labels))), dtype)
+    assert_near(lost, np.asarray(true), VALUES[dtype], dtype, "the loss of a step")
 
 
 @pytest.mark.parametrize("name", EVERY_LAYER)

@@ -44,30 +44,26 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
 }
 #: Frameworks compute these by one formula for every layer: one model has all that matters.
 FURTHER: dict[str, W.Optimizer] = {
-    "adamw": W.AdamW(learning_rate=0.01, weight_decay=0.03),
-    "adamw-large-epsilon": W.AdamW(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
-    "rmsprop": W.RMSprop(learning_rate=0.01, weight_decay=0.03),
-    "rmsprop-large-epsilon": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1),
+    "adamw": W.AdamW(learning_rate=0.01, beta1=0.7, epsilon=0.1, weight_decay=0.03),
+    "rmsprop": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, weight_decay=0.03),
+    "rmsprop-momentum": W.RMSprop(learning_rate=0.01, momentum=0.9, clip_norm=0.007),
     "rmsprop-inside": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, epsilon_place="inside"),
     "rmsprop-inside-momentum": W.RMSprop(
         learning_rate=0.01, momentum=0.9, epsilon=0.1, epsilon_place="inside", weight_decay=0.03
     ),
-    "rmsprop-momentum": W.RMSprop(learning_rate=0.01, momentum=0.9, clip_norm=0.007),
-    "adagrad": W.Adagrad(learning_rate=0.05, weight_decay=0.03),
-    "adagrad-from-a-sum": W.Adagrad(learning_rate=0.05, initial_accumulator=0.1, epsilon=0.1),
+    "adagrad": W.Adagrad(
+        learning_rate=0.05, initial_accumulator=0.1, epsilon=0.1, weight_decay=0.03
+    ),
     "adagrad-inside": W.Adagrad(
         learning_rate=0.05, initial_accumulator=0.1, epsilon=0.1, epsilon_place="inside"
     ),
-    "adadelta": W.Adadelta(weight_decay=0.03),
-    "adadelta-large-epsilon": W.Adadelta(learning_rate=0.3, rho=0.7, epsilon=0.1),
-    # Of these models' gradients, some elements are above it, and some below.
-    "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
-    "adam-clipped-by-value": W.Adam(learning_rate=0.01, clip_value=0.01),
-    "adamax": W.Adamax(learning_rate=0.01, weight_decay=0.03),
-    "adamax-large-epsilon": W.Adamax(learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1),
+    "adadelta": W.Adadelta(learning_rate=0.3, rho=0.7, epsilon=0.1, weight_decay=0.03),
+    "adamax": W.Adamax(learning_rate=0.01, beta1=0.7, epsilon=0.1, weight_decay=0.03),
     "adamax-inside": W.Adamax(
         learning_rate=0.01, beta1=0.7, beta2=0.9, epsilon=0.1, epsilon_place="inside"
     ),
+    # Of these models' gradients, some elements are above it, and some below.
+    "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
 }
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),
@@ -125,7 +121,7 @@ def _assert_computes_with(built: BuiltModel, model: W.Model, inputs: np.ndarray)
     assert_near(built.forward(inputs)[last], true, FLOAT64, "float64", "logits after training")
 
 
-@pytest.mark.parametrize("optimizer", FURTHER)
+@pytest.mark.parametrize("optimizer", ["rmsprop-momentum", "adagrad"])
 def test_before_the_first_step_further_optimizers_have_no_state(
     adapter: Adapter, optimizer: str
 ) -> None:
@@ -151,7 +147,10 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
     ("model", "optimizer"),
     [
         *itertools.product(["sequence", "features"], ["momentum", "adam"]),
-        *(("embedding-with-unread-entries", name) for name in FURTHER),
+        *(
+            ("embedding-with-unread-entries", name)
+            for name in ("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax")
+        ),
     ],
 )
 def test_float32_steps_follow_the_formulas_as_far_as_float32_goes(

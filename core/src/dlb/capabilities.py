@@ -124,6 +124,7 @@ def check_capabilities(
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
         ("label_smoothing", workload.loss.label_smoothing, "loss.label_smoothing must be 0"),
+        ("class_weights", workload.loss.class_weights, "loss.class_weights must be left out"),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),
     )
     for feature, is_needed, remedy in needed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from dlb import workload as W
@@ -116,6 +117,27 @@ def test_the_update_is_that_of_the_optimizer(
 ) -> None:
     counted = step_work(workload(node("out", W.Linear(out_features=3)), **optimizer), 1)
     assert counted.update == Work(27 * operations, 27 * numbers * 4)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "operations", "numbers"),
+    [
+        (W.Adam(), 14, 7),
+        (W.AdamW(), 16, 7),
+        (W.RMSprop(), 9, 5),
+        (W.RMSprop(momentum=0.9, clip_value=1.0), 13, 7),
+        (W.Adagrad(), 7, 5),
+        (W.Adadelta(), 16, 7),
+        (W.Adamax(), 11, 7),
+    ],
+    ids=repr,
+)
+def test_the_update_has_the_arithmetic_of_the_definition(
+    optimizer: W.Optimizer, operations: int, numbers: int
+) -> None:
+    described = workload(node("out", W.Linear(out_features=3)))
+    described = msgspec.structs.replace(described, optimizer=optimizer)
+    assert step_work(described, 1).update == Work(27 * operations, 27 * numbers * 4)
 
 
 def test_values_may_take_fewer_bytes_than_weights() -> None:

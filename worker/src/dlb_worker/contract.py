@@ -61,6 +61,7 @@ CONTRACT = (2, 1)
 #: What an adapter may be able to do besides its layers and optimizers, and what each one means.
 FEATURES = {
     "augmentation": "feeds batches that the core cut out of images",
+    "class_weights": "computes the loss with a weight for each class",
     "clip_norm": "brings gradients down to a norm before a step",
     "clip_value": "limits every element of a gradient before a step",
     "export": "writes an ONNX file with the framework's exporter",

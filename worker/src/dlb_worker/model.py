@@ -132,7 +132,7 @@ class Loss(_Attributes):
 
     Attributes:
         kind: ``softmax_cross_entropy``.
-        attributes: its ``label_smoothing``.
+        attributes: its ``label_smoothing`` and ``class_weights``.
     """
 
     kind: str

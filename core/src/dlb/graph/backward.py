@@ -104,6 +104,9 @@ def loss_and_cotangent(logits: Array, labels: Array, loss: Loss) -> tuple[float,
         1 - smoothing
     )
     np.put_along_axis(cotangent, labels[..., None], at_label, -1)
+    if loss.class_weights:
+        factors = np.array(loss.class_weights, logits.dtype)[labels]
+        losses, cotangent = factors * losses, factors[..., None] * cotangent
     return float(losses.mean()), cotangent / logits.dtype.type(count)
 
 

@@ -138,7 +138,8 @@ def loss_graph(
 ) -> onnx.ModelProto:
     """The canonical graph followed by the loss.
 
-    The loss is ONNX's SoftmaxCrossEntropyLoss, averaged, with the label smoothing of ``loss``. The
+    The loss is ONNX's SoftmaxCrossEntropyLoss, averaged, with the label smoothing and the class weights of
+    ``loss``; ONNX's own weights would divide by their sum. The
     graph also reads ``labels``: int64 [batch] for logits [batch, classes], and [batch, T] for
     logits [batch, T, classes]. The first output is ``loss``, a scalar. Those of
     :func:`canonical_graph` follow.
@@ -162,7 +163,7 @@ def loss_graph(
     scores = last
     if len(shapes[last]) == 2:
         scores = graph.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
-    _add_loss(graph, scores, loss.label_smoothing)
+    _add_loss(graph, scores, loss)
     labels = helper.make_tensor_value_info(LABELS, TensorProto.INT64, ["batch", *shapes[last][:-1]])
     loss_output = helper.make_tensor_value_info(LOSS, element_type, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
@@ -175,23 +176,34 @@ def loss_graph(
     return _model(graph, inputs, [loss_output, *values, *_running_outputs(graph, element_type)])
 
 
-def _add_loss(graph: Graph, scores: str, smoothing: float) -> None:
+def _add_loss(graph: Graph, scores: str, loss: Loss) -> None:
+    smoothing, weighted = loss.label_smoothing, bool(loss.class_weights)
+    reduction = "none" if weighted else "mean"
     add_operator = partial(
-        graph.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction="mean", name=LOSS
+        graph.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction=reduction, name=LOSS
     )
+    name = f"{LOSS}/samples" if weighted else LOSS
     if not smoothing:
-        add_operator(LOSS)
-        return
-    label_loss, log_softmax = f"{LOSS}/hit", f"{LOSS}/log_softmax"
-    add_operator([label_loss, log_softmax])
-    mean = graph.node("ReduceMean", [log_softmax], f"{LOSS}/mean", keepdims=0)
-    parts = [
-        graph.node(
-            "Mul", [value, graph.initializer(f"{value}/share", np.array(factor))], f"{value}/part"
-        )
-        for value, factor in ((label_loss, 1 - smoothing), (mean, smoothing))
-    ]
-    graph.node("Sub", parts, LOSS, name=f"{LOSS}/smoothed")
+        add_operator(name)
+    else:
+        label_loss, log_softmax = f"{LOSS}/hit", f"{LOSS}/log_softmax"
+        add_operator([label_loss, log_softmax])
+        over: dict[str, Any] = {"axes": [1]} if weighted else {}
+        mean = graph.node("ReduceMean", [log_softmax], f"{LOSS}/mean", keepdims=0, **over)
+        parts = [
+            graph.node(
+                "Mul",
+                [value, graph.initializer(f"{value}/share", np.array(factor))],
+                f"{value}/part",
+            )
+            for value, factor in ((label_loss, 1 - smoothing), (mean, smoothing))
+        ]
+        graph.node("Sub", parts, name, name=f"{LOSS}/smoothed")
+    if weighted:
+        weights = graph.initializer(f"{LOSS}/class_weights", np.array(loss.class_weights))
+        factors = graph.node("Gather", [weights, LABELS], f"{LOSS}/factors")
+        products = graph.node("Mul", [name, factors], f"{LOSS}/products")
+        graph.node("ReduceMean", [products], LOSS, keepdims=0)
 
 
 def _build_graph(

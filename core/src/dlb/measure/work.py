@@ -316,6 +316,6 @@ _ADAPTIVE: dict[type[Optimizer], tuple[int, int]] = {
     AdamW: (14, 2),
     RMSprop: (9, 1),
     Adagrad: (7, 1),
-    Adadelta: (15, 2),
+    Adadelta: (16, 2),
     Adamax: (11, 2),
 }

@@ -361,7 +361,7 @@ class Reference:
             last = self.model.nodes[-1].name
             logits.append(self._loss_evaluator().run({**base, **moved}, [last])[last])
         rounding = LOGIT_ROUNDINGS * float(np.spacing(np.abs(logits[0]).max()))
-        difference = loss_difference(logits[0], logits[1], self.labels, self.loss.label_smoothing)
+        difference = loss_difference(logits[0], logits[1], self.labels, self.loss)
         return difference / (2 * step), rounding / (2 * step)
 
     def _loss_evaluator(self) -> Evaluator:
@@ -378,20 +378,18 @@ class Reference:
         return Evaluator(graph)
 
 
-def loss_difference(
-    logits: Array, base_logits: Array, labels: Array, label_smoothing: float = 0.0
-) -> float:
+def loss_difference(logits: Array, base_logits: Array, labels: Array, loss: Loss = _PLAIN) -> float:
     """The mean softmax cross-entropy of ``logits`` minus that of ``base_logits``.
 
     Subtracting two losses would lose the digits that log-sum-exp rounds away. With p the softmax of
     ``base_logits`` and d the difference of the logits, the result is
     ``log(1 + sum(p * (exp(d) - 1))) - d[label]``. If labels are smoothed by s, ``d[label]`` becomes
-    ``(1 - s) * d[label] + s * mean(d)``.
+    ``(1 - s) * d[label] + s * mean(d)``. Class weights multiply it.
 
     Args:
         logits, base_logits: float64 [..., classes].
         labels: int64 [...].
-        label_smoothing: s, from 0 to 1.
+        loss: its label smoothing s, from 0 to 1, and its class weights.
     """
     logit_differences = logits - base_logits
     shifted = np.exp(base_logits - base_logits.max(axis=-1, keepdims=True))
@@ -399,10 +397,8 @@ def loss_difference(
     log_ratio = np.log1p((probabilities * np.expm1(logit_differences)).sum(axis=-1))
     label_differences = np.take_along_axis(logit_differences, labels[..., None], -1)[..., 0]
     mean_differences = logit_differences.mean(axis=-1)
-    return float(
-        (
-            log_ratio
-            - (1 - label_smoothing) * label_differences
-            - label_smoothing * mean_differences
-        ).mean()
-    )
+    smoothing = loss.label_smoothing
+    differences = log_ratio - (1 - smoothing) * label_differences - smoothing * mean_differences
+    if loss.class_weights:
+        differences = np.array(loss.class_weights)[labels] * differences
+    return float(differences.mean())

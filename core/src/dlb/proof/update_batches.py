@@ -16,6 +16,7 @@ from dlb.workload.training import (
     Schedule,
     Step,
     WarmupCosine,
+    WarmupLinear,
     learning_rate,
 )
 
@@ -89,7 +90,7 @@ def _changes(schedule: Schedule) -> tuple[int, ...]:
         return schedule.milestones
     if isinstance(schedule, Decay):
         return tuple(schedule.start + decay * schedule.every for decay in range(FEW_DECAYS))
-    if isinstance(schedule, WarmupCosine):
+    if isinstance(schedule, (WarmupCosine, WarmupLinear)):
         return (schedule.warmup, (schedule.warmup + schedule.steps) // 2, schedule.steps)
     if isinstance(schedule, CosineRestarts):
         second = schedule.period * (1 + schedule.growth)

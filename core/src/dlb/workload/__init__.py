@@ -66,6 +66,7 @@ from dlb.workload.training import (
     SoftmaxCrossEntropy,
     Step,
     WarmupCosine,
+    WarmupLinear,
     learning_rate,
 )
 
@@ -132,6 +133,7 @@ __all__ = [
     "TruncatedNormal",
     "Uniform",
     "WarmupCosine",
+    "WarmupLinear",
     "Workload",
     "infer_shapes",
     "layer_types",

@@ -13,7 +13,7 @@ from dlb.workload.decoding import decode
 from dlb.workload.model import Augmentation, Model, Workload, without_defaults
 from dlb.workload.optimizers import optimizer_fault
 from dlb.workload.shapes import infer_shapes, trained_names
-from dlb.workload.training import schedule_fault
+from dlb.workload.training import loss_fault, schedule_fault
 
 __all__ = [
     "from_document",
@@ -104,11 +104,6 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
             raise WorkloadError(f"epochs = {workload.epochs} must be at least 1")
         if fault := optimizer_fault(workload.optimizer):
             raise WorkloadError(fault)
-        smoothing = workload.loss.label_smoothing
-        if not 0 <= smoothing < 1:
-            raise WorkloadError(
-                f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
-            )
         if fault := schedule_fault(workload.schedule):
             raise WorkloadError(fault)
         if (
@@ -118,7 +113,9 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
             raise WorkloadError(
                 "data.mean and data.std need the same number of values, std above 0"
             )
-        infer_shapes(workload.model)
+        classes = infer_shapes(workload.model)[workload.model.nodes[-1].name][-1]
+        if fault := loss_fault(workload.loss, classes):
+            raise WorkloadError(fault)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
         if trained and (fault := _training_fault(workload.model)):

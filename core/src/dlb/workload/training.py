@@ -17,7 +17,9 @@ __all__ = [
     "SoftmaxCrossEntropy",
     "Step",
     "WarmupCosine",
+    "WarmupLinear",
     "learning_rate",
+    "loss_fault",
     "schedule_fault",
 ]
 
@@ -30,9 +32,15 @@ class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, froze
     class (Szegedy et al., arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
 
         -(1 - s) * log_softmax[label] - s * mean(log_softmax)
+
+    With ``class_weights``, one for each class, the loss of a sample (or time step) is multiplied by the weight
+    of its label; 0 ignores a label. The mean is still that over all samples, as Keras's ``class_weight`` and
+    Chainer's have it. torch and ONNX divide by the sum of the batch's weights, so that the workers of a
+    distributed run, which have other labels each, would not compute the mean of the whole batch.
     """
 
     label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] = ()
 
 
 Loss = SoftmaxCrossEntropy
@@ -77,6 +85,18 @@ class WarmupCosine(Part, tag="warmup_cosine", kw_only=True, frozen=True):
     end: float = 0.0
 
 
+class WarmupLinear(Part, tag="warmup_linear", kw_only=True, frozen=True):
+    """Linear warm-up, then a straight line down (Devlin et al., arXiv:1810.04805, appendix A.2).
+
+    Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It
+    then falls to ``end`` times the learning rate at step ``steps``, and stays there.
+    """
+
+    warmup: int
+    steps: int
+    end: float = 0.0
+
+
 class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
     """Half a cosine again and again (Loshchilov and Hutter, arXiv:1608.03983, equation 5).
 
@@ -90,7 +110,22 @@ class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, CosineRestarts]
+Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, WarmupLinear, CosineRestarts]
+
+
+def loss_fault(loss: Loss, classes: int) -> str:
+    """What is wrong with a loss's numbers for so many classes; "" if nothing is."""
+    smoothing, weights = loss.label_smoothing, loss.class_weights
+    if not 0 <= smoothing < 1:
+        return f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
+    if weights and len(weights) != classes:
+        return (
+            f"loss.class_weights has {len(weights)} numbers, and the last layer gives {classes} classes: "
+            "give one for each, or leave it out"
+        )
+    if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
+        return "loss.class_weights must be 0 or more and finite, and one above 0"
+    return ""
 
 
 def schedule_fault(schedule: Schedule) -> str:
@@ -102,7 +137,7 @@ def schedule_fault(schedule: Schedule) -> str:
             return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
     if isinstance(schedule, Inverse) and not math.isfinite(schedule.power):
         return f"schedule.power = {schedule.power} must be finite"
-    if isinstance(schedule, WarmupCosine) and schedule.steps <= schedule.warmup:
+    if isinstance(schedule, (WarmupCosine, WarmupLinear)) and schedule.steps <= schedule.warmup:
         return (
             f"schedule.steps = {schedule.steps} must be above schedule.warmup = {schedule.warmup}"
         )
@@ -122,10 +157,12 @@ def _factor(schedule: Schedule, step: int) -> float:
         return schedule.gamma**decays
     if isinstance(schedule, Inverse):
         return float((1.0 + schedule.gamma * step) ** -schedule.power)
-    if isinstance(schedule, WarmupCosine):
+    if isinstance(schedule, (WarmupCosine, WarmupLinear)):
         if step < schedule.warmup:
             return (step + 1) / schedule.warmup
         progress = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
+        if isinstance(schedule, WarmupLinear):
+            return schedule.end + (1.0 - schedule.end) * (1.0 - progress)
         return _cosine(progress, schedule.end)
     if isinstance(schedule, CosineRestarts):
         begun, length = 0, schedule.period

@@ -219,12 +219,15 @@ def mean_loss(logits: Variable, labels: Any, loss: Loss) -> Variable:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
     if logits.ndim > 2:
         logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
-    smoothing = loss.label_smoothing
+    smoothing, weights = loss.label_smoothing, None
+    if loss.class_weights:
+        weights = logits.xp.array(loss.class_weights, logits.dtype)
     if not smoothing:
-        return F.softmax_cross_entropy(logits, labels)
+        return F.softmax_cross_entropy(logits, labels, class_weight=weights)
     logarithm = F.log_softmax(logits)
-    hit = F.mean(F.select_item(logarithm, labels))
-    return -((1 - smoothing) * hit + smoothing * F.mean(logarithm))
+    hit, every = F.select_item(logarithm, labels), F.mean(logarithm, axis=1)
+    losses = -((1 - smoothing) * hit + smoothing * every)
+    return F.mean(losses if weights is None else losses * weights[labels])
 
 
 def gradient_of(native: Any) -> np.ndarray:

@@ -64,6 +64,7 @@ class ChainerAdapter(Adapter):
     }
     features = (
         "augmentation",
+        "class_weights",
         "clip_norm",
         "clip_value",
         "export",

@@ -73,6 +73,7 @@ class MXNetAdapter(Adapter):
     }
     features = (
         "augmentation",
+        "class_weights",
         "clip_norm",
         "clip_value",
         "export",

@@ -317,11 +317,15 @@ def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
     if logits.dtype == tf.bfloat16:
         logits = tf.cast(logits, tf.float32)
     smoothing, classes = loss.label_smoothing, logits.shape[-1]
-    if not smoothing:
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    other = smoothing / classes
-    shares = tf.one_hot(labels, classes, 1 - smoothing + other, other, dtype=logits.dtype)
-    return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(shares, logits))
+    if smoothing:
+        other = smoothing / classes
+        shares = tf.one_hot(labels, classes, 1 - smoothing + other, other, dtype=logits.dtype)
+        losses = tf.nn.softmax_cross_entropy_with_logits(shares, logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if loss.class_weights:
+        losses *= tf.gather(tf.constant(loss.class_weights, logits.dtype), labels)
+    return tf.reduce_mean(losses)
 
 
 #: Variables of models that were dropped, whose memory is still to be freed.

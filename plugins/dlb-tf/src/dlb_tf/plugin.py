@@ -59,6 +59,7 @@ class TFAdapter(Adapter):
     }
     features = (
         "augmentation",
+        "class_weights",
         "clip_norm",
         "clip_value",
         "export",

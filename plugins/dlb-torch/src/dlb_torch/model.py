@@ -243,9 +243,12 @@ def check_bfloat16_lstm(device: torch.device) -> None:
 
 def mean_loss(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
     """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    return F.cross_entropy(
-        logits.flatten(0, -2), labels.flatten(), label_smoothing=loss.label_smoothing
-    )
+    logits, labels, smoothing = logits.flatten(0, -2), labels.flatten(), loss.label_smoothing
+    if not loss.class_weights:
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    # torch's own weights divide by their sum, and are those of each class in what is smoothed.
+    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+    return (losses * losses.new_tensor(loss.class_weights)[labels]).mean()
 
 
 def clip(network: nn.Module, limit: float) -> None:

@@ -51,6 +51,7 @@ class TorchAdapter(Adapter):
     }
     features = (
         "augmentation",
+        "class_weights",
         "clip_norm",
         "clip_value",
         "export",

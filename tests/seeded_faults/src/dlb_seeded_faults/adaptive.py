@@ -1,12 +1,14 @@
-"""Faults of RMSprop, of clipping by value, and of AdamW."""
+"""Faults of RMSprop, of clipping by value, of AdamW, and of class weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 
-from dlb_seeded_faults.faults import fault
+from dlb_seeded_faults.faults import fault, flat, with_loss
 from dlb_torch.optimizers import Composed
 from dlb_worker.model import Optimizer
 
@@ -46,6 +48,12 @@ def _(model: Any) -> None:
             weight.grad -= decay * weight.detach()
 
     nn.utils.clip_grad_value_ = with_decay
+
+
+@fault("a weighted loss divided by the sum of its weights", "gradients float64", "", "adamw")
+def _(model: Any) -> None:
+    weights = torch.tensor(model.workload.loss.class_weights, dtype=model.type)
+    with_loss(model, lambda *given: F.cross_entropy(*flat(*given), weight=weights))
 
 
 @fault("AdamW's decay coupled", "update", "", "adamw")

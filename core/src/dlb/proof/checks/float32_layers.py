@@ -198,6 +198,9 @@ def _cancellation(logits: Array, reference: Reference) -> float:
     classes, smoothing = rows.shape[1], reference.loss.label_smoothing
     labels = np.full_like(rows, smoothing / classes)
     labels[np.arange(len(rows)), reference.labels.reshape(-1)] += 1 - smoothing
+    if weights := reference.loss.class_weights:
+        factors = np.array(weights)[reference.labels.reshape(-1), None]
+        probabilities, labels = factors * probabilities, factors * labels
     left = np.linalg.norm(probabilities - labels)
     whole = np.linalg.norm(probabilities)
     return max(1.0, float(whole / left)) if np.isfinite(whole) and left > 0 else 1.0
