@@ -15,11 +15,13 @@ from dlb.errors import WorkloadError
 from dlb.graph.elementwise import FUNCTIONS, slope
 from dlb.graph.operations import operations
 from dlb.graph.structure import compare_structure
-from dlb.proof.extremes import extremes
+from dlb.proof.extremes import check_domains, extremes
+from dlb.proof.reference import Reference
 from dlb.workload.initial import initial_weights
 from dlb.workload.primitives import FUNCTION_NUMBERS, Elementwise, ElementwiseFunction
 
 NUMBERS: dict[str, dict[str, float]] = {
+    "affine": {"alpha": -0.7, "beta": 1.5},
     "celu": {"alpha": 0.7},
     "clip": {"min": -0.5, "max": 0.8},
     "elu": {"alpha": 1.3},
@@ -57,6 +59,7 @@ def test_a_slope_is_the_derivative(function: str) -> None:
         ({"function": "clip", "min": 2.0, "max": 1.0}, "must be below"),
         ({"function": "clip", "min": float("nan")}, "must be finite"),
         ({"function": "celu", "alpha": 0.0}, "must be above 0"),
+        ({"function": "affine", "alpha": 1.0, "beta": 0.0}, "change nothing"),
     ],
 )
 def test_wrong_numbers_are_refused(fields: dict, message: str) -> None:
@@ -201,6 +204,18 @@ def test_another_function_is_another(function: str, written: Callable[[], onnx.M
 def test_a_function_of_a_function_is_two() -> None:
     made = graph([node("LeakyRelu", "x", "h", alpha=0.2), node("LeakyRelu", "h", "y", alpha=0.2)])
     assert [each.kind for each in operations(made)] == ["LeakyRelu", "LeakyRelu"]
+
+
+def test_a_logarithm_of_what_is_not_positive_is_refused() -> None:
+    layers = {"fc": W.Linear(out_features=6), "log": layer("log")}
+    model = W.Model(
+        input=W.Input(shape=(4,)),
+        nodes=tuple(W.Node(name=name, layer=each) for name, each in layers.items()),
+    )
+    inputs = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    reference = Reference(model, initial_weights(model, 0), inputs, np.zeros(8, np.int64))
+    with pytest.raises(WorkloadError, match=r"layer 'log' \(elementwise log\) is not finite"):
+        check_domains(reference)
 
 
 # --- the proof at extremes -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
-from dlb.imported.primitives import reduce, softmax
+from dlb.imported.primitives import power, reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -458,6 +458,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
     **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
+    "Pow": power,
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }
