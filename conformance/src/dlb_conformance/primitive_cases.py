@@ -9,6 +9,7 @@ from .models import CLASSES, graph
 __all__ = ["BINARY", "ELEMENTWISE", "REDUCE", "SOFTMAX"]
 
 _NUMBERS: dict[str, dict[str, float]] = {
+    "affine": {"alpha": -0.7, "beta": 1.5},
     "celu": {"alpha": 0.7},
     "clip": {"min": -0.5, "max": 0.8},
     "elu": {"alpha": 1.3},
@@ -18,6 +19,7 @@ _NUMBERS: dict[str, dict[str, float]] = {
 _ANY_NUMBER = (
     *(
         "abs",
+        "affine",
         "celu",
         "clip",
         "cos",
@@ -33,11 +35,11 @@ _ANY_NUMBER = (
 _POSITIVE = ("log", "reciprocal", "sqrt")
 
 
-def _functions(shape: tuple[int, ...]) -> W.Model:
-    """Every function next to each other; three of them of values above 0."""
+def _functions(shape: tuple[int, ...], any_number: tuple[str, ...]) -> W.Model:
+    """Functions next to each other; three of them of values above 0."""
     some = [("large", W.Elementwise(function="abs"), ("input",))]
     some.append(("positive", W.Elementwise(function="clip", min=0.25), ("large",)))
-    for source, functions in (("input", _ANY_NUMBER), ("positive", _POSITIVE)):
+    for source, functions in (("input", any_number), ("positive", _POSITIVE)):
         for function in functions:
             layer = W.Elementwise(function=function, **_NUMBERS.get(function, {}))  # type: ignore[arg-type]
             some.append((f"of_{function}", layer, (source,)))
@@ -51,10 +53,10 @@ def _functions(shape: tuple[int, ...]) -> W.Model:
     )
 
 
+#: Every function of features; of maps some that are composed.
 ELEMENTWISE = {
-    "elementwise-of-features": _functions((9,)),
-    "elementwise-of-maps": _functions((2, 4, 3)),
-    "elementwise-of-a-sequence": _functions((4, 6)),
+    "elementwise-of-features": _functions((9,), _ANY_NUMBER),
+    "elementwise-of-maps": _functions((2, 4, 3), ("affine", "elu", "softplus")),
 }
 
 
@@ -83,9 +85,7 @@ def _binary(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
 
 
 BINARY = {
-    "binary-of-features": _binary((5,), (1,)),
     "binary-of-maps": _binary((2, 4, 3), (2, 3)),
-    "binary-of-channels": _binary((3, 2, 4), (1,)),
     "binary-of-a-sequence": _binary((4, 6), (1,)),
 }
 
@@ -122,11 +122,10 @@ def _reductions(shape: tuple[int, ...], *several: tuple[int, ...]) -> W.Model:
 
 
 SOFTMAX = {
-    "softmax-of-features": _softmaxes((7,)),
     "softmax-of-maps": _softmaxes((2, 4, 3)),
     "softmax-of-a-sequence": _softmaxes((4, 6)),
 }
 REDUCE = {
-    "reduce-of-maps": _reductions((2, 4, 3), (1,), (2,), (3,), (2, 3), (1, 3)),
-    "reduce-of-a-sequence": _reductions((4, 6), (1,), (2,), (1, 2)),
+    "reduce-of-maps": _reductions((2, 4, 3), (2,), (2, 3), (1, 3)),
+    "reduce-of-a-sequence": _reductions((4, 6), (1,), (1, 2)),
 }

@@ -17,7 +17,7 @@ from dlb.data.source import Source
 from dlb.errors import RequestError
 from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.checks.float32_layers import small_references
-from dlb.proof.extremes import ExtremeKind, extremes
+from dlb.proof.extremes import ExtremeKind, check_domains, extremes
 from dlb.proof.reference import Reference
 from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
 from dlb.samples import open_split, proof_inputs, proof_labels, read_samples, write_samples
@@ -311,6 +311,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         return Reference(model, weights_of_proof, inputs, labels, masks, workload.loss)
 
     ordinary, few = reference(batch), reference(extreme_batch(model))
+    check_domains(ordinary)
     return Prepared(
         scratch=scratch,
         weights=weights,

@@ -12,14 +12,22 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb import workload as W
 from dlb.errors import WorkloadError
+from dlb.graph.canonical import canonical_graph
 from dlb.graph.elementwise import FUNCTIONS, slope
+from dlb.graph.evaluate import evaluate
 from dlb.graph.operations import operations
 from dlb.graph.structure import compare_structure
-from dlb.proof.extremes import extremes
+from dlb.proof.extremes import check_domains, extremes
+from dlb.proof.reference import Reference
 from dlb.workload.initial import initial_weights
+from dlb.workload.lower import lower
 from dlb.workload.primitives import FUNCTION_NUMBERS, Elementwise, ElementwiseFunction
+from dlb_conformance.primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
+from dlb_worker.onnx_graph import onnx_model
 
+CASES = {**BINARY, **ELEMENTWISE, **REDUCE, **SOFTMAX}
 NUMBERS: dict[str, dict[str, float]] = {
+    "affine": {"alpha": -0.7, "beta": 1.5},
     "celu": {"alpha": 0.7},
     "clip": {"min": -0.5, "max": 0.8},
     "elu": {"alpha": 1.3},
@@ -57,6 +65,7 @@ def test_a_slope_is_the_derivative(function: str) -> None:
         ({"function": "clip", "min": 2.0, "max": 1.0}, "must be below"),
         ({"function": "clip", "min": float("nan")}, "must be finite"),
         ({"function": "celu", "alpha": 0.0}, "must be above 0"),
+        ({"function": "affine", "alpha": 1.0, "beta": 0.0}, "change nothing"),
     ],
 )
 def test_wrong_numbers_are_refused(fields: dict, message: str) -> None:
@@ -159,8 +168,6 @@ def a_bound_far_off() -> onnx.ModelProto:
 
 
 def canonical(function: str) -> onnx.ModelProto:
-    from dlb.graph.canonical import canonical_graph
-
     made = W.Model(input=W.Input(shape=(6,)), nodes=(W.Node(name="f", layer=layer(function)),))
     return canonical_graph(made, {})
 
@@ -203,6 +210,18 @@ def test_a_function_of_a_function_is_two() -> None:
     assert [each.kind for each in operations(made)] == ["LeakyRelu", "LeakyRelu"]
 
 
+def test_a_logarithm_of_what_is_not_positive_is_refused() -> None:
+    layers = {"fc": W.Linear(out_features=6), "log": layer("log")}
+    model = W.Model(
+        input=W.Input(shape=(4,)),
+        nodes=tuple(W.Node(name=name, layer=each) for name, each in layers.items()),
+    )
+    inputs = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    reference = Reference(model, initial_weights(model, 0), inputs, np.zeros(8, np.int64))
+    with pytest.raises(WorkloadError, match=r"layer 'log' \(elementwise log\) is not finite"):
+        check_domains(reference)
+
+
 # --- the proof at extremes -----------------------------------------------------------------------
 
 
@@ -221,3 +240,25 @@ def test_a_case_without_finite_values_is_left_out(function: str, kinds: list[str
     weights = initial_weights(model, 0)
     inputs = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
     assert [case.kind for case in extremes(model, weights, inputs)] == kinds
+
+
+# --- frameworks without an exporter ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_worker_writes_the_canonical_operators(name: str) -> None:
+    model = CASES[name]
+    workload = W.Workload(
+        name="case",
+        batch_size=2,
+        data=W.Data(name="synthetic"),
+        optimizer=W.SGD(learning_rate=0.1),
+        model=model,
+    )
+    weights = initial_weights(model, 0)
+    x = np.random.default_rng(0).standard_normal((3, *model.input.shape)).astype(np.float32)
+    written = evaluate(
+        onnx_model(lower(workload).model, "float32", "test"), {"input": x, **weights}
+    )
+    (expected,) = evaluate(canonical_graph(model, weights), {"input": x}).values()
+    assert np.array_equal(next(iter(written.values())), expected)

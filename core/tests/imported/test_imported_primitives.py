@@ -72,6 +72,30 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.Reduce(function="mean", axes=(1, 3), keepdims=True), W.Binary(function="mul")],
     ),
+    "a function scaled and moved": (
+        after_conv(
+            node("Softsign", ["c"], ["s"]),
+            node("Mul", ["s", "by"], ["t"]),
+            node("Sub", ["one", "t"], ["h"]),
+            by=np.float32(0.3),
+            one=np.float32(1),
+        ),
+        [
+            E(function="softsign"),
+            E(function="affine", alpha=0.3, beta=0.0),
+            E(function="affine", alpha=-1.0, beta=1.0),
+        ],
+    ),
+    "a square and a root": (
+        after_conv(
+            node("Pow", ["c", "two"], ["s"]),
+            node("Add", ["s", "one"], ["t"]),
+            node("Sqrt", ["t"], ["h"]),
+            two=np.float32(2),
+            one=np.float32(1),
+        ),
+        [W.Mul(), E(function="affine", alpha=1.0, beta=1.0), E(function="sqrt")],
+    ),
     "shares of channels": (
         after_conv(node("Softmax", ["c"], ["h"], axis=1)),
         [W.Softmax(axis=1)],

@@ -142,6 +142,40 @@ def _gelu(graph: Graph, node: Node) -> None:
     graph.add("Mul", [graph.add("Mul", [x, 0.5], name + "/half"), raised], name)
 
 
+#: Operators of functions of each number whose names are not those of the functions.
+_FUNCTION_OPERATORS = {
+    "hard_sigmoid": "HardSigmoid",
+    "hard_swish": "HardSwish",
+    "leaky_relu": "LeakyRelu",
+}
+
+
+def _elementwise(graph: Graph, node: Node) -> None:
+    (x,), name, function = node.inputs, node.name, node.function
+    numbers = {key: value for key, value in node.attributes.items() if key != "function"}
+    if function == "affine":
+        graph.add("Add", [graph.add("Mul", [x, node.alpha], name + "/scaled"), node.beta], name)
+    elif function == "clip":
+        graph.add("Clip", [x, numbers.get("min", -np.inf), numbers.get("max", np.inf)], name)
+    elif function == "silu":
+        graph.add("Mul", [x, graph.add("Sigmoid", [x], name + "/gate")], name)
+    elif function == "mish":
+        gate = graph.add("Tanh", [graph.add("Softplus", [x], name + "/soft")], name + "/gate")
+        graph.add("Mul", [x, gate], name)
+    else:
+        operator = _FUNCTION_OPERATORS.get(function, function.title())
+        graph.add(operator, [x], name, **numbers)
+
+
+def _reduce(graph: Graph, node: Node) -> None:
+    """Opset 17 has the axes of a sum as an input, and of the others as an attribute."""
+    operator, keepdims = "Reduce" + node.function.title(), int(node.keepdims)
+    if node.function == "sum":
+        graph.add(operator, [*node.inputs, list(node.axes)], node.name, keepdims=keepdims)
+    else:
+        graph.add(operator, node.inputs, node.name, axes=list(node.axes), keepdims=keepdims)
+
+
 def _lstm(graph: Graph, node: Node) -> None:
     """[N, T, features] to [T, N, features], ONNX LSTM with the bias [bias, 0], and back."""
     name, own = (
@@ -215,9 +249,15 @@ WRITERS = {
     "sigmoid": _operator("Sigmoid"),
     "hard_sigmoid": _operator("HardSigmoid", of=lambda node: {"alpha": 1 / 6, "beta": 0.5}),
     "gelu": _gelu,
+    "elementwise": _elementwise,
     "dropout": _operator("Dropout", lambda node: node.rate),
     "add": _operator("Add"),
     "mul": _operator("Mul"),
+    "binary": lambda graph, node: graph.add(node.function.title(), node.inputs, node.name),
+    "softmax": lambda graph, node: graph.add(
+        "LogSoftmax" if node.log else "Softmax", node.inputs, node.name, axis=node.axis
+    ),
+    "reduce": _reduce,
     "concat": _operator("Concat", of=_along),
     "flatten": _operator("Flatten"),
     "reshape": _operator("Reshape", lambda node: (0,) + node.shape),

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from dlb.graph.blocks import Block, gelu, hard_sigmoid, layer_normalization
-from dlb.graph.decimals import ROUNDING
+from dlb.graph.decimals import ROUNDING, six_digits
 from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.elementwise_blocks import decomposed
@@ -104,7 +104,12 @@ def _constant_arithmetic(
         return reader.source[name]
     affine = {"channels": constant.size, "scaled": scales}
     is_number = constant.size == 1 and 1 not in (*shape[1:2], *shape[-1:])
-    if is_number or not (shifts or scales):
+    if is_number and (shifts or scales):
+        number = constant.item()
+        inverse = node.op_type in ("Div", "Sub")
+        by = (1 / number if scales else -number) if inverse else number
+        return reader.make(node, "Scale" if scales else "Shift", {"by": six_digits(by)}, [name])
+    if not (shifts or scales):
         return None
     if previous.kind != "Affine" or previous.attributes["channels"] != constant.size:
         return reader.make(node, "Affine", affine, [name], constant.size)

@@ -83,6 +83,9 @@ _ALPHA = {"alpha": 1.0}
 
 FUNCTIONS: Mapping[str, Function] = {
     "abs": Function("Abs", np.abs, np.sign),
+    "affine": Function(
+        "", lambda x, alpha, beta: alpha * x + beta, lambda x, alpha, beta: np.full_like(x, alpha)
+    ),
     "celu": Function("Celu", _celu, lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), _ALPHA),
     "clip": Function(
         "Clip",

@@ -223,6 +223,19 @@ def _elementwise(
         ]
         graph.node("Clip", [*inputs, *bounds], name)
         return
+    if layer.function == "affine":
+        steps = [
+            (operator, number)
+            for operator, number, same in (("Mul", layer.alpha, 1.0), ("Add", layer.beta, 0.0))
+            if number != same
+        ]
+        (value,) = inputs
+        for operator, number in steps:
+            part = f"{name}/{operator.lower()}"
+            constant = graph.initializer(f"{part}/number", np.array(number))
+            last = operator == steps[-1][0]
+            value = graph.node(operator, [value, constant], name if last else part)
+        return
     gates = {"silu": ("Sigmoid",), "mish": ("Softplus", "Tanh")}.get(layer.function, ())
     if not gates:
         numbers: dict[str, Any] = dict(layer.numbers)

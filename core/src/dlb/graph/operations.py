@@ -165,6 +165,16 @@ def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> O
     return reader.make(node, node.op_type, {"of": math.prod(over)})
 
 
+def _power(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """A square is a product, and a power of a half a root."""
+    exponent = reader.trace.constant(node, 1)
+    if exponent is not None and (exponent == 2).all():
+        return reader.make(node, "Mul", {}, [node.input[0]] * 2)
+    if exponent is not None and (exponent == 0.5).all():
+        return reader.make(node, "Sqrt", {}, [node.input[0]])
+    return generic_operation(reader, node, raw, output)
+
+
 def _lrn(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     size = raw["size"]
     return reader.make(
@@ -273,6 +283,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
     "GlobalMaxPool": _whole_map_pool,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "ReduceSum"), _global_average),
+    "Pow": _power,
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "LRN": _lrn,

@@ -15,6 +15,7 @@ from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.importer import Importer
 from dlb.imported.layers import PendingConcat, unsupported
+from dlb.imported.primitives import by_a_number
 from dlb.imported.transformers import position_embedding
 from dlb.imported.views import ValueView, per_channel, view_of
 from dlb.workload.layers import (
@@ -22,14 +23,21 @@ from dlb.workload.layers import (
     Attention,
     AveragePool,
     BatchNorm,
+    Binary,
     Conv,
     ConvTranspose,
     Elementwise,
     Linear,
+    Mul,
+    Reduce,
+    Softmax,
 )
 from dlb.workload.shapes import window_sizes
 
 __all__ = ["constant_arithmetic"]
+
+#: Layers of arithmetic without weights: a number after one is part of a formula.
+_FUNCTIONS = (Binary, Elementwise, Mul, Reduce, Softmax)
 
 Array = npt.NDArray[Any]
 
@@ -92,6 +100,9 @@ def constant_arithmetic(
     position_table = position_embedding(importer, node, name, constant) if len(shape) < 4 else None
     if position_table is not None:
         return position_table
+    after_a_function = isinstance(importer.layers[view.layer].layer, _FUNCTIONS)
+    if constant.size == 1 and (len(shape) != 4 or after_a_function):
+        return by_a_number(importer, node, name, node.input[1 - index])
     if len(shape) != 4:
         raise unsupported(
             node,

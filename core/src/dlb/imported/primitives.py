@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from dlb.graph.decimals import ROUNDING, decimal
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView
-from dlb.workload.primitives import Binary, Reduce, Softmax
+from dlb.workload.layers import Layer, Mul
+from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
 
-__all__ = ["BINARY", "broadcast", "reduce", "softmax"]
+__all__ = ["BINARY", "broadcast", "by_a_number", "power", "reduce", "softmax"]
 
 Attributes = Mapping[str, Any]
 
@@ -50,6 +52,43 @@ def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) ->
         layers.append(layer)
     function = Binary(function=BINARY[node.op_type])
     return ValueView(importer.add(node, function, layers, output))
+
+
+def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: str) -> ValueView:
+    """A value that is scaled or moved by one number, which is not trained."""
+    exact = float(importer.trace.values[constant].ravel()[0])
+    number = decimal(exact)
+    if not abs(exact - number) <= ROUNDING * abs(exact):
+        raise unsupported(node, f"its number {exact!r} is out of range")
+    first = node.input[0] == constant
+    if node.op_type == "Mul":
+        alpha, beta = number, 0.0
+    elif node.op_type == "Div":
+        alpha, beta = decimal(1 / number), 0.0
+        if alpha * number != 1:
+            raise unsupported(node, f"divides by {number:g}, whose inverse no float32 holds")
+    else:
+        alpha = -1.0 if node.op_type == "Sub" and first else 1.0
+        beta = -number if node.op_type == "Sub" and not first else number
+    if alpha == 0 or (alpha, beta) == (1, 0):
+        raise unsupported(node, "makes a constant of the input")
+    importer.nominal_values[constant] = number
+    view = importer.elementwise(name)
+    layer = Elementwise(function="affine", alpha=alpha, beta=beta)
+    layer_name = importer.add(node, layer, [view.layer], importer.shape(view))
+    return ValueView(layer_name, view.index_map)
+
+
+def power(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """A square, as a product, or a square root."""
+    exponent = importer.trace.constant(node, 1)
+    if exponent is None or exponent.size != 1 or exponent.item() not in (2, 0.5):
+        raise unsupported(node, "only powers of 2 and 0.5 are supported")
+    view = importer.elementwise(node.input[0])
+    square = exponent.item() == 2
+    layer: Layer = Mul() if square else Elementwise(function="sqrt")
+    sources = [view.layer] * (2 if square else 1)
+    return ValueView(importer.add(node, layer, sources, importer.shape(view)), view.index_map)
 
 
 def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

@@ -23,7 +23,7 @@ from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
-from dlb.imported.primitives import reduce, softmax
+from dlb.imported.primitives import power, reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -450,6 +450,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
     **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
+    "Pow": power,
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from dlb.errors import WorkloadError
 from dlb.graph.elementwise import has_limited_domain, is_bounded
 from dlb.workload import BatchNorm, LayerNorm, Model, Node
 from dlb.workload import layers as L
 
-__all__ = ["Extreme", "ExtremeKind", "extremes"]
+__all__ = ["Extreme", "ExtremeKind", "check_domains", "extremes"]
+
+if TYPE_CHECKING:
+    from dlb.proof.reference import Reference
 
 Array = npt.NDArray[Any]
 ExtremeKind = Literal["ties", "large", "offset"]
@@ -99,6 +103,26 @@ def extremes(model: Model, weights: Mapping[str, Array], inputs: Array) -> Itera
     yield from (case for case in cases if _is_finite(model, case))
 
 
+def check_domains(reference: Reference) -> None:
+    """Check that functions such as a logarithm are finite on the proof's inputs.
+
+    Raises:
+        WorkloadError: one is not, so that no framework could be compared; the message names its layer.
+    """
+    nodes = [node for node in reference.model.nodes if has_limited_domain(node.layer)]
+    if not nodes:
+        return
+    with np.errstate(all="ignore"):
+        values = reference.training_layers
+    for node in reference.model.nodes:
+        if not np.isfinite(values[node.name]).all():
+            kind = f"{L.type_name(node.layer)} {getattr(node.layer, 'function', '')}".strip()
+            raise WorkloadError(
+                f"layer '{node.name}' ({kind}) is not finite for the inputs and weights of the proof; "
+                "keep what it reads where it is, for example with an elementwise clip before it"
+            )
+
+
 def _is_finite(model: Model, case: Extreme) -> bool:
     """Whether a case's values and slopes are finite, in float32 too: a logarithm of 0 shows nothing."""
     from dlb.graph.canonical import canonical_graph
@@ -108,7 +132,8 @@ def _is_finite(model: Model, case: Extreme) -> bool:
     graph = canonical_graph(model, None, dtype="float32", training=True)
     names = [node.name for node in model.nodes]
     given = {model.input.name: case.inputs}
-    values = given | Evaluator(graph).run(given | case.weights, names)
+    with np.errstate(all="ignore"):
+        values = given | Evaluator(graph).run(given | case.weights, names)
     return all(
         np.isfinite(values[node.name]).all()
         and (

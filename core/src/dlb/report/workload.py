@@ -49,6 +49,10 @@ _EXTREMES = {
 
 @renders(workload.Extremes)
 def _extremes(cause: workload.Extremes, finding: Finding, adapter: str) -> str:
+    if not cause.kinds:
+        return (
+            "the definition has values that are not finite at every extreme, so none was compared"
+        )
     return f"compared at {', '.join(_EXTREMES[kind] for kind in cause.kinds)}"
 
 

@@ -26,6 +26,7 @@ class _Primitive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
 
 ElementwiseFunction = Literal[
     "abs",
+    "affine",
     "celu",
     "clip",
     "cos",
@@ -49,6 +50,7 @@ ElementwiseFunction = Literal[
 
 #: The numbers that a function needs, by function; ``clip`` needs one of its two.
 FUNCTION_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "affine": ("alpha", "beta"),
     "celu": ("alpha",),
     "clip": ("min", "max"),
     "elu": ("alpha",),
@@ -62,7 +64,8 @@ class Elementwise(_Primitive, tag="elementwise", kw_only=True, frozen=True):
 
     Attributes:
         function: its name; :data:`dlb.graph.elementwise.FUNCTIONS` has the formulas.
-        alpha, beta: numbers of ``celu``, ``elu``, ``leaky_relu`` (alpha) and ``hard_sigmoid`` (both).
+        alpha: a number of ``affine``, ``celu``, ``elu``, ``hard_sigmoid`` and ``leaky_relu``.
+        beta: a number of ``affine`` and ``hard_sigmoid``.
         min, max: bounds of ``clip``; without one, that side has none.
     """
 
@@ -95,6 +98,8 @@ def elementwise_fault(layer: Elementwise) -> str:
         return f"function '{layer.function}' needs {' and '.join(missing)}"
     if not all(map(math.isfinite, numbers.values())):
         return "its numbers must be finite"
+    if layer.function == "affine" and (layer.alpha == 0 or (layer.alpha, layer.beta) == (1, 0)):
+        return f"alpha = {layer.alpha} and beta = {layer.beta} make a constant, or change nothing"
     if layer.function in ("celu", "hard_sigmoid") and not numbers["alpha"] > 0:
         return f"alpha = {layer.alpha} must be above 0"
     return ""

@@ -24,6 +24,11 @@ OPERATORS = {
 }
 
 
+def affine(inputs: Variable, alpha: float, beta: float) -> Variable:
+    scaled = inputs if alpha == 1 else inputs * alpha
+    return scaled if beta == 0 else scaled + beta
+
+
 def celu(inputs: Variable, alpha: float) -> Variable:
     return F.elu(inputs / alpha) * alpha
 
@@ -82,6 +87,7 @@ def softsign(inputs: Variable) -> Variable:
 #: By the function's name.
 FUNCTIONS = {
     "abs": F.absolute,
+    "affine": affine,
     "celu": celu,
     "clip": clip,
     "cos": F.cos,

@@ -17,6 +17,11 @@ from dlb_mxnet.modules import Operator
 EXPORTING = ContextVar("exporting", default=False)
 
 
+def affine(F: Any, x: Any, dtype: str, alpha: float, beta: float) -> Any:
+    scaled = x if alpha == 1 else x * alpha
+    return scaled if beta == 0 else scaled + beta
+
+
 def celu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
     return F.LeakyReLU(x / alpha, act_type="elu", slope=1.0) * alpha
 
@@ -59,6 +64,7 @@ def selu(F: Any, x: Any, dtype: str) -> Any:
 #: By the function's name: of the module of operators, the input, the dtype and the numbers.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": lambda F, x, dtype: F.abs(x),
+    "affine": affine,
     "celu": celu,
     "clip": clip,
     "cos": lambda F, x, dtype: F.cos(x),

@@ -12,6 +12,11 @@ from dlb_tf.modules import EXPORTING, Layouts, Operator
 from dlb_worker.model import Node
 
 
+def affine(inputs: tf.Tensor, alpha: float, beta: float) -> tf.Tensor:
+    scaled = inputs if alpha == 1 else inputs * alpha
+    return scaled if beta == 0 else scaled + beta
+
+
 def celu(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
     """Composed of elu: the gradient of Keras's own at 0 is 2."""
     return alpha * tf.nn.elu(inputs / alpha)
@@ -56,6 +61,7 @@ def selu(inputs: tf.Tensor) -> tf.Tensor:
 #: By the function's name.
 FUNCTIONS = {
     "abs": tf.abs,
+    "affine": affine,
     "celu": celu,
     "clip": clip,
     "cos": tf.cos,

@@ -10,6 +10,11 @@ from dlb_torch.modules import Operator
 from dlb_worker.model import Node
 
 
+def affine(inputs: Tensor, alpha: float, beta: float) -> Tensor:
+    scaled = inputs if alpha == 1 else inputs * alpha
+    return scaled if beta == 0 else scaled + beta
+
+
 def celu(inputs: Tensor, alpha: float) -> Tensor:
     """torch's own, and its composition in float64, for its gradient has 1 / alpha in float32."""
     if inputs.dtype == torch.float64:
@@ -36,6 +41,7 @@ def softplus(inputs: Tensor) -> Tensor:
 #: By the function's name.
 FUNCTIONS = {
     "abs": torch.abs,
+    "affine": affine,
     "celu": celu,
     "clip": torch.clamp,
     "cos": torch.cos,

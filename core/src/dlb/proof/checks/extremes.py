@@ -68,6 +68,12 @@ def prove_extremes(
     Args:
         cases: the reference of each case.
     """
+    isolated = Check("isolated layers, extremes", "layers", adapter, ISOLATED)
+    gradient = Check("gradients float64, extremes", "gradients", adapter, BACKWARD)
+    if not cases:
+        for check in (isolated, gradient) if "gradients" in groups else (isolated,):
+            keep(check.not_run(Finding(cause=Extremes(kinds=()))))
+        return
     before = model.weights()[0]
     layers: list[_Judged] = []
     gradients: list[_Judged] = []
@@ -112,9 +118,9 @@ def prove_extremes(
         fault = nearest_the_loss(described, own, 0.0, model.native_layers)
         return _result(check, gradients, fault)
 
-    keep(run(Check("isolated layers, extremes", "layers", adapter, ISOLATED), compute))
+    keep(run(isolated, compute))
     if "gradients" in groups:
-        keep(run(Check("gradients float64, extremes", "gradients", adapter, BACKWARD), backward))
+        keep(run(gradient, backward))
 
 
 def _judged_layers(kind: ExtremeKind, reference: Reference, values: Tensors) -> Iterator[_Judged]:

@@ -72,7 +72,7 @@ class Extremes(Cause, frozen=True, kw_only=True):
     """The weights and inputs that were compared, or the one at which a layer or a gradient differs.
 
     Attributes:
-        kinds: as in :mod:`dlb.proof.extremes`.
+        kinds: as in :mod:`dlb.proof.extremes`; none where the definition is not finite at any.
     """
 
     kinds: tuple[Literal["ties", "large", "offset"], ...]
