@@ -44,12 +44,18 @@ class ExportedFacts:
 def check_exported(model: onnx.ModelProto) -> ExportedFacts:
     """Read a model's declarations, and test it with ``onnx.checker`` and ONNX Runtime."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in _MAIN), 0)
-    checker_error = _checker_error(model)
+    content = model.SerializeToString()
+    checker_error = _checker_error(content)
     newest: int | None = opset
     if checker_error:
         below = range(min(opset - 1, defs.onnx_opset_version()), 6, -1)
         newest = next(
-            (older for older in below if not _checker_error(with_opset(model, older))), None
+            (
+                older
+                for older in below
+                if not _checker_error(with_opset(model, older).SerializeToString())
+            ),
+            None,
         )
     names = Counter(
         node.op_type if node.domain in _MAIN else f"{node.domain}::{node.op_type}"
@@ -57,7 +63,7 @@ def check_exported(model: onnx.ModelProto) -> ExportedFacts:
     )
     runtime_error = ""
     try:
-        open_session(model.SerializeToString())
+        open_session(content)
     except DlbError as error:
         runtime_error = str(error)
     return ExportedFacts(
@@ -85,7 +91,7 @@ def with_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 _MAIN = ("", "ai.onnx")
 
 
-def _checker_error(model: onnx.ModelProto) -> str:
+def _checker_error(model: bytes) -> str:
     try:
         checker.check_model(model, full_check=True)
     except Exception as error:  # the checker, shape inference and protobuf raise different types

@@ -22,6 +22,7 @@ GatherElements           fails for more than 32 entries along the axis
 Loop                     joins what iterations output along their first axis, without an axis of their own
 BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
+Relu                     correct, but copies its result
 Sigmoid                  correct, with overflow warnings
 HardSigmoid, HardSwish   compute with 1/6 rounded to float32
 Erf                      rounds to float32
@@ -219,6 +220,11 @@ class LayerNormalization(_Operator):
         y = (x - mean) * inverse * scale + (0.0 if bias is None else bias)
         outputs = (y.astype(x.dtype), mean, inverse.astype(x.dtype))
         return outputs[: len(self.onnx_node.output)]
+
+
+class Relu(_Operator):
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        return (np.maximum(x, x.dtype.type(0)),)
 
 
 class Sigmoid(_Operator):
@@ -504,6 +510,7 @@ OPERATORS = (
     LRN,
     BatchNormalization,
     LayerNormalization,
+    Relu,
     Sigmoid,
     HardSigmoid,
     HardSwish,

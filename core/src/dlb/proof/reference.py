@@ -109,6 +109,8 @@ class Reference:
     def logits(self) -> Array:
         """The last layer's value in evaluation mode, float64 [batch, ...]."""
         last = self.model.nodes[-1].name
+        if "layers" in self._cache:
+            return self.layers[last]
         return self._compute_once("logits", lambda: self._values([last], training=False)[last])
 
     @property

@@ -216,7 +216,7 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
         for attribute in node.attribute
     ):
         raise DataError("a function of its own keeps numbers in another file", path=path)
-    total = model.ByteSize()
+    total = path.stat().st_size
     outside = [tensor for tensor in _tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
     for tensor in outside:
         entries = {entry.key: entry.value for entry in tensor.external_data}
