@@ -305,7 +305,6 @@ REFUSED = {
         ),
         "node 'culprit' (Resize): dlb has no layer",
     ),
-    "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
     "an LSTM with a bound": (
         lstm(clip=1.0),
         "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",
