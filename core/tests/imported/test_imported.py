@@ -304,6 +304,19 @@ WRITTEN = {
             *TAIL,
         ],
     ),
+    "a map resized by its nearest elements": (
+        before_head(
+            [
+                conv(),
+                node("Resize", ["c", "", "scales"], ["r"], mode="nearest"),
+                node("Resize", ["r", "", "", "sizes"], ["h"], nearest_mode="ceil"),
+            ],
+            {**CONV, "scales": np.float32([1, 1, 2, 1.5]), "sizes": np.array([2, 4, 7, 9])},
+            4 * 7 * 9,
+            shape=(2, 2, 6, 5),
+        ),
+        ["conv", "gather", "gather", "gather", "gather", *TAIL],
+    ),
     "an LSTM backwards": (
         both_ways("reverse"),
         ["gather", "lstm", "gather", *TAIL],

@@ -16,7 +16,7 @@ import onnx
 
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import padding_before
+from dlb.graph.layout import RESIZING, padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
@@ -438,7 +438,7 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
-    "Slice": select_part,
+    **dict.fromkeys(("Slice", *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
     "LSTM": _lstm,
