@@ -242,6 +242,21 @@ def normalised() -> list[onnx.NodeProto]:
     ]
 
 
+def both_ways(direction: str) -> onnx.ModelProto:
+    """An LSTM of x [N, 4, 6], steps first, to h [4, directions, N, 3], and its steps flattened."""
+    count = 1 + (direction == "bidirectional")
+    return before_head(
+        [
+            node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+            node("LSTM", ["steps", "w", "r", "b"], ["d"], hidden_size=3, direction=direction),
+            node("Transpose", ["d"], ["h"], perm=[2, 0, 1, 3]),
+        ],
+        {"w": real(count, 12, 6), "r": real(count, 12, 3), "b": real(count, 24)},
+        4 * count * 3,
+        shape=("N", 4, 6),
+    )
+
+
 POOLED = [
     conv(),
     node("GlobalAveragePool", ["c"], ["m"]),
@@ -288,6 +303,27 @@ WRITTEN = {
             "global_average_pool",
             *TAIL,
         ],
+    ),
+    "a map resized by its nearest elements": (
+        before_head(
+            [
+                conv(),
+                node("Resize", ["c", "", "scales"], ["r"], mode="nearest"),
+                node("Resize", ["r", "", "", "sizes"], ["h"], nearest_mode="ceil"),
+            ],
+            {**CONV, "scales": np.float32([1, 1, 2, 1.5]), "sizes": np.array([2, 4, 7, 9])},
+            4 * 7 * 9,
+            shape=(2, 2, 6, 5),
+        ),
+        ["conv", "gather", "gather", "gather", "gather", *TAIL],
+    ),
+    "an LSTM backwards": (
+        both_ways("reverse"),
+        ["gather", "lstm", "gather", *TAIL],
+    ),
+    "an LSTM in both directions": (
+        both_ways("bidirectional"),
+        ["lstm", "gather", "lstm", "gather", "concat", *TAIL],
     ),
     "a transposed convolution to a size that is written": (
         before_head(

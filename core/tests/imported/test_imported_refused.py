@@ -269,17 +269,46 @@ REFUSED = {
     "an operator that no layer has, before anything is run": (
         graph(
             [
-                node("Resize", ["x", "", "", "sizes"], ["huge"], name="culprit"),
+                node(
+                    "MaxUnpool", ["x", "p", "sizes"], ["huge"], name="culprit", kernel_shape=[2, 2]
+                ),
                 node("GlobalAveragePool", ["huge"], ["m"]),
                 node("Flatten", ["m"], ["f"]),
                 node("MatMul", ["f", "w"], ["y"]),
             ],
-            {"sizes": np.array([1, 2, 1 << 20, 1 << 20]), "w": real(2, 3)},
+            {
+                "sizes": np.array([1, 2, 1 << 20, 1 << 20]),
+                "p": np.arange(32).reshape(1, 2, 4, 4),
+                "w": real(2, 3),
+            },
             (1, 2, 4, 4),
         ),
-        "node 'culprit' (Resize): dlb has no layer",
+        "node 'culprit' (MaxUnpool): dlb has no layer",
     ),
-    "an LSTM backwards": (lstm(direction="reverse"), "node 'culprit' (LSTM): direction reverse"),
+    **{
+        name: (
+            graph(
+                [
+                    node("Resize", ["x", "", "", "sizes"], ["r"], name="culprit", mode=mode),
+                    node("GlobalAveragePool", ["r"], ["m"]),
+                    node("Flatten", ["m"], ["f"]),
+                    node("MatMul", ["f", "w"], ["y"]),
+                ],
+                {"sizes": np.array([1, 2, *sizes]), "w": real(2, 3)},
+                (1, 2, 4, 4),
+            ),
+            f"node 'culprit' (Resize): {message}",
+        )
+        for name, mode, sizes, message in (
+            ("a map between its elements", "linear", (8, 8), "only the nearest element"),
+            (
+                "a map that no memory holds",
+                "nearest",
+                (1 << 20, 1 << 20),
+                "the graph cannot be evaluated: Resize to more than 2147483648 numbers",
+            ),
+        )
+    },
     "an LSTM with a bound": (
         lstm(clip=1.0),
         "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",

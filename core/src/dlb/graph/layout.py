@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.nearest import nearest_indices
 from dlb.graph.trace import Trace, attributes_of
 from dlb_worker.onnx_file import LAYOUT
 
 __all__ = [
     "LAYOUT",
+    "RESIZING",
     "Padding",
     "before_expand",
     "before_layout",
@@ -25,6 +27,10 @@ __all__ = [
     "previous_axes",
     "selected_indices",
 ]
+
+
+#: Operators that resize, of which the nearest element alone is read.
+RESIZING = ("Resize", "Upsample")
 
 
 def gather_permutation(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:
@@ -145,19 +151,23 @@ def padding_of(trace: Trace, node: onnx.NodeProto) -> tuple[tuple[int, ...], flo
 
 def selected_indices(
     trace: Trace, node: onnx.NodeProto, output: int = 0
-) -> dict[int, Sequence[int]] | None:
-    """The indices that a Slice or a Gather, or one output of a Split, selects along each axis.
+) -> Mapping[int, Sequence[int]] | None:
+    """The indices that a Slice, a Gather, a Resize or one output of a Split selects along each axis.
 
     Args:
         output: which output of a Split.
 
     Returns:
         indices by axis, both counted from 0; whole axes may be among them. None if they depend on
-        the input.
+        the input, or if a Resize computes with several elements.
     """
     attributes, shape = attributes_of(node), trace.values[node.input[0]].shape
     if any(name in trace.live for name in node.input[1:]):
         return None
+    if node.op_type in RESIZING:
+        opset = next((o.version for o in trace.opsets if o.domain in ("", "ai.onnx")), 0)
+        constants = [trace.constant(node, number) for number in range(1, len(node.input))]
+        return nearest_indices(node, opset, shape, constants)
     if node.op_type == "Gather":
         axis = attributes.get("axis", 0) % len(shape)
         indices = np.ravel(trace.values[node.input[1]])

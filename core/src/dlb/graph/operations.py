@@ -14,6 +14,7 @@ from dlb.graph.blocks import Block, attention, hard_sigmoid
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
 from dlb.graph.elementwise_blocks import NAMED, named
+from dlb.graph.layout import RESIZING
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
@@ -293,7 +294,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,
     "Gather": _embedding,
-    "Slice": slice_indices,
+    **dict.fromkeys(("Slice", *RESIZING), slice_indices),
     "Split": split,
     "Pad": pad,
     "LSTM": _lstm,

@@ -20,6 +20,7 @@ LSTM, GRU, RNN           correct for the plain forward case of an LSTM; ignore `
                          axis of directions; sigmoids overflow
 GatherElements           fails for more than 32 entries along the axis
 Loop                     joins what iterations output along their first axis, without an axis of their own
+Resize                   with ``align_corners`` and scales, takes other nearest elements than ONNX Runtime
 BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
 Relu                     correct, but copies its result
@@ -48,8 +49,10 @@ import numpy.typing as npt
 from onnx import AttributeProto, helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
+from onnx.reference.ops.op_resize import Resize as _ReferenceResize
 
 from dlb.graph.decimals import decimal, is_sixth
+from dlb.graph.nearest import nearest_indices
 from dlb.graph.transposed import places_of, spread
 from dlb.graph.windows import Window, padded, window_of, windows
 
@@ -59,6 +62,8 @@ Array = npt.NDArray[Any]
 
 #: Elements of the columns that Conv computes at once: more may not fit a cache or a small memory.
 _COLUMN_ELEMENTS = 1 << 24
+#: Numbers that Resize makes at most: frameworks index with 32 bits, and a file may ask for any.
+_LARGEST_SIZE = 1 << 31
 
 
 class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
@@ -468,6 +473,28 @@ class Loop(_ReferenceLoop):  # type: ignore[misc, unused-ignore]
         return (*states, *map(np.stack, zip(*scanned)))[: len(self.onnx_node.output)]
 
 
+class Resize(_ReferenceResize):  # type: ignore[misc, unused-ignore]
+    """The nearest element by its index; other modes as the reference has them."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override, unused-ignore]
+        self, x: Array, *others: Array | None, **attributes: Any
+    ) -> tuple[Array, ...]:
+        opset = self.run_params["opsets"].get("", 0)
+        indices_by_axis = nearest_indices(self.onnx_node, opset, x.shape, others)
+        if indices_by_axis is None:
+            reference: Any = super()._run
+            result: tuple[Array, ...] = reference(x, *others, **attributes)
+            return result
+        enlarged = math.prod(len(n) / x.shape[axis] for axis, n in indices_by_axis.items())
+        if x.size * enlarged > _LARGEST_SIZE:
+            raise NotImplementedError(f"Resize to more than {_LARGEST_SIZE} numbers")
+        for axis, indices in indices_by_axis.items():
+            x = x.take(indices, axis)
+        return (x,)
+
+
 class SoftmaxCrossEntropyLoss(_Operator):
     """Minus the log-softmax over axis 1 at the labels; scores [N, C, ...], labels [N, ...]."""
 
@@ -522,5 +549,6 @@ OPERATORS = (
     RNN,
     GatherElements,
     Loop,
+    Resize,
     SoftmaxCrossEntropyLoss,
 )

@@ -17,7 +17,7 @@ import onnx
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import padding_before
+from dlb.graph.layout import RESIZING, padding_before
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
@@ -347,15 +347,14 @@ def _lstm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     trace = importer.trace
     w, r, b, lengths, _, _, peepholes = (trace.constant(node, number) for number in range(1, 8))
     states = [name for name in node.input[5:7] if name]
-    direction = attributes.get("direction", "forward")
     steps = trace.values[node.input[0]].shape[0]
     activations = [activation.decode().lower() for activation in attributes.get("activations", [])]
+    directions = 1 if r is None else len(r)
     unsupported_options = {
         "weights that depend on the input": w is None or r is None,
-        f"direction {direction}": direction != "forward",
         "layout 1 (batch before steps)": bool(attributes.get("layout", 0)),
         f"activations {', '.join(activations)}": activations
-        not in ([], ["sigmoid", "tanh", "tanh"]),
+        not in ([], ["sigmoid", "tanh", "tanh"] * directions),
         "clip": bool(attributes.get("clip", 0.0)),
         "input_forget": bool(attributes.get("input_forget", 0)),
         "peepholes": peepholes is not None and bool(np.any(peepholes)),
@@ -379,14 +378,30 @@ def _lstm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
             )
         view, shape = batch_first, importer.shape(batch_first)
     hidden = int(r.shape[2])
-    weights = {
-        "input_weight": w[0],
-        "recurrent_weight": r[0],
-        "bias": np.zeros(4 * hidden) if b is None else b[0][: 4 * hidden] + b[0][4 * hidden :],
-    }
     output_shape = (*shape[:2], hidden)
-    layer_name = importer.add(node, L.LSTM(hidden=hidden), [view.layer], output_shape, weights)
-    return ValueView(layer_name, positions(output_shape).transpose(1, 0, 2)[:, None])
+    # A direction is reversed by the order of its steps.
+    backwards = {"reverse": (True,), "bidirectional": (False, True)}
+    layers = []
+    for index, reverse in enumerate(backwards.get(attributes.get("direction", ""), (False,))):
+        biases = np.zeros(8 * hidden) if b is None else b[index]
+        weights = {
+            "input_weight": w[index],
+            "recurrent_weight": r[index],
+            "bias": biases[: 4 * hidden] + biases[4 * hidden :],
+        }
+        turned = L.Gather(axis=1, indices=tuple(range(steps))[::-1])
+        reverse = reverse and steps > 1
+        source = importer.add(node, turned, [view.layer], shape) if reverse else view.layer
+        layer_name = importer.add(node, L.LSTM(hidden=hidden), [source], output_shape, weights)
+        if reverse:
+            layer_name = importer.add(node, turned, [layer_name], output_shape)
+        layers.append(layer_name)
+    if directions == 1:
+        return ValueView(layers[0], positions(output_shape).transpose(1, 0, 2)[:, None])
+    output_shape = (*shape[:2], directions * hidden)
+    layer_name = importer.add(node, L.Concat(axis=2), layers, output_shape)
+    index_map = positions(output_shape).reshape(*shape[:2], directions, hidden)
+    return ValueView(layer_name, index_map.transpose(1, 2, 0, 3))
 
 
 def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -440,7 +455,7 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
-    "Slice": select_part,
+    **dict.fromkeys(("Slice", *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
     "LSTM": _lstm,

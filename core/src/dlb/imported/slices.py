@@ -13,7 +13,7 @@ import onnx
 from onnx import helper
 
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import padding_of, selected_indices
+from dlb.graph.layout import RESIZING, padding_of, selected_indices
 from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
 from dlb.imported.importer import Importer
@@ -54,6 +54,8 @@ def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Val
 def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Selected indices along the axes of a value."""
     indices_by_axis = selected_indices(importer.trace, node)
+    if indices_by_axis is None and node.op_type in RESIZING:
+        raise unsupported(node, "only the nearest element is supported, for constant sizes")
     if indices_by_axis is None:
         raise unsupported(node, "its indices depend on the input")
     cropped = crop(importer, node, indices_by_axis)
