@@ -96,13 +96,13 @@ def constant_arithmetic(
         return view
     if changes_nothing:
         return view
+    after_a_function = isinstance(importer.layers[view.layer].layer, _FUNCTIONS)
+    if constant.size == 1 and (len(shape) != 4 or after_a_function):
+        return by_a_number(importer, node, name, node.input[1 - index])
     # Added to a sequence, or to features that become one, it is a position table.
     position_table = position_embedding(importer, node, name, constant) if len(shape) < 4 else None
     if position_table is not None:
         return position_table
-    after_a_function = isinstance(importer.layers[view.layer].layer, _FUNCTIONS)
-    if constant.size == 1 and (len(shape) != 4 or after_a_function):
-        return by_a_number(importer, node, name, node.input[1 - index])
     if len(shape) != 4:
         raise unsupported(
             node,
