@@ -162,6 +162,20 @@ class BatchNormalization(L.BatchNormalization):
         return outputs
 
 
+class Deconvolution2D(L.Deconvolution2D):
+    """Chainer's own, of an input that has a gradient in training.
+
+    Without one, as of the model's input, its backward pass fails: Chainer 7.8.1 unpacks the arrays where it
+    needs their shapes.
+    """
+
+    def forward(self, inputs: Any) -> Variable:
+        variable = chainer.as_variable(inputs)
+        if chainer.config.train and not variable.requires_grad:
+            variable = Variable(variable.array)
+        return super().forward(variable)
+
+
 def conv(node: Node) -> chainer.Link:
     sizes = (node.input_shape[0], node.out_channels, node.kernel, node.stride)
     options = {"nobias": not node.bias, "dilate": node.dilation, "groups": node.groups}
@@ -183,7 +197,7 @@ def conv_transpose(node: Node) -> chainer.Link:
             even.pads,
         )
     ]
-    layer = L.Deconvolution2D(
+    layer = Deconvolution2D(
         node.input_shape[0],
         node.out_channels,
         node.kernel,

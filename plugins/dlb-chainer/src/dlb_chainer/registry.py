@@ -51,7 +51,8 @@ LAYERS = {
         "native; uneven pads by F.pad before it", lambda node: modules.conv(node), _WEIGHT_AND_BIAS
     ),
     "conv_transpose": Layer(
-        "native; uneven pads that no output padding expresses by F.get_item after it",
+        "native, of an input with a gradient, which its backward pass needs; uneven pads that no "
+        "output padding expresses by F.get_item after it",
         lambda node: modules.conv_transpose(node),
         _WEIGHT_AND_BIAS,
     ),
