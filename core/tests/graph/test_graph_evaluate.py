@@ -65,6 +65,19 @@ def test_values_come_one_after_the_other():
     assert seen == [(f"v{place}", -1.0 if place % 2 == 0 else 1.0) for place in range(DEEP)]
 
 
+def test_what_no_requested_value_needs_is_not_run():
+    nodes = [
+        helper.make_node("Neg", ["x"], ["negative"]),
+        helper.make_node("GatherElements", ["x", "far"], ["elsewhere"]),
+        helper.make_node("Neg", ["negative"], ["y"]),
+    ]
+    runner = Evaluator(graph(nodes, ["y"], {"far": np.array([SIZE])}))
+    x = np.ones(SIZE)
+    np.testing.assert_array_equal(runner.run({"x": x})["y"], x)
+    with pytest.raises(UnsupportedError, match="an index is not in"):
+        runner.run({"x": x}, ["elsewhere"])
+
+
 def test_an_input_is_converted_where_it_is_read():
     nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
     model = graph(nodes, ["y"], {"w": np.array([1.0, 2.0])})

@@ -67,6 +67,7 @@ class Evaluator:
             if value.name not in initializers:
                 self._required.append(value.name)
         self._outputs = [value.name for value in graph.graph.output]
+        self._reads = [names_read(node.onnx_node) for node in self._runner.rt_nodes_]
 
     def __del__(self) -> None:
         # The nodes refer to their runner. Break the cycle, so that its weights are freed at once.
@@ -97,19 +98,25 @@ class Evaluator:
         """The same as :meth:`run`, but yields each value as soon as it is computed.
 
         A value is released after its last use. All values of a deep network together can take many
-        times the memory of the requested ones.
+        times the memory of the requested ones. Nodes that no requested value needs are not run.
         """
         requested = set(self._outputs if outputs is None else outputs)
         inputs = {name: np.asarray(value) for name, value in inputs.items()}
         self._check(inputs)
-        nodes = self._runner.rt_nodes_
-        last_read = {
-            name: index for index, node in enumerate(nodes) for name in names_read(node.onnx_node)
-        }
+        nodes = list(zip(self._runner.rt_nodes_, self._reads))
         values: dict[str, Any] = {"": None, **self._runner.rt_inits_, **inputs}
-        missing = requested - values.keys() - {name for node in nodes for name in node.output}
+        missing = requested - values.keys() - {name for node, _ in nodes for name in node.output}
         if missing:
             raise UnsupportedError(f"the graph has no value called {', '.join(sorted(missing))}")
+
+        needed = set(requested)
+        run_nodes: list[tuple[Any, set[str]]] = []
+        for node, reads in reversed(nodes):
+            if not needed.isdisjoint(node.output):
+                run_nodes.append((node, reads))
+                needed |= reads
+        run_nodes.reverse()
+        last_read = {name: index for index, (_, reads) in enumerate(run_nodes) for name in reads}
 
         def value_of(name: str) -> Any:
             # Convert an input only when it is read: converted weights take twice the memory.
@@ -118,7 +125,7 @@ class Evaluator:
 
         for name in requested & values.keys():
             yield name, np.asarray(value_of(name))
-        for index, node in enumerate(nodes):
+        for index, (node, reads) in enumerate(run_nodes):
             try:
                 context = {}
                 if node.need_context():
@@ -128,7 +135,7 @@ class Evaluator:
                 raise NodeFailed(
                     f"the graph cannot be evaluated: {_one_line(error)}", node.onnx_node
                 ) from error
-            for name in names_read(node.onnx_node) - {""}:
+            for name in reads - {""}:
                 if last_read[name] == index:
                     values.pop(name, None)
             for name, value in zip(node.output, computed):
