@@ -43,7 +43,7 @@ from dlb.proof.tolerances import (
 from dlb.proof.update_batches import as_dtype
 from dlb.proof.updates import Updates
 from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
-from dlb.workload import learning_rate, parameter_shapes, state_names
+from dlb.workload import Embedding, learning_rate, parameter_shapes, state_names
 from dlb.workload.shapes import trained_names
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb_worker.sampling import drawn
@@ -349,11 +349,12 @@ class StepJudge:
             Figure(tensor=name, relative_l2=None, largest=None) for name in sorted(lacking)
         )
         spread = {each.tensor: each.relative_l2 for each in change_figures(start, noisy, truth)}
+        roundings = self._roundings(workers)
         allowed = {
             each.tensor: (spread.get(each.tensor) or 0.0)
             + self.state_noise.get(each.tensor, 0.0)
             + self.least
-            + self._rounding(each.tensor, before, expected)
+            + roundings.get(each.tensor, 1.0) * self._rounding(each.tensor, before, expected)
             for each in compared
         }
         return JudgedStep(
@@ -497,6 +498,23 @@ class StepJudge:
         updates = Updates(self.optimizer, start, state=state, steps=step)
         updates.step(gradients, learning_rate(self.optimizer, self.schedule, step), whole)
         return {**updates.weights, **updates.state}
+
+    def _roundings(self, workers: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+        """How far a step's roundings of a weight go, in those of one, where it is not one.
+
+        A framework may add to a table's row once for each time that it is looked up, and round each time.
+        """
+        model = self.referee.workload.model
+        tables = [
+            node.name
+            for node in model.wired()
+            if isinstance(node.layer, Embedding) and node.inputs == (model.input.name,)
+        ]
+        if not tables:
+            return {}
+        looked_up = np.concatenate([arrays["inputs"].ravel() for arrays in workers])
+        most = np.unique(looked_up, return_counts=True)[1].max(initial=1)
+        return {f"{name}.weight": math.sqrt(most) for name in tables}
 
     def _rounding(self, tensor: str, before: Tensors, expected: Tensors) -> float:
         """What one unit in the last place of every weight makes of the distance of its change."""
