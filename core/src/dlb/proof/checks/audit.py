@@ -502,7 +502,8 @@ class StepJudge:
     def _roundings(self, workers: Sequence[Mapping[str, Array]]) -> dict[str, float]:
         """How far a step's roundings of a weight go, in those of one, where it is not one.
 
-        A framework may add to a table's row once for each time that it is looked up, and round each time.
+        A framework may add to a table's row once for each time that it is looked up, and round each time, often
+        to the same side.
         """
         model = self.referee.workload.model
         tables = [
@@ -513,8 +514,8 @@ class StepJudge:
         if not tables:
             return {}
         looked_up = np.concatenate([arrays["inputs"].ravel() for arrays in workers])
-        most = np.unique(looked_up, return_counts=True)[1].max(initial=1)
-        return {f"{name}.weight": math.sqrt(most) for name in tables}
+        most = int(np.unique(looked_up, return_counts=True)[1].max(initial=1))
+        return {f"{name}.weight": max(math.sqrt(most), most / 4) for name in tables}
 
     def _rounding(self, tensor: str, before: Tensors, expected: Tensors) -> float:
         """What one unit in the last place of every weight makes of the distance of its change."""
