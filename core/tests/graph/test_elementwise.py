@@ -262,3 +262,21 @@ def test_a_worker_writes_the_canonical_operators(name: str) -> None:
     )
     (expected,) = evaluate(canonical_graph(model, weights), {"input": x}).values()
     assert np.array_equal(next(iter(written.values())), expected)
+
+
+def test_selu_is_computed_with_the_constants_of_its_node() -> None:
+    """ONNX's own are rounded to float32 in a file; others count as they are."""
+    x = np.linspace(-2, 2, 9)
+    for attributes, alpha, gamma in (
+        ({}, 1.6732632423543772848, 1.0507009873554804934),
+        ({"alpha": 2.0, "gamma": 3.0}, 2.0, 3.0),
+    ):
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Selu", ["x"], ["y"], **attributes)],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [9])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [9])],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+        expected = gamma * np.where(x > 0, x, alpha * np.expm1(x))
+        np.testing.assert_allclose(evaluate(model, {"x": x})["y"], expected, rtol=1e-14)

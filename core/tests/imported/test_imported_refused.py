@@ -325,6 +325,10 @@ REFUSED = {
         graph([node("Relu", ["x"], ["y"])], {}, ("N", 1 << 20, 1 << 20), rank=3),
         "more than 268435456 numbers per sample",
     ),
+    "a SELU with other constants": (
+        after_conv("Selu", alpha=2.0, gamma=3.0),
+        "node 'culprit' (Selu): alpha, gamma other than ONNX's own",
+    ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
     "two outputs": (
         two_outputs(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from test_imported import graph, node, real, saved
 
 from dlb.errors import DlbError
@@ -109,6 +109,34 @@ def test_a_choice_that_the_file_does_not_have(reading: Reading, says: str, tmp_p
     with pytest.raises(DlbError) as refused:
         import_file(path, reading=reading)
     assert says in str(refused.value)
+
+
+def test_an_initialiser_that_is_listed_as_an_input(tmp_path: Path) -> None:
+    """So were all before IR 4; what is made of it is a constant."""
+    shape = np.array([4, 3])
+    made = graph(
+        [
+            node(
+                "ConstantOfShape",
+                ["shape"],
+                ["w"],
+                value=numpy_helper.from_array(np.float32([0.5])),
+            )
+        ]
+        + [node("Gemm", ["x", "w", "b"], ["y"])],
+        {"shape": shape, "b": real(3)},
+        ("N", 4),
+    )
+    made.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, (2,)))
+    found = import_file(saved(tmp_path, made))
+    assert (found.weights["y.weight"] == 0.5).all()
+
+
+def test_a_slice_beyond_the_end_is_refused_in_one_line(tmp_path: Path) -> None:
+    bounds = {name: np.array([at]) for name, at in (("a", 900), ("b", 1000), ("one", 1))}
+    made = graph([node("Slice", ["x", "a", "b", "one"], ["y"])], bounds, ("N", 4, 3), rank=3)
+    with pytest.raises(DlbError):
+        import_file(saved(tmp_path, made), any_output=True)
 
 
 def test_a_size_that_is_fixed(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class Function:
         operator: the ONNX operator; "" if opset 17 has none.
         value, slope: of an array and the function's numbers.
         defaults: ONNX's own values of the operator's attributes.
+        constants: attributes of the operator that a layer has none of, and what they are exactly.
         bounded: values stay within bounds, whatever the input.
         limited: it is not finite, or has no finite derivative, for some inputs that a float32 holds.
     """
@@ -44,6 +45,7 @@ class Function:
     value: Callable[..., Any]
     slope: Callable[..., Any]
     defaults: Mapping[str, float] | None = None
+    constants: Mapping[str, float] | None = None
     bounded: bool = False
     limited: bool = False
 
@@ -122,8 +124,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "reciprocal": Function("Reciprocal", lambda x: 1 / x, lambda x: -1 / (x * x), limited=True),
     "selu": Function(
         "Selu",
-        lambda x: SELU_GAMMA * _elu(x, SELU_ALPHA),
+        lambda x, alpha=SELU_ALPHA, gamma=SELU_GAMMA: gamma * _elu(x, alpha),
         lambda x: SELU_GAMMA * np.where(x > 0, 1, SELU_ALPHA * np.exp(np.minimum(x, 0))),
+        constants={"alpha": SELU_ALPHA, "gamma": SELU_GAMMA},
     ),
     "silu": Function("", lambda x: x * sigmoid(x), lambda x: sigmoid(x) * (1 + x * sigmoid(-x))),
     "sin": Function("Sin", np.sin, np.cos, bounded=True),
@@ -165,6 +168,9 @@ def _operator(function: Function) -> type[_Operator]:
     def run(self: _Operator, x: Array, **_: Any) -> tuple[Array]:
         defaults = function.defaults or {}
         numbers = {name: self.attribute(name, number) for name, number in defaults.items()}
+        for name, exact in (function.constants or {}).items():
+            number = self.attribute(name, exact)
+            numbers[name] = exact if np.float32(number) == np.float32(exact) else number
         with np.errstate(all="ignore"):
             return (np.asarray(function.value(x, **numbers)).astype(x.dtype, copy=False),)
 

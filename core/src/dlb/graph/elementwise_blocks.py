@@ -59,10 +59,17 @@ class FoundFunction:
 
 
 def named(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> FoundFunction:
-    """The function of one operator of :data:`NAMED`."""
+    """The function of one operator of :data:`NAMED`.
+
+    Constants of the operator are among its numbers if they are others than ONNX's own: no layer has them.
+    """
     function = NAMED[node.op_type]
     defaults = FUNCTIONS[function].defaults or {}
     numbers = {key: decimal(attributes.get(key, default)) for key, default in defaults.items()}
+    for key, exact in (FUNCTIONS[function].constants or {}).items():
+        number = attributes.get(key, exact)
+        if np.float32(number) != np.float32(exact):
+            numbers[key] = decimal(number)
     return FoundFunction(function, numbers, node.input[0])
 
 

@@ -110,7 +110,9 @@ def cropped(reader: Reader, name: str) -> Operation | None:
             break
         if node.op_type == "Slice":
             cuts = selected_indices(trace, node)
-            if cuts is None or any(set(np.diff(indices)) - {1} for indices in cuts.values()):
+            if cuts is None or any(
+                not len(indices) or set(np.diff(indices)) - {1} for indices in cuts.values()
+            ):
                 return None
             for axis, indices in cuts.items():
                 starts[axes.index(axis)] += indices[0]

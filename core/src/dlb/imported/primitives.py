@@ -95,6 +95,8 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     """A mean, sum, maximum or minimum along axes of a sample."""
     shape = importer.value_shape(node.input[0])
     axes = attributes.get("axes", importer.trace.constant(node, 1))
+    if 0 in shape:
+        raise unsupported(node, "reduces a value without numbers")
     numbers = range(len(shape)) if axes is None else np.ravel(axes).tolist()
     reduced = tuple(sorted({int(axis) % len(shape) for axis in numbers}))
     if not reduced or 0 in reduced:

@@ -242,7 +242,8 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
         UnsupportedError: there are no weights, and ``trained`` is true.
     """
     graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
-    live = live_names(graph.node, [value.name for value in graph.input])
+    held = {tensor.name for tensor in graph.initializer}
+    live = live_names(graph.node, [v.name for v in graph.input if v.name not in held])
     needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):

@@ -207,6 +207,9 @@ def _function(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
         raise unsupported(node, "dlb has no layer for this use of the operator")
     if block is None:
         found = named(node, attributes)
+        others = found.numbers.keys() - set(L.FUNCTION_NUMBERS.get(found.function, ()))
+        if others:
+            raise unsupported(node, f"{', '.join(sorted(others))} other than ONNX's own")
         layer = L.Elementwise(function=found.function, **found.numbers)  # type: ignore[arg-type]
         return elementwise(importer, node, layer, found.input)
     importer.revert_fusion(block.inputs[0])

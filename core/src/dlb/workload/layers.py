@@ -15,9 +15,10 @@ from typing import Any, Literal, Union, get_args
 
 import msgspec
 
-from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
+from dlb.workload.primitives import FUNCTION_NUMBERS, Binary, Elementwise, Reduce, Softmax
 
 __all__ = [
+    "FUNCTION_NUMBERS",
     "GELU",
     "LRN",
     "LSTM",
