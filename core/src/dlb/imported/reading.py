@@ -143,13 +143,18 @@ def _set_sizes(
                 if wanted not in (None, size):
                     raise RequestError(f"--size {name}={wanted}: that axis has {size}")
                 continue
+            dim = values[port.name].type.tensor_type.shape.dim[axis]
+            if wanted is None and axis > 0 and dim.HasField("dim_value"):
+                raise UnsupportedError(
+                    f"input {port} has a size of 0; --size {place}=N gives another"
+                )
             if wanted is None and axis > 0:
                 wanted = by_name.get(size or "")
                 if wanted is None:
                     wanted = _MAP_SIZE if len(port.shape or ()) > 3 else _SIZE
                     defaults[size or place] = wanted
             if wanted is not None:
-                values[port.name].type.tensor_type.shape.dim[axis].dim_value = wanted
+                dim.dim_value = wanted
                 by_name.update({size: wanted} if size else {})
     if unused:
         open_sizes = {
