@@ -19,16 +19,16 @@ from dlb.errors import RequestError
 #: Covered by layers.
 PASS = {
     "NodeModel": """
-        averagepool_2d_ceil averagepool_2d_pads averagepool_2d_pads_count_include_pad
+        abs averagepool_2d_ceil averagepool_2d_pads averagepool_2d_pads_count_include_pad
         basic_conv_with_padding batchnorm_epsilon conv_with_strides_and_asymmetric_padding
-        gemm_transposeB hardswish hardswish_expanded maxpool_2d_ceil maxpool_2d_pads
+        gemm_transposeB hardsigmoid hardswish hardswish_expanded leakyrelu maxpool_2d_ceil maxpool_2d_pads
         maxpool_2d_same_lower relu tanh
     """,
     "PyTorchConvertedModel": "Conv2d_groups Conv2d_padding Linear MaxPool2d ReLU",
     "SimpleModel": "single_relu_model",
 }
 #: Not covered, of which nothing must be tried.
-SKIP = {"NodeModel": "abs hardsigmoid leakyrelu lstm_defaults xor2d"}
+SKIP = {"NodeModel": "einsum_inner_prod gru_defaults lstm_defaults xor2d"}
 
 
 @pytest.fixture(scope="module")
