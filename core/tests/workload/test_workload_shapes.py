@@ -372,6 +372,8 @@ def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     for node in graph.node:
         if node.op_type == "Conv":
             total += math.prod(shapes[node.output[0]][2:]) * math.prod(sizes[node.input[1]])
+        elif node.op_type == "ConvTranspose":
+            total += math.prod(shapes[node.input[0]][2:]) * math.prod(sizes[node.input[1]])
         elif node.op_type == "MatMul" and len(sizes[node.input[1]]) == 4:
             total += math.prod(shapes[node.output[0]][1:]) * sizes[node.input[0]][-1]
         elif node.op_type in ("Gemm", "MatMul"):
