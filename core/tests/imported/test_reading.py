@@ -11,10 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 from test_imported import graph, node, real, saved
 
 from dlb.errors import DlbError
+from dlb.execution.kept_proofs import proof_key
 from dlb.graph.evaluate import evaluate
 from dlb.graph.precision import in_precision
 from dlb.imported import Reading, import_file
 from dlb.proof.findings.workload import ReadAs
+from dlb.request import Request
 
 
 def two_of_all() -> onnx.ModelProto:
@@ -143,3 +145,23 @@ def test_a_size_that_is_fixed(tmp_path: Path) -> None:
     made = graph([node("MatMul", ["x", "w"], ["y"])], {"w": real(4, 3)}, ("N", 4))
     with pytest.raises(DlbError, match="--size x:1=5: that axis has 4"):
         import_file(saved(tmp_path, made), reading=Reading(sizes={"x:1": 5}))
+
+
+def test_a_proof_with_another_constant_is_another(tmp_path: Path) -> None:
+    """The layers may be the same, and hold other weights."""
+    path = saved(tmp_path, two_of_all())
+    keys = set()
+    for value in (0.0, 1.0, 0.0):
+        found = import_file(path, reading=Reading(constants={"kind": value}, output="y"))
+        request = Request(
+            workload=found.workload,
+            environments=(),
+            batch_size=4,
+            steps=2,
+            warmup=0,
+            threads=1,
+            out=None,
+            imported=found,
+        )
+        keys.add(proof_key(request))
+    assert len(keys) == 2
