@@ -158,6 +158,16 @@ def test_a_table_whose_rows_are_read_many_times_in_a_step(dlb: Dlb, tmp_path: Pa
     """TensorFlow adds to a row once for each time, and rounds each time: no other work."""
     path = tmp_path / "repeated.toml"
     path.write_text(REPEATED)
-    done = dlb("run", str(path), *ON, *ONE_THREAD, "--steps", "30", "--out", str(tmp_path / "out"), "--json")
+    done = dlb(
+        "run",
+        str(path),
+        *ON,
+        *ONE_THREAD,
+        "--steps",
+        "30",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    )
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     assert json.loads(done.stdout)["proven"] is True
