@@ -47,7 +47,7 @@ def test_it_is_of_this_contract(adapter: Adapter) -> None:
 def test_names_are_those_of_the_workload(adapter: Adapter) -> None:
     described = adapter.described
     assert set(described.layers) <= set(W.layer_types())
-    assert set(described.optimizers) <= {"sgd", "adam"}
+    assert set(described.optimizers) <= {W.type_name(each) for each in get_args(W.Optimizer)}
     assert set(described.dtypes) <= {"float32", "float64"}
     assert "cpu" in described.devices
     assert set(described.devices) <= {"cpu", "cuda"}
