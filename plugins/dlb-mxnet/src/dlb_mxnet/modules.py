@@ -376,27 +376,35 @@ class PaddedAverage(Padded):
 
 
 class DilatedTranspose(nn.Conv2DTranspose):
-    """With zeros between the taps of the kernel, which a product puts there.
+    """Of stride 1, on its input with zeros between places, which products put there.
 
     MXNet 1.9.1 places a dilated kernel wrongly where the stride is not 1.
     """
 
-    def __init__(self, node: Node, dtype: str, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        sizes = [(k - 1) * d + 1 for k, d in zip(node.kernel, node.dilation)]
-        taps = [np.eye(n)[::d] for n, d in zip(sizes, node.dilation)]
-        self.dilated = (node.input_shape[0], node.out_channels // node.groups, *sizes)
-        self._kwargs.update(kernel=tuple(sizes), dilate=(1, 1))
+    def __init__(self, node: Node, dtype: str, padding: Any, more: Any, **options: Any) -> None:
+        super().__init__(
+            node.out_channels, node.kernel, (1, 1), padding, (0, 0), node.dilation, **options
+        )
+        down, across = (
+            np.eye((size - 1) * stride + 1 + after)[: (size - 1) * stride + 1 : stride]
+            for size, stride, after in zip(node.input_shape[1:], node.stride, more)
+        )
         with self.name_scope():
-            places = mx.nd.array(np.kron(*taps), dtype=dtype)
-            self.places = self.params.get_constant("places", places)
+            self.down = self.params.get_constant("down", mx.nd.array(down, dtype=dtype))
+            self.across = self.params.get_constant("across", mx.nd.array(across, dtype=dtype))
 
     def hybrid_forward(
-        self, F: Any, inputs: Any, weight: Any, bias: Any = None, places: Any = None
+        self,
+        F: Any,
+        inputs: Any,
+        weight: Any,
+        bias: Any = None,
+        down: Any = None,
+        across: Any = None,
     ) -> Any:
-        rows = F.reshape(weight, shape=(0, 0, -1))
-        dilated = F.reshape(F.dot(rows, places), shape=self.dilated)
-        return super().hybrid_forward(F, inputs, dilated, bias)
+        columns = F.transpose(F.dot(inputs, across), axes=(0, 1, 3, 2))
+        spread = F.transpose(F.dot(columns, down), axes=(0, 1, 3, 2))
+        return super().hybrid_forward(F, spread, weight, bias)
 
 
 class Cut(Operator):
@@ -446,15 +454,15 @@ def conv(node: Node) -> HybridBlock:
 
 def conv_transpose(node: Node, dtype: str) -> HybridBlock:
     even = even_transposed(node)
-    sizes = (node.out_channels, node.kernel, node.stride, even.pads, even.output_padding)
     options = {
         "groups": node.groups,
         "use_bias": node.bias,
         "in_channels": node.input_shape[0],
     }
     if max(node.stride) > 1 and max(node.dilation) > 1:
-        layer = DilatedTranspose(node, dtype, *sizes, **options)
+        layer = DilatedTranspose(node, dtype, even.pads, even.output_padding, **options)
     else:
+        sizes = (node.out_channels, node.kernel, node.stride, even.pads, even.output_padding)
         layer = nn.Conv2DTranspose(*sizes, node.dilation, **options)
     return Cut(layer, even.ranges) if even.ranges else layer
 

@@ -19,7 +19,7 @@ LAYERS = {
     ),
     "conv_transpose": Layer(
         "native; uneven pads that no output padding expresses by a slice after it; dilation with a "
-        "stride, which MXNet places wrongly, by zeros in the kernel",
+        "stride, which MXNet places wrongly, by zeros in the input",
         lambda node, dtype: modules.conv_transpose(node, dtype),
         _WEIGHT_AND_BIAS,
     ),
