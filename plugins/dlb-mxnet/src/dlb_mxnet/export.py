@@ -20,8 +20,8 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
 from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
-from dlb_mxnet.functions import EXPORTING
 from dlb_mxnet.model import MXNetModel
+from dlb_mxnet.modules import EXPORTING
 from dlb_mxnet.user_model import UserBlock
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import tensors

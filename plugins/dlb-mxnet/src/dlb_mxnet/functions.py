@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
-from dlb_mxnet.modules import Operator
-
-#: Whether layers are traced for an exporter, which needs no gradients.
-EXPORTING = ContextVar("exporting", default=False)
+from dlb_mxnet.modules import EXPORTING, Operator
 
 
 def affine(F: Any, x: Any, dtype: str, alpha: float, beta: float) -> Any:

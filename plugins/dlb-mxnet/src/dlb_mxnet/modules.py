@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,8 @@ from dlb_worker.poolings import average_factors, even_pads, reaching_pads, round
 from dlb_worker.transposed import even_transposed
 
 Shape = tuple[int, ...]
+#: Whether layers are traced for an exporter, which needs no gradients.
+EXPORTING = ContextVar("exporting", default=False)
 
 
 class Operator(HybridBlock):
@@ -378,7 +381,7 @@ class PaddedAverage(Padded):
 class DilatedTranspose(nn.Conv2DTranspose):
     """Of stride 1, on its input with zeros between places, which products put there.
 
-    MXNet 1.9.1 places a dilated kernel wrongly where the stride is not 1.
+    MXNet 1.9.1 places a dilated kernel wrongly where the stride is not 1. It is exported as one operator.
     """
 
     def __init__(self, node: Node, dtype: str, padding: Any, more: Any, **options: Any) -> None:
@@ -389,6 +392,7 @@ class DilatedTranspose(nn.Conv2DTranspose):
             np.eye((size - 1) * stride + 1 + after)[: (size - 1) * stride + 1 : stride]
             for size, stride, after in zip(node.input_shape[1:], node.stride, more)
         )
+        self.whole = {**self._kwargs, "stride": node.stride, "adj": more}
         with self.name_scope():
             self.down = self.params.get_constant("down", mx.nd.array(down, dtype=dtype))
             self.across = self.params.get_constant("across", mx.nd.array(across, dtype=dtype))
@@ -402,6 +406,9 @@ class DilatedTranspose(nn.Conv2DTranspose):
         down: Any = None,
         across: Any = None,
     ) -> Any:
+        if EXPORTING.get():
+            held = [weight] if bias is None else [weight, bias]
+            return F.Deconvolution(inputs, *held, name="fwd", **self.whole)
         columns = F.transpose(F.dot(inputs, across), axes=(0, 1, 3, 2))
         spread = F.transpose(F.dot(columns, down), axes=(0, 1, 3, 2))
         return super().hybrid_forward(F, spread, weight, bias)
