@@ -43,7 +43,7 @@ from dlb.proof.tolerances import (
 from dlb.proof.update_batches import as_dtype
 from dlb.proof.updates import Updates
 from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
-from dlb.workload import Embedding, learning_rate, parameter_shapes, state_names
+from dlb.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
 from dlb.workload.shapes import trained_names
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb_worker.sampling import drawn
@@ -349,12 +349,12 @@ class StepJudge:
             Figure(tensor=name, relative_l2=None, largest=None) for name in sorted(lacking)
         )
         spread = {each.tensor: each.relative_l2 for each in change_figures(start, noisy, truth)}
-        roundings = self._roundings(workers)
+        roundings = self._roundings(audited, workers)
         allowed = {
             each.tensor: (spread.get(each.tensor) or 0.0)
             + self.state_noise.get(each.tensor, 0.0)
             + self.least
-            + roundings.get(each.tensor, 1.0) * self._rounding(each.tensor, before, expected)
+            + self._rounding(each.tensor, before, expected, roundings.get(each.tensor))
             for each in compared
         }
         return JudgedStep(
@@ -499,31 +499,41 @@ class StepJudge:
         updates.step(gradients, learning_rate(self.optimizer, self.schedule, step), whole)
         return {**updates.weights, **updates.state}
 
-    def _roundings(self, workers: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-        """How far a step's roundings of a weight go, in those of one, where it is not one.
+    def _roundings(
+        self, audited: AuditedStep, workers: Sequence[Mapping[str, Array]]
+    ) -> dict[str, Array]:
+        """How far a step's roundings of each element go, in those of one, where they are several.
 
         A framework may add to a table's row once for each time that it is looked up, and round each time, often
-        to the same side.
+        to the same side. Other optimizers than plain descent read the row's whole gradient.
         """
         model = self.referee.workload.model
-        tables = [
-            node.name
+        tables = {
+            f"{node.name}.weight": node.layer
             for node in model.wired()
             if isinstance(node.layer, Embedding) and node.inputs == (model.input.name,)
-        ]
-        if not tables:
+        }
+        if not tables or not isinstance(self.optimizer, SGD) or self.optimizer.momentum:
             return {}
         looked_up = np.concatenate([arrays["inputs"].ravel() for arrays in workers])
-        most = int(np.unique(looked_up, return_counts=True)[1].max(initial=1))
-        return {f"{name}.weight": max(math.sqrt(most), most / 4) for name in tables}
+        found = {}
+        for name, table in tables.items():
+            times = np.bincount(looked_up.astype(np.int64), minlength=table.entries)
+            each = np.maximum(np.sqrt(times), times / 4).clip(min=1.0)
+            whole = np.repeat(each[: table.entries], table.features)
+            found[name] = drawn(name, whole, audited.draw.elements, audited.draw.seed)
+        return found
 
-    def _rounding(self, tensor: str, before: Tensors, expected: Tensors) -> float:
-        """What one unit in the last place of every weight makes of the distance of its change."""
+    def _rounding(
+        self, tensor: str, before: Tensors, expected: Tensors, times: Array | None
+    ) -> float:
+        """What one unit in the last place of every weight, or so many, makes of the distance of its change."""
         if tensor not in before:
             return 0.0
         units = changes = 0.0
-        for after, start in pieces(expected[tensor], before[tensor]):
-            place = np.spacing(np.abs(after).astype(self.dtype)).astype(np.float64)
+        times = np.ones(expected[tensor].size) if times is None else times
+        for after, start, several in pieces(expected[tensor], before[tensor], times):
+            place = np.spacing(np.abs(after).astype(self.dtype)).astype(np.float64) * several
             units += float(place @ place)
             changes += float((after - start) @ (after - start))
         size = max(math.sqrt(changes), CHANGE_LEAST * norm([before[tensor]]))
