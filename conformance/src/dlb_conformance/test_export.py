@@ -403,9 +403,7 @@ def test_random_models_export_as_they_are(
     """Layers after one another that nobody thought of: exporters join what is next to each other."""
     adapter.require(dtype="float32")
     many = pytestconfig.getoption("--long", default=False)
-    # Without functions of single numbers: where an exporter writes one in parts, a comparison of two files does
-    # not see yet that 0.2 and 0.8 are constants rounded to float32, 1e-8 off.
-    kinds = frozenset(adapter.described.layers) - {"elementwise"}
+    kinds = frozenset(adapter.described.layers)
 
     @settings(
         max_examples=400 if many else 10,

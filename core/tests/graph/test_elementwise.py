@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -172,24 +173,44 @@ def canonical(function: str) -> onnx.ModelProto:
     return canonical_graph(made, {})
 
 
-@pytest.mark.parametrize(
-    ("function", "written"),
-    [
-        ("softplus", softplus_by_where),
-        ("softplus", softplus_by_log),
-        ("softsign", softsign),
-        ("leaky_relu", leaky_relu_by_max),
-        ("leaky_relu", leaky_relu_by_relu),
-        ("hard_sigmoid", hard_sigmoid),
-        ("mish", mish),
-        ("elu", elu),
-    ],
-)
+def selu() -> onnx.ModelProto:
+    nodes = [
+        *(node("Exp", "x", "e"), node("Mul", "e a", "s"), node("Sub", "s a", "n")),
+        *(node("Greater", "x zero", "up"), node("Where", "up x n", "w"), node("Mul", "w g", "y")),
+    ]
+    return graph(nodes, a=1.6732632423543772848, g=1.0507009873554804934, zero=0.0)
+
+
+WRITTEN = [
+    ("softplus", softplus_by_where),
+    ("softplus", softplus_by_log),
+    ("softsign", softsign),
+    ("leaky_relu", leaky_relu_by_max),
+    ("leaky_relu", leaky_relu_by_relu),
+    ("hard_sigmoid", hard_sigmoid),
+    ("mish", mish),
+    ("elu", elu),
+    ("selu", selu),
+]
+
+
+@pytest.mark.parametrize(("function", "written"), WRITTEN)
 def test_a_function_written_in_parts_is_the_function(
     function: str, written: Callable[[], onnx.ModelProto]
 ) -> None:
     found = compare_structure(canonical(function), written())
     assert found.equal, found.differences
+
+
+@pytest.mark.parametrize(("function", "written"), WRITTEN)
+def test_files_that_round_the_constants_of_parts_are_the_same(
+    function: str, written: Callable[[], onnx.ModelProto], tmp_path: Path
+) -> None:
+    paths = tmp_path / "canonical.onnx", tmp_path / "written.onnx"
+    for path, model in zip(paths, (canonical(function), written())):
+        onnx.save(model, path)
+    certificate = verify_files(*paths)
+    assert certificate.status("written.onnx") == "proven", certificate.checks
 
 
 @pytest.mark.parametrize(

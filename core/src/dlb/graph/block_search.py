@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,14 +93,14 @@ def _nodes_between(
     return [node for node in trace.nodes if not names.isdisjoint(node.output)]
 
 
-def real_constants(trace: Trace, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
+def real_constants(trace: Trace, nodes: Sequence[onnx.NodeProto]) -> dict[str, Array]:
     """Real constants that nodes read, by name."""
     names = {name for node in nodes for name in node.input if name and name not in trace.live}
     return {name: trace.values[name] for name in names if trace.values[name].dtype.kind == "f"}
 
 
 def nominal_constants(
-    trace: Trace, nodes: list[onnx.NodeProto], numbers: Iterable[float]
+    trace: Trace, nodes: Sequence[onnx.NodeProto], numbers: Iterable[float]
 ) -> dict[str, float]:
     """Single constants that nodes read and that are, except for rounding, one of the numbers."""
     numbers = list(numbers)
@@ -109,7 +109,7 @@ def nominal_constants(
         matches = [
             n
             for n in numbers
-            if constant.size == 1 and abs(float(constant.ravel()[0]) - n) <= ROUNDING * n
+            if constant.size == 1 and abs(float(constant.ravel()[0]) - n) <= ROUNDING * abs(n)
         ]
         if matches:
             nominal_values[name] = matches[0]

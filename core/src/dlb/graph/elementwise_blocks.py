@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.block_search import candidates, is_near, nominal_constants, real_constants, run_nodes
-from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.decimals import decimal, six_digits, unrounded
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.trace import Trace
 
@@ -119,11 +119,24 @@ def decomposed(trace: Trace, end: onnx.NodeProto) -> FoundFunction | None:
             match = _match(output.ravel())
             # Shortest first; the sum of a hard sigmoid is a hard sigmoid of the product before it.
             if match is not None and (found is None or match[0] == found.function):
-                exact = nominal_constants(trace, nodes, match[1].values())
-                found = FoundFunction(*match, start, exact)
+                found = FoundFunction(*match, start, _exact_constants(trace, nodes, *match))
                 if found.function != "hard_sigmoid":
                     return found
     return found
+
+
+def _exact_constants(
+    trace: Trace, nodes: Sequence[onnx.NodeProto], function: str, numbers: Mapping[str, float]
+) -> dict[str, float]:
+    """The constants of a function's parts that a file keeps rounded, such as 0.8 next to a slope of 0.2."""
+    exact = {}
+    for name, constant in real_constants(trace, nodes).items():
+        number = float(constant.ravel()[0])
+        if unrounded(number) != number:
+            exact[name] = unrounded(number)
+    own = list((FUNCTIONS[function].constants or {}).values())
+    products = [math.prod(own)] if own else []
+    return exact | nominal_constants(trace, nodes, [*numbers.values(), *own, *products])
 
 
 def _match(y: Array) -> tuple[str, dict[str, float]] | None:
