@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
-from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
+from .primitive_cases import BINARY, ELEMENTWISE, MATMUL, REDUCE, SCALE, SHIFT, SOFTMAX
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -585,6 +585,9 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "add": _ADD,
     "mul": _MUL,
     "binary": BINARY,
+    "matmul": MATMUL,
+    "scale": SCALE,
+    "shift": SHIFT,
     "softmax": SOFTMAX,
     "reduce": REDUCE,
     "embedding": _EMBEDDING,
@@ -639,7 +642,11 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("shares", W.Softmax(axis=2), ("sum",)),
         ("most", W.Reduce(function="max", axes=(1,), keepdims=True), ("sum",)),
         ("less", W.Binary(function="sub"), ("shares", "most")),
-        ("mean", W.ReduceMean(), ("less",)),
+        ("turned", W.Transpose(axes=(2, 1)), ("less",)),
+        ("products", W.MatMul(), ("shares", "turned")),
+        ("scaled", W.Scale(sizes=(1, 6)), ("products",)),
+        ("shifted", W.Shift(sizes=(6, 1)), ("scaled",)),
+        ("mean", W.ReduceMean(), ("shifted",)),
         ("last", W.Select(index=-1), ("sum",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),

@@ -6,7 +6,7 @@ from dlb import workload as W
 
 from .models import CLASSES, graph
 
-__all__ = ["BINARY", "ELEMENTWISE", "REDUCE", "SOFTMAX"]
+__all__ = ["BINARY", "ELEMENTWISE", "MATMUL", "REDUCE", "SCALE", "SHIFT", "SOFTMAX"]
 
 _NUMBERS: dict[str, dict[str, float]] = {
     "affine": {"alpha": -0.7, "beta": 1.5},
@@ -128,4 +128,36 @@ SOFTMAX = {
 REDUCE = {
     "reduce-of-maps": _reductions((2, 4, 3), (2,), (2, 3), (1, 3)),
     "reduce-of-a-sequence": _reductions((4, 6), (1,), (1, 2)),
+}
+
+
+def _gram(shape: tuple[int, ...], swapped: tuple[int, ...]) -> W.Model:
+    """A value by itself, turned: each row with each other; and that by the value again."""
+    return graph(
+        shape,
+        ("turned", W.Transpose(axes=swapped), ("input",)),
+        ("products", W.MatMul(), ("input", "turned")),
+        ("shares", W.Softmax(axis=len(shape)), ("products",)),
+        ("mixed", W.MatMul(), ("shares", "input")),
+        ("flat", W.Flatten(), ("mixed",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
+MATMUL = {
+    "matmul-of-a-sequence": _gram((4, 6), (2, 1)),
+    "matmul-of-maps": _gram((2, 4, 3), (1, 3, 2)),
+}
+_SIZES = {
+    "features": ((7,), [(7,), (1,)]),
+    "maps": ((2, 4, 3), [(2, 4, 3), (1, 4, 3), (2, 1, 1), (1, 1, 3), (2, 4, 1)]),
+    "a-sequence": ((4, 6), [(4, 6), (4, 1), (1, 6)]),
+}
+SCALE = {
+    f"scale-of-{name}": _along(shape, *(W.Scale(sizes=sizes) for sizes in several))
+    for name, (shape, several) in _SIZES.items()
+}
+SHIFT = {
+    f"shift-of-{name}": _along(shape, *(W.Shift(sizes=sizes) for sizes in several))
+    for name, (shape, several) in _SIZES.items()
 }

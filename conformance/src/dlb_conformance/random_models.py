@@ -125,7 +125,12 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
     """A layer of the newest value (so that nothing is left unread), or of it and an older one."""
     newest, older = list(shapes)[-1], draw(st.sampled_from(list(shapes)))
     rank = len(shapes[newest])
-    joins: list[W.Layer] = [W.Add(), W.Mul(), *(W.Concat(axis=axis) for axis in range(1, rank + 1))]
+    joins: list[W.Layer] = [
+        W.Add(),
+        W.Mul(),
+        W.MatMul(),
+        *(W.Concat(axis=axis) for axis in range(1, rank + 1)),
+    ]
     if draw(st.integers(0, 3)) == 0:
         fitting = [layer for layer in joins if W.type_name(layer) in types]
         if fitting:
@@ -139,6 +144,11 @@ def _node(draw: st.DrawFn, shapes: dict[str, Shape], name: str, types: frozenset
     return W.Node(name=name, layer=layer, inputs=(newest,))
 
 
+def _sizes(shape: Shape) -> st.SearchStrategy[Shape]:
+    """Of numbers that all samples share: for each axis its size, or 1."""
+    return st.tuples(*(st.sampled_from([1, size]) for size in shape))
+
+
 def _of(shape: Shape) -> list[st.SearchStrategy[W.Layer]]:
     """Layers whose attributes are as many as the axes of a shape, or of its sizes."""
     bounds = [
@@ -148,6 +158,8 @@ def _of(shape: Shape) -> list[st.SearchStrategy[W.Layer]]:
     places = [(axis, st.integers(-size, size - 1)) for axis, size in enumerate(shape, start=1)]
     return [
         st.builds(W.Reshape, shape=st.sampled_from(_split(shape))),
+        st.builds(W.Scale, sizes=_sizes(shape)),
+        st.builds(W.Shift, sizes=_sizes(shape)),
         st.builds(
             W.Pad,
             pads=st.tuples(*[st.integers(0, 2)] * (2 * len(shape))),

@@ -19,6 +19,7 @@ from dlb.graph.evaluate import evaluate
 from dlb.graph.operations import operations
 from dlb.graph.structure import compare_structure
 from dlb.proof.extremes import check_domains, extremes
+from dlb.proof.file_proof import verify_files
 from dlb.proof.reference import Reference
 from dlb.workload.initial import initial_weights
 from dlb.workload.lower import lower

@@ -96,6 +96,27 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.Mul(), E(function="affine", alpha=1.0, beta=1.0), E(function="sqrt")],
     ),
+    "numbers for each place": (
+        after_conv(
+            node("Mul", ["c", "by"], ["s"]),
+            node("Sub", ["s", "less"], ["h"]),
+            by=real(5, 6),
+            less=real(4, 5, 1),
+        ),
+        [W.Scale(sizes=(1, 5, 6)), W.Shift(sizes=(4, 5, 1))],
+    ),
+    "numbers less a map": (
+        after_conv(node("Sub", ["by", "c"], ["h"]), by=real(5, 6)),
+        [W.Scale(sizes=(1, 1, 1)), W.Shift(sizes=(1, 5, 6))],
+    ),
+    "a product of two maps": (
+        after_conv(
+            node("Transpose", ["c"], ["t"], perm=[0, 1, 3, 2]),
+            node("MatMul", ["c", "t"], ["p"]),
+            node("MatMul", ["p", "c"], ["h"]),
+        ),
+        [W.Transpose(axes=(1, 3, 2)), W.MatMul(), W.MatMul()],
+    ),
     "shares of channels": (
         after_conv(node("Softmax", ["c"], ["h"], axis=1)),
         [W.Softmax(axis=1)],
@@ -115,6 +136,21 @@ def test_a_function_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
     assert kinds(found.workload.model) == ["conv", *map(W.type_name, layers), *TAIL]
     read = [each.layer for each in found.workload.model.nodes[1:]]
     assert read[: len(layers)] == layers
+
+
+def test_features_are_scaled_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Channels last, and numbers that differ between places."""
+    nodes = [
+        node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        node("Mul", ["t", "by"], ["s"]),
+        node("Tanh", ["s"], ["u"]),
+        node("Add", ["u", "more"], ["h"]),
+    ]
+    made = after_conv(*nodes, by=real(6, 4), more=real(5, 1, 4))
+    found = import_file(saved(tmp_path, made))
+    assert found.file_check.verdict == "passed"
+    layers = [each.layer for each in found.workload.model.nodes[1:4]]
+    assert layers == [W.Scale(sizes=(4, 1, 6)), W.Tanh(), W.Shift(sizes=(4, 5, 1))]
 
 
 def test_a_map_times_a_number_of_each_sample(tmp_path: Path) -> None:

@@ -374,10 +374,8 @@ def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
             total += math.prod(shapes[node.output[0]][2:]) * math.prod(sizes[node.input[1]])
         elif node.op_type == "ConvTranspose":
             total += math.prod(shapes[node.input[0]][2:]) * math.prod(sizes[node.input[1]])
-        elif node.op_type == "MatMul" and len(sizes[node.input[1]]) == 4:
-            total += math.prod(shapes[node.output[0]][1:]) * sizes[node.input[0]][-1]
         elif node.op_type in ("Gemm", "MatMul"):
-            total += math.prod(shapes[node.output[0]][1:-1]) * math.prod(sizes[node.input[1]])
+            total += math.prod(shapes[node.output[0]][1:]) * sizes[node.input[0]][-1]
         elif node.op_type == "LSTM":
             steps = shapes[node.output[0]][0]
             total += steps * sum(math.prod(sizes[name]) for name in node.input[1:3])

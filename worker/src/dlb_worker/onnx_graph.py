@@ -254,6 +254,9 @@ WRITERS = {
     "add": _operator("Add"),
     "mul": _operator("Mul"),
     "binary": lambda graph, node: graph.add(node.function.title(), node.inputs, node.name),
+    "matmul": _operator("MatMul"),
+    "scale": _operator("Mul", "scale"),
+    "shift": _operator("Add", "bias"),
     "softmax": lambda graph, node: graph.add(
         "LogSoftmax" if node.log else "Softmax", node.inputs, node.name, axis=node.axis
     ),

@@ -16,7 +16,12 @@ import numpy.typing as npt
 
 from dlb.graph.elementwise import slope as function_slope
 from dlb.graph.operators import erf, sigmoid
-from dlb.graph.primitive_gradients import binary_gradients, reduce_gradient, softmax_gradient
+from dlb.graph.primitive_gradients import (
+    binary_gradients,
+    reduce_gradient,
+    shared_gradient,
+    softmax_gradient,
+)
 from dlb.graph.transposed import places_of, spread_gradients
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
@@ -128,6 +133,23 @@ def _mul(layer: L.Mul, read: Pass, cotangent: Array) -> Found:
 def _binary(layer: L.Binary, read: Pass, cotangent: Array) -> Found:
     first, second = read.inputs
     return binary_gradients(layer, first, second, cotangent), {}
+
+
+@_rule(L.MatMul)
+def _matmul(layer: L.MatMul, read: Pass, cotangent: Array) -> Found:
+    first, second = read.inputs
+    return (cotangent @ second.swapaxes(-1, -2), first.swapaxes(-1, -2) @ cotangent), {}
+
+
+@_rule(L.Scale)
+def _scale(layer: L.Scale, read: Pass, cotangent: Array) -> Found:
+    scale = read.parameters["scale"]
+    return (cotangent * scale,), {"scale": shared_gradient(cotangent * read.input, scale.shape)}
+
+
+@_rule(L.Shift)
+def _shift(layer: L.Shift, read: Pass, cotangent: Array) -> Found:
+    return (cotangent,), {"bias": shared_gradient(cotangent, layer.sizes)}
 
 
 @_rule(L.Softmax)

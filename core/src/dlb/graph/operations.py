@@ -224,6 +224,8 @@ def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Op
     if block is not None:
         return from_block(reader, node, block, output)
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
+    if node.op_type == "MatMul" and len(reader.live_inputs(node)) == 2:
+        return reader.make(node, "MatMul", {"of": reader.trace.values[node.input[0]].shape[-1]})
     scaled = any(raw.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or raw.get("transA", 0):
         return generic_operation(reader, node, raw, output)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlb.workload.primitives import Binary, Reduce, Softmax
 
-__all__ = ["binary_gradients", "reduce_gradient", "softmax_gradient"]
+__all__ = ["binary_gradients", "reduce_gradient", "shared_gradient", "softmax_gradient"]
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +31,12 @@ def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
     """The gradient of a value that was repeated along axes."""
     axes = tuple(k for k, n in enumerate(shape) if n == 1 and gradient.shape[k] != 1)
     summed: Array = gradient.sum(axis=axes, keepdims=True) if axes else gradient
+    return summed
+
+
+def shared_gradient(gradient: Array, sizes: tuple[int, ...]) -> Array:
+    """The gradient of numbers of these sizes that every sample shares."""
+    summed: Array = _summed(gradient.sum(axis=0), sizes)
     return summed
 
 

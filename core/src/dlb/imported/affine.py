@@ -15,7 +15,7 @@ from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.importer import Importer
 from dlb.imported.layers import PendingConcat, unsupported
-from dlb.imported.primitives import by_a_number
+from dlb.imported.primitives import by_a_number, by_numbers
 from dlb.imported.transformers import position_embedding
 from dlb.imported.views import ValueView, per_channel, view_of
 from dlb.workload.layers import (
@@ -45,12 +45,12 @@ Array = npt.NDArray[Any]
 def constant_arithmetic(
     importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]
 ) -> ValueView:
-    """x * c, x / c, x + c, x - c and c - x, where c is one number for each channel.
+    """x * c, x / c, x + c, x - c and c - x.
 
     A bias becomes that of the convolution or linear layer before it. A scale or shift of a batch
     normalisation, a linear layer or an attention is fused into that layer, if nothing else reads
     its value. Any other map gets a depthwise convolution with a kernel of 1, which has the same
-    values and gradients.
+    values and gradients. Numbers that differ within a channel get a scale or a shift.
 
     Raises:
         UnsupportedNode: no layer computes it.
@@ -71,22 +71,19 @@ def constant_arithmetic(
     view = importer.elementwise(name)
     shape = importer.shape(view)
     index_map = importer.index_map_of(view)
-    channels = per_channel(np.broadcast_to(constant, value.shape), index_map, shape)
+    numbers = np.broadcast_to(constant, value.shape)
+    channels = per_channel(numbers, index_map, shape)
     # The position table that completes a pending concatenation may be zeros.
     if channels is None or isinstance(importer.layers[view.layer].layer, PendingConcat):
         position_table = position_embedding(importer, node, name, constant)
         if position_table is not None:
             return position_table
     if channels is None:
-        return _rescaled_pool(importer, node, name, constant)
-    ones, zeros = np.ones_like(channels), np.zeros_like(channels)
-    scale, shift = {
-        "Mul": (channels, zeros),
-        "Div": (1 / channels, zeros),
-        "Add": (ones, channels),
-        "Sum": (ones, channels),
-        "Sub": (-ones, channels) if index else (ones, -channels),
-    }[node.op_type]
+        pooling = _rescaled_pool(importer, node, name, constant)
+        if pooling is not None:
+            return pooling
+        return by_numbers(importer, node, name, *_scale_and_shift(node, numbers, index))
+    scale, shift = _scale_and_shift(node, channels, index)
     # Zeros for every channel are an untrained bias.
     bias = node.op_type in ("Add", "Sum") and constant.size == len(channels)
     changes_nothing = bool((scale == 1).all() and not shift.any())
@@ -104,11 +101,7 @@ def constant_arithmetic(
     if position_table is not None:
         return position_table
     if len(shape) != 4:
-        raise unsupported(
-            node,
-            "scales or shifts features, but no linear layer or batch normalisation before it can "
-            "merge that",
-        )
+        return by_numbers(importer, node, name, *_scale_and_shift(node, numbers, index))
     weights = {"weight": scale.reshape(-1, 1, 1, 1), "bias": shift}
     bias = bool(shift.any())
     if not bias:
@@ -119,10 +112,20 @@ def constant_arithmetic(
     return view_of(layer_name, index_map, shape)
 
 
+def _scale_and_shift(node: onnx.NodeProto, numbers: Array, index: int) -> tuple[Array, Array]:
+    """What arithmetic with numbers multiplies by and adds; ``index`` is the input that is the value."""
+    ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)
+    if node.op_type in ("Mul", "Div"):
+        return (numbers if node.op_type == "Mul" else 1 / numbers), zeros
+    if node.op_type == "Sub":
+        return (-ones, numbers) if index else (ones, -numbers)
+    return ones, numbers
+
+
 def _rescaled_pool(
     importer: Importer, node: onnx.NodeProto, name: str, constant: Array
-) -> ValueView:
-    """An average pooling whose windows are scaled by the share of each that counts.
+) -> ValueView | None:
+    """An average pooling whose windows are scaled by the share of each that counts, or None.
 
     Frameworks write it so if they cannot exclude one-sided padding, or the rest that rounding up
     adds, from a mean.
@@ -137,7 +140,7 @@ def _rescaled_pool(
             reader = reader_of(importer.trace)
             rescaled = rescaled_pool(reader, pooling, scale)
     if rescaled is None or rescaled.channels is not None:
-        raise unsupported(node, "its constant differs within a channel")
+        return None
     pool_attributes = rescaled.attributes
     top, left, bottom, right = pool_attributes["pads"]
     uncounted_below, uncounted_right = pool_attributes.get("not counted", (0, 0))

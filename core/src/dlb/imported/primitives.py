@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dlb.graph.decimals import ROUNDING, decimal
@@ -13,14 +15,26 @@ from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView
 from dlb.workload.layers import Layer, Mul
-from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
+from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
 
-__all__ = ["BINARY", "broadcast", "by_a_number", "power", "reduce", "softmax"]
+__all__ = [
+    "BINARY",
+    "broadcast",
+    "by_a_number",
+    "by_numbers",
+    "matmul",
+    "power",
+    "reduce",
+    "softmax",
+]
 
+Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
 
 #: Functions by operator.
 BINARY: Mapping[str, Any] = {"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+#: A number at least this large stands for infinity.
+UNBOUNDED = 1e30
 #: Axes of a sample at most.
 _MOST_AXES = 3
 
@@ -77,6 +91,56 @@ def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: s
     layer = Elementwise(function="affine", alpha=alpha, beta=beta)
     layer_name = importer.add(node, layer, [view.layer], importer.shape(view))
     return ValueView(layer_name, view.index_map)
+
+
+def by_numbers(
+    importer: Importer, node: onnx.NodeProto, name: str, scale: Array, shift: Array
+) -> ValueView:
+    """A value times numbers that differ within a channel, plus others.
+
+    Args:
+        scale, shift: float64, broadcast to the value's shape.
+    """
+    if not max(np.abs(scale).max(), np.abs(shift).max()) < UNBOUNDED:
+        raise unsupported(node, "masks numbers; this is only supported within an attention")
+    view = importer.elementwise(name)
+    shape, index_map = importer.shape(view), importer.index_map_of(view)
+    if index_map.size != math.prod(shape):
+        raise unsupported(
+            node, "its constant differs within a channel of a part of a layer's value"
+        )
+    layer_name = view.layer
+    for numbers, layer_type, role in ((scale, Scale, "scale"), (shift, Shift, "bias")):
+        canonical = np.empty(numbers.size)
+        canonical[index_map.ravel()] = numbers.ravel()
+        sample = _of_a_sample(canonical.reshape(shape))
+        if sample is None:
+            raise unsupported(node, "its constant differs between samples")
+        if (sample == (role == "scale")).all():
+            continue
+        layer = layer_type(sizes=sample.shape)
+        layer_name = importer.add(node, layer, [layer_name], shape, {role: sample})
+    return ValueView(layer_name, view.index_map)
+
+
+def _of_a_sample(numbers: Array) -> Array | None:
+    """Numbers [N, ...] that all samples share, with size 1 where an axis has one; None if they differ."""
+    if not (numbers == numbers[:1]).all():
+        return None
+    sample = numbers[0]
+    for axis in range(sample.ndim):
+        first = sample.take([0], axis)
+        sample = first if (sample == first).all() else sample
+    return sample
+
+
+def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
+    """The matrix product of two values."""
+    layers = [_whole(importer, node, name) for name in node.input]
+    shapes = [importer.value_shape(name) for name in node.input]
+    if len(shapes[0]) != len(shapes[1]) or shapes[0][:-2] != shapes[1][:-2] or len(shapes[0]) < 3:
+        raise unsupported(node, f"multiplies {list(shapes[0])} by {list(shapes[1])}")
+    return ValueView(importer.add(node, MatMul(), layers, importer.value_shape(node.output[0])))
 
 
 def power(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

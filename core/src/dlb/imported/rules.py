@@ -23,7 +23,7 @@ from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
-from dlb.imported.primitives import power, reduce, softmax
+from dlb.imported.primitives import matmul, power, reduce, softmax
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -299,6 +299,8 @@ def _lrn(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Va
 
 def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Gemm and MatMul with a constant matrix on the right."""
+    if node.op_type == "MatMul" and importer.trace.live.issuperset(node.input):
+        return matmul(importer, node)
     matrix, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if matrix is None or matrix.ndim != 2 or attributes.get("transA", 0):
         raise unsupported(node, "only a value times a constant matrix is supported")

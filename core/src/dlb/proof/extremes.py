@@ -45,6 +45,7 @@ _GROWN: Mapping[type, tuple[str, ...]] = {
     L.Embedding: ("weight",),
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
+    L.Scale: ("scale",),
     L.Linear: ("weight",),
 }
 #: Layers whose output has a large mean if their input has one.
@@ -64,6 +65,7 @@ _KEEP_MEANS = (
     L.ReduceMean,
     L.Reshape,
     L.Select,
+    L.Shift,
     L.Slice,
     L.Transpose,
 )

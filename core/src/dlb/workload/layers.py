@@ -15,7 +15,16 @@ from typing import Any, Literal, Union, get_args
 
 import msgspec
 
-from dlb.workload.primitives import FUNCTION_NUMBERS, Binary, Elementwise, Reduce, Softmax
+from dlb.workload.primitives import (
+    FUNCTION_NUMBERS,
+    Binary,
+    Elementwise,
+    MatMul,
+    Reduce,
+    Scale,
+    Shift,
+    Softmax,
+)
 
 __all__ = [
     "FUNCTION_NUMBERS",
@@ -42,6 +51,7 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "Linear",
+    "MatMul",
     "MaxPool",
     "Mul",
     "Normal",
@@ -52,7 +62,9 @@ __all__ = [
     "Reduce",
     "ReduceMean",
     "Reshape",
+    "Scale",
     "Select",
+    "Shift",
     "Sigmoid",
     "Slice",
     "Softmax",
@@ -477,6 +489,9 @@ Layer = Union[
     Add,
     Mul,
     Binary,
+    MatMul,
+    Scale,
+    Shift,
     Softmax,
     Reduce,
     Concat,

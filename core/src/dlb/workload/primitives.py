@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Union
 
 import msgspec
 
@@ -13,7 +13,11 @@ __all__ = [
     "Binary",
     "Elementwise",
     "ElementwiseFunction",
+    "MatMul",
+    "Primitive",
     "Reduce",
+    "Scale",
+    "Shift",
     "Softmax",
     "elementwise_fault",
     "primitive_shape",
@@ -114,6 +118,34 @@ class Binary(_Primitive, tag="binary", kw_only=True, frozen=True):
     function: Literal["add", "sub", "mul", "div"]
 
 
+class MatMul(_Primitive, tag="matmul", kw_only=True, frozen=True):
+    """The matrix product of two values [N, ..., rows, k] and [N, ..., k, columns], ONNX MatMul."""
+
+
+class Scale(_Primitive, tag="scale", kw_only=True, frozen=True):
+    """Every sample times trained numbers, ONNX Mul.
+
+    Attributes:
+        sizes: of the numbers: for each axis of a sample its size, or 1 where all along it share one.
+
+    Parameters: ``scale`` [*sizes], from 1.
+    """
+
+    sizes: tuple[int, ...]
+
+
+class Shift(_Primitive, tag="shift", kw_only=True, frozen=True):
+    """Every sample plus trained numbers, ONNX Add.
+
+    Attributes:
+        sizes: of the numbers: for each axis of a sample its size, or 1 where all along it share one.
+
+    Parameters: ``bias`` [*sizes], from 0.
+    """
+
+    sizes: tuple[int, ...]
+
+
 class Softmax(_Primitive, tag="softmax", kw_only=True, frozen=True):
     """exp(x) over the sum of exp(x) along an axis, ONNX Softmax; with ``log`` its logarithm, LogSoftmax.
 
@@ -140,9 +172,11 @@ class Reduce(_Primitive, tag="reduce", kw_only=True, frozen=True):
     keepdims: bool = False
 
 
-def primitive_shape(
-    layer: Binary | Softmax | Reduce, inputs: Sequence[tuple[int, ...]]
-) -> tuple[int, ...] | str:
+#: Those whose shapes have rules of their own.
+Primitive = Union[Binary, MatMul, Scale, Shift, Softmax, Reduce]
+
+
+def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
     """The shape of a sample of a layer's value; as text, why it cannot take those of its inputs."""
     first = inputs[0]
     if isinstance(layer, Binary):
@@ -151,6 +185,13 @@ def primitive_shape(
         if any(a != b and 1 not in (a, b) for a, b in zip(*inputs)):
             return "each axis must have one size, or size 1 in one of them"
         return tuple(map(max, *inputs))
+    if isinstance(layer, MatMul):
+        return _product_shape(inputs)
+    if isinstance(layer, (Scale, Shift)):
+        sizes = layer.sizes
+        if len(sizes) != len(first) or any(n not in (1, m) for n, m in zip(sizes, first)):
+            return f"sizes = {list(sizes)} needs, for each axis of a sample, its size or 1"
+        return first
     axes = (layer.axis,) if isinstance(layer, Softmax) else layer.axes
     if len(set(axes)) != len(axes) or not all(1 <= axis <= len(first) for axis in axes):
         name = "axis" if isinstance(layer, Softmax) else "axes"
@@ -161,3 +202,12 @@ def primitive_shape(
         return "no axis would be left; set keepdims"
     places = ((n, axis in axes) for axis, n in enumerate(first, 1))
     return tuple(1 if gone else n for n, gone in places if layer.keepdims or not gone)
+
+
+def _product_shape(inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
+    if len(inputs) != 2 or len(inputs[0]) != len(inputs[1]) or len(inputs[0]) not in (2, 3):
+        return "it needs two inputs [rows, k] and [k, columns], or with one more axis before both"
+    first, second = inputs
+    if first[:-2] != second[:-2] or first[-1] != second[-2]:
+        return "the last axis of the first must be as long as the one before the last of the second"
+    return (*first[:-1], second[-1])

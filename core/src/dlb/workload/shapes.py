@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
-from dlb.workload.primitives import elementwise_fault, primitive_shape
+from dlb.workload.primitives import Primitive, elementwise_fault, primitive_shape
 
 __all__ = [
     "Shape",
@@ -108,14 +108,16 @@ def trained_names(model: Model) -> tuple[str, ...]:
 def multiply_adds(model: Model) -> dict[str, int]:
     """Multiply-adds of one sample's forward pass, by layer, for layers with a matrix product.
 
-    These are convolutions, linear, recurrent and attention layers. Each weight counts once for each
-    position (a pixel, a time step) that it is applied to. Attention also counts the products of every
-    step with every other. Biases, activations, pooling and normalisation do not count, as usual
-    (He et al. 2015, arXiv:1512.03385, table 1).
+    These are convolutions, linear, recurrent and attention layers, and products of two values. Each
+    weight counts once for each position (a pixel, a time step) that it is applied to. Attention also
+    counts the products of every step with every other. Biases, activations, pooling and normalisation
+    do not count, as usual (He et al. 2015, arXiv:1512.03385, table 1).
     """
     shapes = infer_shapes(model)
     counts = {}
     for node in model.wired():
+        if isinstance(node.layer, L.MatMul):
+            counts[node.name] = math.prod(shapes[node.name]) * shapes[node.inputs[0]][-1]
         if isinstance(node.layer, (L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention)):
             # Channels come first in a map, and last in a sequence.
             output = shapes[node.name]
@@ -148,6 +150,10 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
         return {"weight": input_shape}
+    if isinstance(layer, L.Scale):
+        return {"scale": layer.sizes}
+    if isinstance(layer, L.Shift):
+        return {"bias": layer.sizes}
     if isinstance(layer, L.Attention):
         return _attention_parameters(layer, input_shape[-1])
     if isinstance(layer, L.LSTM):
@@ -236,7 +242,7 @@ def _check_output_padding(node: Node) -> None:
 
 def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    multiple_inputs = (L.Add, L.Mul, L.Binary, L.Concat)
+    multiple_inputs = (L.Add, L.Mul, L.Binary, L.MatMul, L.Concat)
     if len(inputs) != 1 and kind not in multiple_inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(inputs)}"
@@ -407,7 +413,7 @@ def _mul(layer: L.Mul, inputs: list[Shape]) -> Shape:
     return inputs[0]
 
 
-def _primitive(layer: L.Binary | L.Softmax | L.Reduce, inputs: list[Shape]) -> Shape:
+def _primitive(layer: Primitive, inputs: list[Shape]) -> Shape:
     found = primitive_shape(layer, inputs)
     if isinstance(found, str):
         raise _ShapeMismatch(found)
@@ -534,7 +540,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.GlobalAveragePool: lambda layer, inputs: (*_checked_shape(layer, inputs, 3)[:1], 1, 1),
     L.Add: _add,
     L.Mul: _mul,
-    **dict.fromkeys((L.Binary, L.Softmax, L.Reduce), _primitive),
+    **dict.fromkeys(get_args(Primitive), _primitive),
     L.Concat: _concat,
     L.Flatten: lambda layer, inputs: (math.prod(inputs[0]),),
     L.Reshape: _reshape,

@@ -128,6 +128,32 @@ def binary(first: Variable, second: Variable, function: str, shape: tuple[int, .
     return result
 
 
+class Scale(chainer.Link):
+    """A parameter that multiplies every sample."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.W = chainer.Parameter(1, sizes)
+
+    def forward(self, inputs: Variable) -> Variable:
+        inputs = chainer.as_variable(inputs)
+        return inputs * F.broadcast_to(self.W, inputs.shape)
+
+
+class Shift(chainer.Link):
+    """A parameter that is added to every sample."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.b = chainer.Parameter(0, sizes)
+
+    def forward(self, inputs: Variable) -> Variable:
+        inputs = chainer.as_variable(inputs)
+        return inputs + F.broadcast_to(self.b, inputs.shape)
+
+
 def reduce(inputs: Variable, function: str, axes: tuple[int, ...], keepdims: bool) -> Variable:
     """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
     inputs = chainer.as_variable(inputs)

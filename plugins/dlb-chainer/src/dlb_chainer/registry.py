@@ -123,6 +123,17 @@ LAYERS = {
         "native; both values are broadcast first",
         lambda node: partial(functions.binary, function=node.function, shape=node.shape),
     ),
+    "matmul": Layer("native", lambda node: F.matmul),
+    "scale": Layer(
+        "native: a parameter that is broadcast and multiplies",
+        lambda node: functions.Scale(node.sizes),
+        {"scale": location("W")},
+    ),
+    "shift": Layer(
+        "native: a parameter that is broadcast and added",
+        lambda node: functions.Shift(node.sizes),
+        {"bias": location("b")},
+    ),
     "softmax": Layer(
         "native",
         lambda node: partial(F.log_softmax if node.log else F.softmax, axis=node.axis),

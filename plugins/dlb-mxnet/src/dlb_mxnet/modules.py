@@ -188,6 +188,26 @@ class Gather(Operator):
         return F.take(inputs, indices, axis=self.axis)
 
 
+class Scale(Operator):
+    def __init__(self, sizes: Shape) -> None:
+        super().__init__(sizes=sizes)
+        with self.name_scope():
+            self.scale = self.params.get("scale", shape=(1, *sizes))
+
+    def hybrid_forward(self, F: Any, inputs: Any, scale: Any) -> Any:
+        return F.broadcast_mul(inputs, scale)
+
+
+class Shift(Operator):
+    def __init__(self, sizes: Shape) -> None:
+        super().__init__(sizes=sizes)
+        with self.name_scope():
+            self.bias = self.params.get("bias", shape=(1, *sizes))
+
+    def hybrid_forward(self, F: Any, inputs: Any, bias: Any) -> Any:
+        return F.broadcast_add(inputs, bias)
+
+
 class PositionEmbedding(Operator):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape=shape)

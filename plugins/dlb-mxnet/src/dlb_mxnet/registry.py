@@ -1,7 +1,7 @@
 """The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.parameters import attention_locations, location, lstm_gates
+from dlb_worker.parameters import ParameterMapping, attention_locations, location, lstm_gates
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
@@ -9,6 +9,12 @@ functions = LazyModule("dlb_mxnet.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
+
+
+def _first_of(attribute: str) -> ParameterMapping:
+    """Numbers that are kept with an axis for the batch, of size 1."""
+    return location(attribute, lambda array: array[None], lambda array: array[0])
+
 
 #: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
 LAYERS = {
@@ -87,6 +93,17 @@ LAYERS = {
     "add": Layer("native", lambda node, dtype: modules.Operator("elemwise_add")),
     "mul": Layer("native", lambda node, dtype: modules.Operator("broadcast_mul")),
     "binary": Layer("native", lambda node, dtype: modules.Operator(f"broadcast_{node.function}")),
+    "matmul": Layer("native", lambda node, dtype: modules.Operator("linalg_gemm2")),
+    "scale": Layer(
+        "native: a parameter that multiplies",
+        lambda node, dtype: modules.Scale(node.sizes),
+        {"scale": _first_of("scale")},
+    ),
+    "shift": Layer(
+        "native: a parameter that is added",
+        lambda node, dtype: modules.Shift(node.sizes),
+        {"bias": _first_of("bias")},
+    ),
     "softmax": Layer(
         "native",
         lambda node, dtype: modules.Operator(
@@ -133,7 +150,7 @@ LAYERS = {
     "position_embedding": Layer(
         "native: a parameter that is added",
         lambda node, dtype: modules.PositionEmbedding(node.input_shape),
-        {"weight": location("weight", lambda array: array[None], lambda array: array[0])},
+        {"weight": _first_of("weight")},
     ),
     "lstm": Layer(
         "native; the second of its two biases stays zero",

@@ -108,6 +108,36 @@ class Binary(Operator):
         return tf.stop_gradient(getattr(tf, name)(*map(tf.stop_gradient, inputs)))
 
 
+class MatMul(Operator):
+    """A product of two values; feature maps, whose channels come last, are turned before and after it."""
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        if not self.maps:
+            return tf.matmul(*inputs)
+        product = tf.matmul(*(tf.transpose(each, (0, 3, 1, 2)) for each in inputs))
+        return tf.transpose(product, (0, 2, 3, 1))
+
+
+class Scale(Operator):
+    """A weight that multiplies every sample."""
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.factors = self.add_weight(shape=self.sizes, initializer="ones")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs * self.factors
+
+
+class Shift(Operator):
+    """A weight that is added to every sample."""
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.terms = self.add_weight(shape=self.sizes, initializer="zeros")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs + self.terms
+
+
 class Softmax(Operator):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return (tf.nn.log_softmax if self.log else tf.nn.softmax)(inputs, self.axis)
@@ -120,6 +150,16 @@ class Reduce(Operator):
         reduced = getattr(tf, f"reduce_{self.function}")(inputs, self.axes, self.keepdims)
         in_order = self.order == tuple(range(len(self.order)))
         return reduced if in_order else tf.transpose(reduced, self.order)
+
+
+def matmul(node: Node, layouts: Layouts) -> Operator:
+    return MatMul(maps=layouts[node.name].kind == "maps")
+
+
+def native_sizes(node: Node, layouts: Layouts) -> tuple[int, ...]:
+    """The sizes of a scale or a shift, in the order of the value's axes."""
+    axes = layouts[node.inputs[0]].axes(len(node.sizes))
+    return tuple(node.sizes[axis - 1] for axis in axes)
 
 
 def softmax(node: Node, layouts: Layouts) -> Operator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,18 @@ def _linear(node: Node, layouts: Layouts) -> Mappings:
         lambda native: layout.to_canonical(native.T),
     )
     return {"weight": weight, "bias": location("bias")}
+
+
+def _of_a_sample(role: str, attribute: str, node: Node, layouts: Layouts) -> Mappings:
+    """Numbers that every sample shares lie as a sample does."""
+    layout = layouts[node.inputs[0]]
+    return {
+        role: location(
+            attribute,
+            lambda array: layout.to_native(array[None])[0],
+            lambda native: layout.to_canonical(native[None])[0],
+        )
+    }
 
 
 def _gates(attribute: str) -> ParameterMapping:
@@ -178,6 +191,18 @@ LAYERS = {
     "add": Layer("native", lambda node, layouts: [K.Add()]),
     "mul": Layer("native", lambda node, layouts: [modules.Multiply()]),
     "binary": Layer("native", lambda node, layouts: [functions.Binary(node.function)]),
+    "matmul": Layer(
+        "native; feature maps are permuted to NCHW before it, and back",
+        lambda node, layouts: [functions.matmul(node, layouts)],
+    ),
+    "scale": Layer(
+        "native: a weight that multiplies",
+        lambda node, layouts: [functions.Scale(sizes=functions.native_sizes(node, layouts))],
+    ),
+    "shift": Layer(
+        "native: a weight that is added",
+        lambda node, layouts: [functions.Shift(sizes=functions.native_sizes(node, layouts))],
+    ),
     "softmax": Layer("native", lambda node, layouts: [functions.softmax(node, layouts)]),
     "reduce": Layer(
         "native; of feature maps, a transpose after it where that leaves axes in another order",
@@ -240,4 +265,10 @@ LAYERS = {
 }
 
 #: Where a layer holds its parameters, for the kinds where that depends on the node and the layouts.
-MAPPINGS = {"conv": _conv, "linear": _linear, "attention": _attention}
+MAPPINGS = {
+    "conv": _conv,
+    "linear": _linear,
+    "attention": _attention,
+    "scale": partial(_of_a_sample, "scale", "factors"),
+    "shift": partial(_of_a_sample, "bias", "terms"),
+}

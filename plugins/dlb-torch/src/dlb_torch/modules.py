@@ -63,6 +63,24 @@ class Gather(Operator):
         return inputs.index_select(self.arguments["axis"], self.places)
 
 
+class Scale(Operator):
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(sizes=sizes)
+        self.scale = nn.Parameter(torch.ones(sizes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.scale
+
+
+class Shift(Operator):
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(sizes=sizes)
+        self.bias = nn.Parameter(torch.zeros(sizes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + self.bias
+
+
 class PositionEmbedding(Operator):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(shape=shape)

@@ -64,6 +64,17 @@ LAYERS = {
     "add": Layer("native", lambda node: modules.Operator("add")),
     "mul": Layer("native", lambda node: modules.Operator("mul")),
     "binary": Layer("native", lambda node: modules.Operator(node.function)),
+    "matmul": Layer("native", lambda node: modules.Operator("matmul")),
+    "scale": Layer(
+        "native: a parameter that multiplies",
+        lambda node: modules.Scale(node.sizes),
+        {"scale": location("scale")},
+    ),
+    "shift": Layer(
+        "native: a parameter that is added",
+        lambda node: modules.Shift(node.sizes),
+        {"bias": location("bias")},
+    ),
     "softmax": Layer("native", lambda node: (nn.LogSoftmax if node.log else nn.Softmax)(node.axis)),
     "reduce": Layer("native", lambda node: functions.reduce(node)),
     "concat": Layer("native", lambda node: modules.Concat(dim=node.axis)),
