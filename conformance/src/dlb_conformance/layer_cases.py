@@ -5,7 +5,16 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
-from .primitive_cases import BINARY, ELEMENTWISE, MATMUL, REDUCE, SCALE, SHIFT, SOFTMAX
+from .primitive_cases import (
+    BINARY,
+    ELEMENTWISE,
+    MANY_AXES,
+    MATMUL,
+    REDUCE,
+    SCALE,
+    SHIFT,
+    SOFTMAX,
+)
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -574,7 +583,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "elementwise": ELEMENTWISE,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
-    "reshape": _RESHAPE,
+    "reshape": _RESHAPE | MANY_AXES,
     "transpose": _TRANSPOSE,
     "reduce_mean": _REDUCE_MEAN,
     "select": _SELECT,

@@ -6,7 +6,7 @@ from dlb import workload as W
 
 from .models import CLASSES, graph
 
-__all__ = ["BINARY", "ELEMENTWISE", "MATMUL", "REDUCE", "SCALE", "SHIFT", "SOFTMAX"]
+__all__ = ["BINARY", "ELEMENTWISE", "MANY_AXES", "MATMUL", "REDUCE", "SCALE", "SHIFT", "SOFTMAX"]
 
 _NUMBERS: dict[str, dict[str, float]] = {
     "affine": {"alpha": -0.7, "beta": 1.5},
@@ -160,4 +160,30 @@ SCALE = {
 SHIFT = {
     f"shift-of-{name}": _along(shape, *(W.Shift(sizes=sizes) for sizes in several))
     for name, (shape, several) in _SIZES.items()
+}
+
+#: Windows of a map next to each other, as some transformers have them: values of up to five axes.
+MANY_AXES = {
+    "many-axes": graph(
+        (4, 4, 6),
+        ("windows", W.Reshape(shape=(4, 2, 2, 2, 3)), ("input",)),
+        ("first", W.Transpose(axes=(2, 4, 3, 5, 1)), ("windows",)),
+        ("part", W.Slice(starts=(0, 0, 0, 0, 1), ends=(2, 2, 2, 3, 4)), ("first",)),
+        ("again", W.Gather(axis=4, indices=(2, 0, 0)), ("part",)),
+        ("products", W.MatMul(), ("part", "again")),
+        ("shares", W.Softmax(axis=4), ("products",)),
+        ("scaled", W.Scale(sizes=(1, 2, 1, 3, 1)), ("shares",)),
+        ("shifted", W.Shift(sizes=(2, 1, 1, 1, 3)), ("scaled",)),
+        ("bent", W.Tanh(), ("shifted",)),
+        ("most", W.Reduce(function="max", axes=(4,), keepdims=True), ("bent",)),
+        ("less", W.Binary(function="sub"), ("bent", "most")),
+        ("sum", W.Add(), ("less", "bent")),
+        ("both", W.Concat(axis=2), ("sum", "less")),
+        ("means", W.Reduce(function="mean", axes=(2, 5)), ("both",)),
+        ("conv", W.Conv(out_channels=3, kernel=(2, 2)), ("means",)),
+        ("flat", W.Flatten(), ("both",)),
+        ("left", W.Flatten(), ("conv",)),
+        ("joined", W.Concat(axis=1), ("left", "flat")),
+        ("logits", W.Linear(out_features=CLASSES), ("joined",)),
+    )
 }

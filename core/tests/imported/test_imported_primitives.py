@@ -96,6 +96,15 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.Mul(), E(function="affine", alpha=1.0, beta=1.0), E(function="sqrt")],
     ),
+    "a length": (
+        after_conv(node("ReduceL2", ["c"], ["n"], axes=[1]), node("Div", ["c", "n"], ["h"])),
+        [
+            W.Mul(),
+            W.Reduce(function="sum", axes=(1,), keepdims=True),
+            E(function="sqrt"),
+            W.Binary(function="div"),
+        ],
+    ),
     "numbers for each place": (
         after_conv(
             node("Mul", ["c", "by"], ["s"]),
@@ -136,6 +145,40 @@ def test_a_function_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
     assert kinds(found.workload.model) == ["conv", *map(W.type_name, layers), *TAIL]
     read = [each.layer for each in found.workload.model.nodes[1:]]
     assert read[: len(layers)] == layers
+
+
+def test_a_matrix_times_a_value_is_a_linear_layer(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["m", "c"], ["p"]), node("Softplus", ["p"], ["h"])]
+    found = import_file(
+        saved(tmp_path, before_head([conv(), *nodes], {**CONV, "m": real(3, 5)}, 72))
+    )
+    assert found.file_check.verdict == "passed"
+    assert "linear" in kinds(found.workload.model)[:-1]
+
+
+def test_windows_of_a_map_are_values_of_more_axes(tmp_path: Path) -> None:
+    """As a transformer of windows has them: split both sides, and bring the windows together."""
+    nodes = [
+        node("Reshape", ["x", "split"], ["s"]),
+        node("Transpose", ["s"], ["t"], perm=[0, 2, 4, 3, 5, 1]),
+        node("Mul", ["t", "half"], ["q"]),
+        node("Reshape", ["t", "rows"], ["r"]),
+        node("MatMul", ["r", "w"], ["l"]),
+        node("Softmax", ["q"], ["u"], axis=4),
+        node("Flatten", ["u"], ["v"]),
+        node("Flatten", ["l"], ["g"]),
+        node("Concat", ["v", "g"], ["h"], axis=1),
+    ]
+    held = {
+        "split": np.array([-1, 2, 2, 2, 3, 2]),
+        "half": np.float32(0.5),
+        "rows": np.array([-1, 6, 4, 2]),
+        "w": real(2, 5),
+    }
+    made = before_head(nodes, held, 168, shape=("N", 2, 4, 6))
+    found = import_file(saved(tmp_path, made))
+    assert found.file_check.verdict == "passed"
+    assert {"softmax", "elementwise", "linear"} <= set(kinds(found.workload.model))
 
 
 def test_features_are_scaled_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
     (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.Reshape(shape=(2, 4)), (3, 2), "holds 8 numbers, not 6"),
-    (W.Reshape(shape=(1, 2, 3, 1)), (3, 2), "at most 3 axes besides the batch"),
+    (W.Reshape(shape=(1, 2, 3, 1, 1, 1)), (3, 2), "at most 5 axes besides the batch"),
     (W.Transpose(axes=(1, 2)), (3, 4, 5), "must be 1 (the batch is 0) to 3, each once"),
     (W.Transpose(axes=(0, 1)), (3, 4), "must be 1 (the batch is 0) to 2, each once"),
     (W.ReduceMean(axis=0), (3, 4), "must be 1 (the batch is 0) or 2"),

@@ -28,6 +28,7 @@ from dlb.workload.layers import (
     ConvTranspose,
     Elementwise,
     Linear,
+    MatMul,
     Mul,
     Reduce,
     Softmax,
@@ -37,7 +38,7 @@ from dlb.workload.shapes import window_sizes
 __all__ = ["constant_arithmetic"]
 
 #: Layers of arithmetic without weights: a number after one is part of a formula.
-_FUNCTIONS = (Binary, Elementwise, Mul, Reduce, Softmax)
+_FUNCTIONS = (Binary, Elementwise, MatMul, Mul, Reduce, Softmax)
 
 Array = npt.NDArray[Any]
 
@@ -78,6 +79,8 @@ def constant_arithmetic(
         position_table = position_embedding(importer, node, name, constant)
         if position_table is not None:
             return position_table
+    if channels is None and constant.size == 1:
+        return by_a_number(importer, node, name, node.input[1 - index])
     if channels is None:
         pooling = _rescaled_pool(importer, node, name, constant)
         if pooling is not None:

@@ -161,17 +161,13 @@ class Importer:
             raise UnsupportedNode(
                 f"output '{name}' is the input, perhaps reordered: the file has no layer"
             )
-        if len(shape) > 4:
-            raise UnsupportedNode(
-                f"output '{name}': {list(shape)} is neither a map, a sequence nor features"
-            )
         if not np.array_equal(
             np.sort(self.index_map(name), axis=None), np.arange(math.prod(shape))
         ):
             raise UnsupportedNode(
                 f"output '{name}' must have every number of layer '{last.layer}' once"
             )
-        if len(shape) == 4:
+        if len(shape) > 3:
             return self._flattened(last, positions(shape[:2]), "logits").layer
         return last.layer
 
@@ -275,8 +271,8 @@ class Importer:
         index_map = self.index_map_of(view)
         selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
         if selected is None:
-            # A map with channels last: its pixels are the steps of one sequence.
-            view = self.materialise_layout(name, rows=index_map.ndim == 4)
+            # Such as a map with channels last: its pixels are the steps of one sequence.
+            view = self.materialise_layout(name, rows=index_map.ndim > 3)
             index_map, shape = self.index_map_of(view), self.shape(view)
             selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
         if selected is None:
@@ -358,7 +354,7 @@ class Importer:
         key = (view.layer, index_map.shape, index_map.tobytes())
         if key not in self._materialised:
             layers = layout_layers(index_map, self.shape(view))
-            if layers is None or not layers:
+            if layers is None:
                 return view
             names = self._layout_names(name)
             layer = view.layer

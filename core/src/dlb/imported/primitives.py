@@ -13,16 +13,19 @@ import onnx
 from dlb.graph.decimals import ROUNDING, decimal
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.views import Shape, ValueView
-from dlb.workload.layers import Layer, Mul
+from dlb.imported.views import Shape, ValueView, positions, view_of
+from dlb.workload.layers import Layer, Linear, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
+from dlb.workload.shapes import MOST_AXES
 
 __all__ = [
     "BINARY",
+    "COMPOSED_REDUCTIONS",
     "broadcast",
     "by_a_number",
     "by_numbers",
     "matmul",
+    "matrix_times",
     "power",
     "reduce",
     "softmax",
@@ -35,8 +38,6 @@ Attributes = Mapping[str, Any]
 BINARY: Mapping[str, Any] = {"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 #: A number at least this large stands for infinity.
 UNBOUNDED = 1e30
-#: Axes of a sample at most.
-_MOST_AXES = 3
 
 
 def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
@@ -45,8 +46,9 @@ def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
     view = importer.materialise_layout(name)
     if view.index_map is not None or importer.shape(view) != shape:
         raise unsupported(node, f"reads {list(shape)} in an order that no layer produces")
-    if len(shape) > _MOST_AXES + 1:
-        raise unsupported(node, f"reads a value of {len(shape)} axes; at most 4 are supported")
+    if len(shape) > MOST_AXES + 1:
+        most = f"at most {MOST_AXES + 1} are supported"
+        raise unsupported(node, f"reads a value of {len(shape)} axes; {most}")
     return view.layer
 
 
@@ -143,6 +145,23 @@ def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     return ValueView(importer.add(node, MatMul(), layers, importer.value_shape(node.output[0])))
 
 
+def matrix_times(importer: Importer, node: onnx.NodeProto, matrix: Array) -> ValueView:
+    """A constant matrix times a value [N, ..., k, columns]: a linear layer over the axis before the last."""
+    name = node.input[1]
+    *outer, features, columns = importer.value_shape(name)
+    turned = (*range(len(outer)), len(outer) + 1, len(outer))
+    view = importer.materialise_layout(name, turned, rows=True)
+    rows = math.prod([*outer[1:], columns])
+    if view.index_map is not None or importer.shape(view) != (outer[0], rows, features):
+        raise unsupported(
+            node, "multiplies a constant by a value in an order that no layer produces"
+        )
+    shape = (outer[0], rows, len(matrix))
+    layer = Linear(out_features=len(matrix), bias=False)
+    layer_name = importer.add(node, layer, [view.layer], shape, {"weight": matrix})
+    return view_of(layer_name, positions((*outer, columns, len(matrix))).transpose(turned), shape)
+
+
 def power(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """A square, as a product, or a square root."""
     exponent = importer.trace.constant(node, 1)
@@ -169,9 +188,25 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     if not keepdims and len(reduced) == len(shape) - 1:
         raise unsupported(node, "leaves no axis of a sample")
     source = _whole(importer, node, node.input[0])
-    function: Any = node.op_type.removeprefix("Reduce").lower()
+    first, operator, last = COMPOSED_REDUCTIONS.get(node.op_type, (None, node.op_type, ""))
+    if first is not None:
+        source = importer.add(node, first, [source] * (2 if isinstance(first, Mul) else 1), shape)
+    function: Any = operator.removeprefix("Reduce").lower()
     layer = Reduce(function=function, axes=reduced, keepdims=keepdims)
-    return ValueView(importer.add(node, layer, [source], importer.value_shape(node.output[0])))
+    output = importer.value_shape(node.output[0])
+    name = importer.add(node, layer, [source], output)
+    if last:
+        name = importer.add(node, Elementwise(function=last), [name], output)  # type: ignore[arg-type]
+    return ValueView(name)
+
+
+#: Reductions that are others of a function of each number, and a function of the result.
+COMPOSED_REDUCTIONS: Mapping[str, tuple[Layer | None, str, str]] = {
+    "ReduceL1": (Elementwise(function="abs"), "ReduceSum", ""),
+    "ReduceL2": (Mul(), "ReduceSum", "sqrt"),
+    "ReduceSumSquare": (Mul(), "ReduceSum", ""),
+    "ReduceLogSum": (None, "ReduceSum", "log"),
+}
 
 
 def softmax(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

@@ -23,7 +23,14 @@ from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
-from dlb.imported.primitives import matmul, power, reduce, softmax
+from dlb.imported.primitives import (
+    COMPOSED_REDUCTIONS,
+    matmul,
+    matrix_times,
+    power,
+    reduce,
+    softmax,
+)
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -301,6 +308,9 @@ def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
     """Gemm and MatMul with a constant matrix on the right."""
     if node.op_type == "MatMul" and importer.trace.live.issuperset(node.input):
         return matmul(importer, node)
+    left = importer.trace.constant(node, 0)
+    if node.op_type == "MatMul" and left is not None and left.ndim == 2:
+        return matrix_times(importer, node, left)
     matrix, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if matrix is None or matrix.ndim != 2 or attributes.get("transA", 0):
         raise unsupported(node, "only a value times a constant matrix is supported")
@@ -468,7 +478,7 @@ RULES: dict[str, Rule] = {
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), reduce),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum", *COMPOSED_REDUCTIONS), reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Pow": power,
     "Concat": concat,

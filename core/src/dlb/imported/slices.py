@@ -22,7 +22,7 @@ from dlb.imported.transposed import crop
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
-from dlb.workload.shapes import infer_shapes, places_along
+from dlb.workload.shapes import MOST_AXES, infer_shapes, places_along
 
 __all__ = ["pad", "producing_layer", "select_part", "split_into_slices"]
 
@@ -211,7 +211,7 @@ def _view_and_axes(
         view = importer.materialise_layout(node.input[0])
         shape, index_map = importer.shape(view), importer.index_map_of(view)
         axes = axes_of(index_map, shape)
-    if axes is None or len(shape) not in (2, 3, 4):
+    if axes is None or len(shape) not in range(2, MOST_AXES + 2):
         raise unsupported(
             node,
             f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in an order that "

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlb.workload.layers import Reshape, Transpose
+from dlb.workload.shapes import MOST_AXES
 
 __all__ = [
     "ValueView",
@@ -59,15 +59,18 @@ def view_of(layer: str, index_map: Array, shape: Shape) -> ValueView:
 
 def axes_of(index_map: Array, shape: Shape) -> tuple[int, ...] | None:
     """The canonical axis for each axis of a value; None if the value is no transpose."""
-    if index_map.ndim != len(shape):
+    if sorted(index_map.shape) != sorted(shape) or 0 in shape:
         return None
-    canonical = positions(shape)
-    for axes in permutations(range(len(shape))):
-        if tuple(shape[axis] for axis in axes) == index_map.shape and np.array_equal(
-            canonical.transpose(axes), index_map
-        ):
-            return axes
-    return None
+    steps = {math.prod(shape[axis + 1 :]): axis for axis, size in enumerate(shape) if size > 1}
+    single = iter([axis for axis, size in enumerate(shape) if size == 1])
+    axes = []
+    for place, size in enumerate(index_map.shape):
+        second = (0,) * place + (1,) + (0,) * (index_map.ndim - place - 1)
+        step = int(index_map[second] - index_map.flat[0]) if size > 1 else 0
+        axes.append(steps.get(step) if size > 1 else next(single))
+    if None in axes or not np.array_equal(positions(shape).transpose(axes), index_map):
+        return None
+    return tuple(axes)
 
 
 def layout_layers(index_map: Array, shape: Shape) -> list[Reshape | Transpose] | None:
@@ -103,7 +106,7 @@ def layout_layers(index_map: Array, shape: Shape) -> list[Reshape | Transpose] |
         layers += [Transpose(axes=axes)]
         layers += [Reshape(shape=final)] if final != after else []
     reshapes = [layer.shape for layer in layers if isinstance(layer, Reshape)]
-    return layers if all(len(shape) <= 3 for shape in reshapes) else None
+    return layers if all(len(shape) <= MOST_AXES for shape in reshapes) else None
 
 
 def _nested_loops(order: Array) -> list[tuple[int, int]] | None:

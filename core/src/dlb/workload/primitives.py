@@ -205,8 +205,8 @@ def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tupl
 
 
 def _product_shape(inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
-    if len(inputs) != 2 or len(inputs[0]) != len(inputs[1]) or len(inputs[0]) not in (2, 3):
-        return "it needs two inputs [rows, k] and [k, columns], or with one more axis before both"
+    if len(inputs) != 2 or len(inputs[0]) != len(inputs[1]) or len(inputs[0]) < 2:
+        return "it needs two inputs [rows, k] and [k, columns], or with the same axes before both"
     first, second = inputs
     if first[:-2] != second[:-2] or first[-1] != second[-2]:
         return "the last axis of the first must be as long as the one before the last of the second"

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+#: Axes of a sample at most.
+MOST_AXES = 5
 #: The largest size of an axis: frameworks index with 32 bits.
 LARGEST_SIZE = 2**31 - 1
 
@@ -434,8 +436,8 @@ def _concat(layer: L.Concat, inputs: list[Shape]) -> Shape:
 
 
 def _reshape(layer: L.Reshape, inputs: list[Shape]) -> Shape:
-    if len(layer.shape) > 3:
-        raise _ShapeMismatch("it can make at most 3 axes besides the batch")
+    if len(layer.shape) > MOST_AXES:
+        raise _ShapeMismatch(f"it can make at most {MOST_AXES} axes besides the batch")
     if math.prod(layer.shape) != math.prod(inputs[0]):
         raise _ShapeMismatch(
             f"shape = {layer.shape} holds {math.prod(layer.shape)} numbers, not {math.prod(inputs[0])}"
@@ -474,7 +476,7 @@ def _pad(layer: L.Pad, inputs: list[Shape]) -> Shape:
 
 
 def _slice(layer: L.Slice, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 1, 2, 3)
+    _check_rank(inputs[0], *range(1, MOST_AXES + 1))
     rank = len(inputs[0])
     for name in ("starts", "ends", "steps"):
         numbers = getattr(layer, name)
@@ -491,7 +493,7 @@ def _slice(layer: L.Slice, inputs: list[Shape]) -> Shape:
 
 
 def _gather(layer: L.Gather, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 1, 2, 3)
+    _check_rank(inputs[0], *range(1, MOST_AXES + 1))
     axis, rank = layer.axis - 1, len(inputs[0])
     if not 0 <= axis < rank:
         raise _ShapeMismatch(f"axis = {layer.axis} must be from 1 (the batch is 0) to {rank}")

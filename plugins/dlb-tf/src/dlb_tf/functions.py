@@ -170,5 +170,6 @@ def reduce(node: Node, layouts: Layouts) -> Operator:
     layout = layouts[node.inputs[0]]
     axes = tuple(layout.native_axis(axis) for axis in node.axes)
     left = [axis for axis in layout.axes(len(node.input_shape)) if axis not in node.axes]
-    order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in sorted(left)))
+    after = [sorted(left)[axis - 1] for axis in layouts[node.name].axes(len(left))]
+    order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in after))
     return Reduce(function=node.function, axes=axes, keepdims=node.keepdims, order=order)

@@ -30,13 +30,13 @@ _ANALYTIC = LAYOUT | {
     "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "Gelu", "Gemm",
     "GlobalAveragePool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM",
     "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Mean", "Mish",
-    "Mul", "Neg", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceLogSumExp",
-    "ReduceMean", "ReduceSum", "ReduceSumSquare", "Sigmoid", "Sin", "Sinh", "Slice", "Softmax",
+    "Mul", "Neg", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceMean", "ReduceSum", "ReduceSumSquare", "Sigmoid", "Sin", "Sinh", "Slice", "Softmax",
     "Softplus", "Split", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "Tile",
 }
 # fmt: on
 #: Noise reaches every piece of these operators, so equal values show that their attributes agree.
-_REACHED = frozenset(("MaxPool", "Relu"))
+_REACHED = frozenset(("Abs", "MaxPool", "ReduceL1", "Relu"))
 
 
 def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
