@@ -72,7 +72,7 @@ def _binary(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
         ("by_mean", "input", "some"),
         ("of_mean", "some", "positive"),
     ):
-        for function in ("add", "sub", "mul", "div"):
+        for function in ("add", "sub", "mul", "div", "max", "min"):
             layer = W.Binary(function=function)
             some.append((f"{name}_{function}", layer, (first, second)))
     return graph(

@@ -96,6 +96,15 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.Mul(), E(function="affine", alpha=1.0, beta=1.0), E(function="sqrt")],
     ),
+    "the larger of two": (
+        after_conv(
+            node("ReduceMean", ["c"], ["m"], axes=[2, 3]),
+            node("Max", ["c", "m"], ["q"]),
+            node("Tanh", ["c"], ["t"]),
+            node("Min", ["q", "t"], ["h"]),
+        ),
+        [W.GlobalAveragePool(), W.Binary(function="max"), W.Tanh(), W.Binary(function="min")],
+    ),
     "a length": (
         after_conv(node("ReduceL2", ["c"], ["n"], axes=[1]), node("Div", ["c", "n"], ["h"])),
         [

@@ -20,6 +20,9 @@ def binary_gradients(layer: Binary, first: Array, second: Array, cotangent: Arra
         slopes = cotangent, cotangent if layer.function == "add" else -cotangent
     elif layer.function == "mul":
         slopes = cotangent * second, cotangent * first
+    elif layer.function in ("max", "min"):
+        order = np.sign(first - second) * (1 if layer.function == "max" else -1)
+        slopes = cotangent * (0.5 + 0.5 * order), cotangent * (0.5 - 0.5 * order)
     else:
         with np.errstate(all="ignore"):
             quotient = cotangent / second

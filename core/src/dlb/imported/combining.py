@@ -58,7 +58,7 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
 def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Sums and products of values; :mod:`dlb.imported.affine` has those with constants."""
     live = [name for name in node.input if name in importer.trace.live]
-    if node.op_type == "Sum" and len(node.input) == 1:
+    if node.op_type in ("Sum", "Max", "Min") and len(node.input) == 1:
         return importer.view(node.input[0])
     if len(live) == 1 and len(node.input) == 2:
         return constant_arithmetic(importer, node, attributes)

@@ -35,7 +35,10 @@ Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
 
 #: Functions by operator.
-BINARY: Mapping[str, Any] = {"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+BINARY: Mapping[str, Any] = {
+    **{"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"},
+    **{"Max": "max", "Min": "min"},
+}
 #: A number at least this large stands for infinity.
 UNBOUNDED = 1e30
 
@@ -53,7 +56,7 @@ def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
 
 
 def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) -> ValueView:
-    """A sum, difference, product or quotient of two values, of which one or both are repeated."""
+    """A function of two values, of which one or both are repeated."""
     if len(names) != 2:
         raise unsupported(node, "repeats one of more than two values")
     output = importer.value_shape(node.output[0])

@@ -181,6 +181,8 @@ _BOUNDS: Mapping[tuple[float, float], L.Layer] = {
 
 def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Clip, or the maximum or minimum of a value and a number, as a ReLU or a ReLU6 if it is one."""
+    if node.op_type != "Clip" and importer.trace.live.issuperset(node.input):
+        return arithmetic(importer, node, attributes)
     bounds = bounds_of(importer.trace, node, attributes)
     if bounds is None:
         raise unsupported(node, "each bound must be one constant number")

@@ -110,12 +110,13 @@ def elementwise_fault(layer: Elementwise) -> str:
 
 
 class Binary(_Primitive, tag="binary", kw_only=True, frozen=True):
-    """A function of two values, ONNX Add, Sub, Mul or Div.
+    """A function of two values, ONNX Add, Sub, Mul, Div, Max or Min.
 
-    The values have equally many axes. An axis of size 1 is repeated as often as the other value's.
+    The values have equally many axes. An axis of size 1 is repeated as often as the other value's. Of two
+    equal numbers, max and min give each half of the gradient.
     """
 
-    function: Literal["add", "sub", "mul", "div"]
+    function: Literal["add", "sub", "mul", "div", "max", "min"]
 
 
 class MatMul(_Primitive, tag="matmul", kw_only=True, frozen=True):

@@ -21,6 +21,8 @@ OPERATORS = {
     "sub": operator.sub,
     "mul": operator.mul,
     "div": operator.truediv,
+    "max": F.maximum,
+    "min": F.minimum,
 }
 
 
@@ -125,7 +127,11 @@ def binary(first: Variable, second: Variable, function: str, shape: tuple[int, .
         for each in map(chainer.as_variable, (first, second))
     ]
     result: Variable = OPERATORS[function](*values)
-    return result
+    if EXPORTING.get() or function not in ("max", "min"):
+        return result
+    # Of two equal numbers, Chainer gives the first the whole gradient.
+    a, b = values
+    return F.where(a.array == b.array, (a + b) / 2, result)
 
 
 class Scale(chainer.Link):

@@ -120,7 +120,8 @@ LAYERS = {
         "native; a number for each channel is broadcast first", lambda node: modules.multiply
     ),
     "binary": Layer(
-        "native; both values are broadcast first",
+        "native; both values are broadcast first; max and min composed of where, for their gradient of "
+        "equal numbers",
         lambda node: partial(functions.binary, function=node.function, shape=node.shape),
     ),
     "matmul": Layer("native", lambda node: F.matmul),

@@ -96,6 +96,13 @@ def _softsign(node: Any, **context: Any) -> list[NodeProto]:
     return [make_node("Softsign", inputs, [name], name=name)]
 
 
+@MXNetGraph.register("broadcast_maximum")
+def _maximum(node: Any, **context: Any) -> list[NodeProto]:
+    """MXNet's exporter has none."""
+    name, inputs, _ = get_inputs(node, context)
+    return [make_node("Max", inputs, [name], name=name)]
+
+
 @MXNetGraph.register("LayerNorm", OPSET)
 def _layer_norm(node: Any, **context: Any) -> list[NodeProto]:
     """The exporter's own writes a ReduceMean that the newest onnx refuses."""

@@ -94,6 +94,22 @@ class Elementwise(Operator):
         return FUNCTIONS[self.operator](F, inputs, self.dtype, **self.arguments)
 
 
+class Binary(Operator):
+    """A function of two values. For max and min, zeros are added by which equal numbers share a gradient."""
+
+    def hybrid_forward(self, F: Any, first: Any, second: Any) -> Any:
+        name = {"max": "maximum", "min": "minimum"}.get(self.operator, self.operator)
+        result = getattr(F, f"broadcast_{name}")(first, second)
+        if EXPORTING.get() or name == self.operator:
+            return result
+        beyond = F.broadcast_greater if name == "maximum" else F.broadcast_lesser
+        share = F.BlockGrad(beyond(first, second) + F.broadcast_equal(first, second) / 2)
+        result = F.BlockGrad(result)
+        for value, part in ((first, share), (second, 1 - share)):
+            result = result + F.broadcast_mul(value - F.BlockGrad(value), part)
+        return result
+
+
 class Reduce(Operator):
     """A reduction. For max and min, a zero is added whose gradient makes equal numbers share."""
 

@@ -92,7 +92,10 @@ LAYERS = {
     ),
     "add": Layer("native", lambda node, dtype: modules.Operator("elemwise_add")),
     "mul": Layer("native", lambda node, dtype: modules.Operator("broadcast_mul")),
-    "binary": Layer("native", lambda node, dtype: modules.Operator(f"broadcast_{node.function}")),
+    "binary": Layer(
+        "native; of max and min, equal numbers share a gradient that the operator gives to the first",
+        lambda node, dtype: functions.Binary(node.function),
+    ),
     "matmul": Layer("native", lambda node, dtype: modules.Operator("linalg_gemm2")),
     "scale": Layer(
         "native: a parameter that multiplies",

@@ -98,14 +98,29 @@ class Elementwise(Operator):
         return tf.stop_gradient(function(tf.stop_gradient(inputs), **self.numbers))
 
 
+#: By the function's name.
+BINARY = {
+    "add": tf.add,
+    "sub": tf.subtract,
+    "mul": tf.multiply,
+    "div": tf.divide,
+    "max": tf.maximum,
+    "min": tf.minimum,
+}
+
+
 class Binary(Operator):
     """A function of two values, apart from its neighbours for an exporter, as HardSigmoid."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
-        name = {"sub": "subtract", "mul": "multiply", "div": "divide"}.get(self.operator, "add")
-        if not EXPORTING.get():
-            return getattr(tf, name)(*inputs)
-        return tf.stop_gradient(getattr(tf, name)(*map(tf.stop_gradient, inputs)))
+        function = BINARY[self.operator]
+        if EXPORTING.get():
+            return tf.stop_gradient(function(*map(tf.stop_gradient, inputs)))
+        if self.operator not in ("max", "min"):
+            return function(*inputs)
+        # Of two equal numbers, TensorFlow gives the first the whole gradient.
+        first, second = inputs
+        return tf.where(tf.equal(first, second), (first + second) / 2, function(first, second))
 
 
 class MatMul(Operator):

@@ -190,7 +190,10 @@ LAYERS = {
     "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
     "add": Layer("native", lambda node, layouts: [K.Add()]),
     "mul": Layer("native", lambda node, layouts: [modules.Multiply()]),
-    "binary": Layer("native", lambda node, layouts: [functions.Binary(node.function)]),
+    "binary": Layer(
+        "native; max and min composed of where, for their gradient of equal numbers",
+        lambda node, layouts: [functions.Binary(node.function)],
+    ),
     "matmul": Layer(
         "native; feature maps are permuted to NCHW before it, and back",
         lambda node, layouts: [functions.matmul(node, layouts)],

@@ -81,6 +81,10 @@ class Elementwise(nn.Module):
         return f"{self.function}({shown})"
 
 
+def binary(node: Node) -> nn.Module:
+    return Operator({"max": "maximum", "min": "minimum"}.get(node.function, node.function))
+
+
 def reduce(node: Node) -> nn.Module:
     """``amax`` and ``amin`` share a gradient among equal numbers; ``max`` and ``min`` do not."""
     name = {"max": "amax", "min": "amin"}.get(node.function, node.function)

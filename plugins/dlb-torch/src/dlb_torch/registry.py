@@ -63,7 +63,7 @@ LAYERS = {
     "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
     "add": Layer("native", lambda node: modules.Operator("add")),
     "mul": Layer("native", lambda node: modules.Operator("mul")),
-    "binary": Layer("native", lambda node: modules.Operator(node.function)),
+    "binary": Layer("native", lambda node: functions.binary(node)),
     "matmul": Layer("native", lambda node: modules.Operator("matmul")),
     "scale": Layer(
         "native: a parameter that multiplies",
