@@ -15,6 +15,7 @@ _NUMBERS: dict[str, dict[str, float]] = {
     "elu": {"alpha": 1.3},
     "hard_sigmoid": {"alpha": 0.2, "beta": 0.4},
     "leaky_relu": {"alpha": 0.2},
+    "pow": {"alpha": -0.75},
 }
 _ANY_NUMBER = (
     *(
@@ -32,11 +33,11 @@ _ANY_NUMBER = (
     ),
     *("mish", "neg", "selu", "silu", "sin", "softplus", "softsign"),
 )
-_POSITIVE = ("log", "reciprocal", "sqrt")
+_POSITIVE = ("log", "pow", "reciprocal", "sqrt")
 
 
 def _functions(shape: tuple[int, ...], any_number: tuple[str, ...]) -> W.Model:
-    """Functions next to each other; three of them of values above 0."""
+    """Functions next to each other; some of them of values above 0."""
     some = [("large", W.Elementwise(function="abs"), ("input",))]
     some.append(("positive", W.Elementwise(function="clip", min=0.25), ("large",)))
     for source, functions in (("input", any_number), ("positive", _POSITIVE)):

@@ -35,6 +35,7 @@ NUMBERS: dict[str, dict[str, float]] = {
     "elu": {"alpha": 1.3},
     "hard_sigmoid": {"alpha": 0.2, "beta": 0.4},
     "leaky_relu": {"alpha": 0.2},
+    "pow": {"alpha": -0.75},
 }
 
 
@@ -50,7 +51,7 @@ def test_every_function_has_a_formula() -> None:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_slope_is_the_derivative(function: str) -> None:
     x = np.linspace(-5, 5, 400) + 1e-3
-    if function in ("log", "reciprocal", "sqrt"):
+    if function in ("log", "pow", "reciprocal", "sqrt"):
         x = np.abs(x) + 0.1
     value, numbers = FUNCTIONS[function].value, layer(function).numbers
     difference = (value(x + 1e-6, **numbers) - value(x - 1e-6, **numbers)) / 2e-6

@@ -135,6 +135,16 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.Transpose(axes=(1, 3, 2)), W.MatMul(), W.MatMul()],
     ),
+    "powers": (
+        after_conv(
+            node("Softplus", ["c"], ["s"]),
+            node("Pow", ["s", "third"], ["p"]),
+            node("Pow", ["p", "less"], ["h"]),
+            third=np.float32(3),
+            less=np.float32(-0.3),
+        ),
+        [E(function="softplus"), E(function="pow", alpha=3.0), E(function="pow", alpha=-0.3)],
+    ),
     "shares of channels": (
         after_conv(node("Softmax", ["c"], ["h"], axis=1)),
         [W.Softmax(axis=1)],

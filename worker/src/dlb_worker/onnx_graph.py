@@ -157,6 +157,8 @@ def _elementwise(graph: Graph, node: Node) -> None:
         graph.add("Add", [graph.add("Mul", [x, node.alpha], name + "/scaled"), node.beta], name)
     elif function == "clip":
         graph.add("Clip", [x, numbers.get("min", -np.inf), numbers.get("max", np.inf)], name)
+    elif function == "pow":
+        graph.add("Pow", [x, node.alpha], name)
     elif function == "silu":
         graph.add("Mul", [x, graph.add("Sigmoid", [x], name + "/gate")], name)
     elif function == "mish":

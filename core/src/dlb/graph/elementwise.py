@@ -121,6 +121,12 @@ FUNCTIONS: Mapping[str, Function] = {
     "log": Function("Log", np.log, lambda x: 1 / x, limited=True),
     "mish": Function("Mish", lambda x: x * np.tanh(softplus(x)), _mish_slope),
     "neg": Function("Neg", np.negative, lambda x: -np.ones_like(x)),
+    "pow": Function(
+        "",
+        lambda x, alpha: np.power(x, alpha),
+        lambda x, alpha: alpha * np.power(x, alpha - 1),
+        limited=True,
+    ),
     "reciprocal": Function("Reciprocal", lambda x: 1 / x, lambda x: -1 / (x * x), limited=True),
     "selu": Function(
         "Selu",

@@ -236,6 +236,10 @@ def _elementwise(
             last = operator == steps[-1][0]
             value = graph.node(operator, [value, constant], name if last else part)
         return
+    if layer.function == "pow":
+        exponent = graph.initializer(f"{name}/exponent", np.array(layer.alpha))
+        graph.node("Pow", [*inputs, exponent], name)
+        return
     gates = {"silu": ("Sigmoid",), "mish": ("Softplus", "Tanh")}.get(layer.function, ())
     if not gates:
         numbers: dict[str, Any] = dict(layer.numbers)

@@ -12,7 +12,7 @@ from onnx import NodeProto
 from dlb.graph.arithmetic_rules import arithmetic, from_block, from_function, norm_attributes
 from dlb.graph.blocks import Block, attention, hard_sigmoid
 from dlb.graph.bounds import bounds_of
-from dlb.graph.decimals import is_sixth, six_digits
+from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
@@ -167,13 +167,18 @@ def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> O
 
 
 def _power(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
-    """A square is a product, and a power of a half a root."""
+    """A square is a product, and a power of a half a root; others are known by their exponent."""
     exponent = reader.trace.constant(node, 1)
     if exponent is not None and (exponent == 2).all():
         return reader.make(node, "Mul", {}, [node.input[0]] * 2)
     if exponent is not None and (exponent == 0.5).all():
         return reader.make(node, "Sqrt", {}, [node.input[0]])
-    return generic_operation(reader, node, raw, output)
+    if exponent is None or exponent.size != 1 or node.input[0] not in reader.trace.live:
+        return generic_operation(reader, node, raw, output)
+    number = float(exponent.ravel()[0])
+    if unrounded(number) != number:
+        reader.nominal_values[node.input[1]] = unrounded(number)
+    return reader.make(node, "Pow", {"by": six_digits(number)}, [node.input[0]])
 
 
 def _lrn(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:

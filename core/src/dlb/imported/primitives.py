@@ -166,14 +166,20 @@ def matrix_times(importer: Importer, node: onnx.NodeProto, matrix: Array) -> Val
 
 
 def power(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    """A square, as a product, or a square root."""
+    """A power by a number: a square is a product."""
     exponent = importer.trace.constant(node, 1)
-    if exponent is None or exponent.size != 1 or exponent.item() not in (2, 0.5):
-        raise unsupported(node, "only powers of 2 and 0.5 are supported")
-    view = importer.elementwise(node.input[0])
-    square = exponent.item() == 2
-    layer: Layer = Mul() if square else Elementwise(function="sqrt")
-    sources = [view.layer] * (2 if square else 1)
+    if exponent is None or exponent.size != 1:
+        raise unsupported(node, "only one constant number is supported as exponent")
+    view, number = importer.elementwise(node.input[0]), decimal(float(exponent.item()))
+    if number == 1:
+        return view
+    if number == 0:
+        raise unsupported(node, "makes a constant of the input")
+    layer: Layer = Elementwise(function="pow", alpha=number)
+    if number in (2, 0.5):
+        layer = Mul() if number == 2 else Elementwise(function="sqrt")
+    importer.nominal_values[node.input[1]] = number
+    sources = [view.layer] * (2 if number == 2 else 1)
     return ValueView(importer.add(node, layer, sources, importer.shape(view)), view.index_map)
 
 

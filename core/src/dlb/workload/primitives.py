@@ -43,6 +43,7 @@ ElementwiseFunction = Literal[
     "log",
     "mish",
     "neg",
+    "pow",
     "reciprocal",
     "selu",
     "silu",
@@ -60,6 +61,7 @@ FUNCTION_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "elu": ("alpha",),
     "hard_sigmoid": ("alpha", "beta"),
     "leaky_relu": ("alpha",),
+    "pow": ("alpha",),
 }
 
 
@@ -68,7 +70,7 @@ class Elementwise(_Primitive, tag="elementwise", kw_only=True, frozen=True):
 
     Attributes:
         function: its name; :data:`dlb.graph.elementwise.FUNCTIONS` has the formulas.
-        alpha: a number of ``affine``, ``celu``, ``elu``, ``hard_sigmoid`` and ``leaky_relu``.
+        alpha: a number of ``affine``, ``celu``, ``elu``, ``hard_sigmoid``, ``leaky_relu`` and ``pow``.
         beta: a number of ``affine`` and ``hard_sigmoid``.
         min, max: bounds of ``clip``; without one, that side has none.
     """
@@ -104,6 +106,8 @@ def elementwise_fault(layer: Elementwise) -> str:
         return "its numbers must be finite"
     if layer.function == "affine" and (layer.alpha == 0 or (layer.alpha, layer.beta) == (1, 0)):
         return f"alpha = {layer.alpha} and beta = {layer.beta} make a constant, or change nothing"
+    if layer.function == "pow" and layer.alpha in (0, 1):
+        return f"alpha = {layer.alpha} makes a constant, or changes nothing"
     if layer.function in ("celu", "hard_sigmoid") and not numbers["alpha"] > 0:
         return f"alpha = {layer.alpha} must be above 0"
     return ""

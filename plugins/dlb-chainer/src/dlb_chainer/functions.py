@@ -68,6 +68,10 @@ def neg(inputs: Variable) -> Variable:
     return -inputs
 
 
+def power(inputs: Variable, alpha: float) -> Variable:
+    return inputs**alpha
+
+
 def reciprocal(inputs: Variable) -> Variable:
     return 1 / inputs
 
@@ -102,6 +106,7 @@ FUNCTIONS = {
     "log": F.log,
     "mish": mish,
     "neg": neg,
+    "pow": power,
     "reciprocal": reciprocal,
     "selu": selu,
     "silu": silu,

@@ -52,6 +52,10 @@ def leaky_relu(F: Any, x: Any, dtype: str, alpha: float) -> Any:
     return x * alpha + F.relu(x) * (1 - alpha)
 
 
+def power(F: Any, x: Any, dtype: str, alpha: float) -> Any:
+    return x**alpha
+
+
 def selu(F: Any, x: Any, dtype: str) -> Any:
     """Composed, since the gradient of the operator is wrong below 0, and its numbers are float32."""
     return elu(F, x, dtype, 1.6732632423543772848) * 1.0507009873554804934
@@ -73,6 +77,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": lambda F, x, dtype: F.log(x),
     "mish": lambda F, x, dtype: x * F.tanh(F.Activation(x, act_type="softrelu")),
     "neg": lambda F, x, dtype: F.negative(x),
+    "pow": power,
     "reciprocal": lambda F, x, dtype: F.reciprocal(x),
     "selu": selu,
     "silu": lambda F, x, dtype: x * F.sigmoid(x),

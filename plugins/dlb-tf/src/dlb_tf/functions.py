@@ -53,6 +53,10 @@ def mish(inputs: tf.Tensor) -> tf.Tensor:
     return inputs * tf.tanh(tf.nn.softplus(inputs))
 
 
+def power(inputs: tf.Tensor, alpha: float) -> tf.Tensor:
+    return inputs**alpha
+
+
 def selu(inputs: tf.Tensor) -> tf.Tensor:
     """Composed, since the gradient of tf.nn.selu at 0 is that on its right."""
     return 1.0507009873554804934 * elu(inputs, 1.6732632423543772848)
@@ -74,6 +78,7 @@ FUNCTIONS = {
     "log": tf.math.log,
     "mish": mish,
     "neg": tf.negative,
+    "pow": power,
     "reciprocal": tf.math.reciprocal,
     "selu": selu,
     "silu": tf.nn.silu,

@@ -33,6 +33,10 @@ def hard_swish(inputs: Tensor) -> Tensor:
     return F.hardswish(inputs)
 
 
+def power(inputs: Tensor, alpha: float) -> Tensor:
+    return inputs**alpha
+
+
 def softplus(inputs: Tensor) -> Tensor:
     """Beyond the threshold torch returns the input; at its default, 20, that is 2e-9 off."""
     return F.softplus(inputs, threshold=36)
@@ -54,6 +58,7 @@ FUNCTIONS = {
     "log": torch.log,
     "mish": F.mish,
     "neg": torch.neg,
+    "pow": power,
     "reciprocal": torch.reciprocal,
     "selu": F.selu,
     "silu": F.silu,
