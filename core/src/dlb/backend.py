@@ -213,8 +213,9 @@ class _AdapterBackend(Backend):
 class _Prepared(BackendRep):
     """A model that runs.
 
-    The layers read the first input. Every other input becomes a weight, as an initializer does. The
-    model is imported and built again when one of those inputs, or a size, changes.
+    The layers read the first input. Every other input becomes a weight, as an initializer does; where no
+    layers compute that, all inputs are read as one. The model is imported and built again when an input that
+    is a weight, or a size, changes.
     """
 
     def __init__(self, worker: _Worker, model: onnx.ModelProto) -> None:
@@ -256,7 +257,7 @@ class _Prepared(BackendRep):
         if self._built is None or not self.worker.holds(self._built):
             self._built = self._build(imported, len(arrays[0]))
         layout, model_input = imported.layout, imported.workload.model.input
-        first = arrays[0].transpose(layout.axes)
+        first = self._input(imported, arrays).transpose(layout.axes)
         first = first.astype("int64" if model_input.kind == "index" else self.dtype)
         value = self.worker.forward(self._built, first).ravel()[layout.index_map]
         if layout.postprocessing is not None:
@@ -264,13 +265,38 @@ class _Prepared(BackendRep):
             (value,) = evaluate(layout.postprocessing, {name: value}).values()
         return (value.astype(self.output_dtype),)
 
+    def _input(self, imported: ImportedModel, arrays: Sequence[Array]) -> Array:
+        """What the layers read."""
+        by_name = {value.name: array for value, array in zip(self.inputs, arrays)}
+        joined = [name for cause in imported.read_as for name, _ in cause.joined]
+        if not joined:
+            return arrays[0]
+        flat = [by_name[name].reshape(len(by_name[name]), -1) for name in joined]
+        return np.concatenate(flat, axis=1)
+
     def _import(self, arrays: Sequence[Array]) -> ImportedModel:
-        """Import the model for inputs of these sizes, with all inputs but the first bound.
+        """Import the model for inputs of these sizes, with all inputs but the first bound, or joined.
 
         Raises:
             NotOffered: the model is not supported.
         """
         names = [value.name for value in self.inputs]
+        whole = fix_input_shapes(self.model, dict(zip(names, arrays)))
+        try:
+            return self._import_model(self._bound(names, arrays))
+        except NotOffered as refused:
+            if len(arrays) == 1:
+                raise
+            try:
+                imported = self._import_model(whole)
+            except NotOffered:
+                raise refused from None
+            if not any(cause.joined for cause in imported.read_as):
+                raise refused from None
+            return imported
+
+    def _bound(self, names: Sequence[str], arrays: Sequence[Array]) -> onnx.ModelProto:
+        """The model with all inputs but the first as initializers."""
         model = fix_input_shapes(self.model, {names[0]: arrays[0]})
         model.graph.initializer.extend(
             numpy_helper.from_array(array, name) for name, array in zip(names[1:], arrays[1:])
@@ -278,6 +304,9 @@ class _Prepared(BackendRep):
         unbound = [value for value in model.graph.input if value.name not in names[1:]]
         del model.graph.input[:]
         model.graph.input.extend(unbound)
+        return model
+
+    def _import_model(self, model: onnx.ModelProto) -> ImportedModel:
         content = model.SerializeToString(deterministic=True)
         digest = hashlib.sha256(content).digest()
         if self._last_import is None or self._last_import[0] != digest:

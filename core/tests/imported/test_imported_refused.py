@@ -39,9 +39,9 @@ def after_conv(
     return before_head(nodes, {**CONV, **(held or {})}, 120)
 
 
-def two_inputs() -> onnx.ModelProto:
+def two_inputs(second: int = TensorProto.DOUBLE) -> onnx.ModelProto:
     made = graph([node("Add", ["x", "z"], ["y"])], {}, ("N", 4))
-    made.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ("N", 4)))
+    made.graph.input.append(helper.make_tensor_value_info("z", second, ("N", 4)))
     return made
 
 
@@ -330,6 +330,7 @@ REFUSED = {
         "node 'culprit' (Selu): alpha, gamma other than ONNX's own",
     ),
     "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
+    "two inputs without weights": (two_inputs(TensorProto.FLOAT), "it holds no weights"),
     "two outputs": (
         two_outputs(),
         "it has 2 outputs ('y', 'z'); a workload has 1: choose it with --output-name",

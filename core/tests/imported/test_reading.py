@@ -80,6 +80,22 @@ def test_a_constant_is_what_the_file_computes_with_it(tmp_path: Path) -> None:
     assert any(not np.array_equal(biases[0][name], biases[1].get(name)) for name in biases[0])
 
 
+@pytest.mark.parametrize("opset", [9, 17])
+def test_inputs_of_real_numbers_are_one(opset: int, tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
+        node("Flatten", ["c"], ["f"]),
+        node("Concat", ["f", "z"], ["all"], axis=1),
+        node("Gemm", ["all", "w", "b"], ["y"]),
+    ]
+    held = {"k": real(4, 2, 3, 3), "w": real(125, 3), "b": real(3)}
+    made = graph(nodes, held, ("N", 2, 5, 6), opset=opset)
+    made.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ("N", "more")))
+    shape, cause = read_as(saved(tmp_path, made), Reading(sizes={"more": 5}))
+    assert shape == (65,)
+    assert cause.joined == (("x", (2, 5, 6)), ("z", (5,)))
+
+
 def test_an_image_of_open_size(tmp_path: Path) -> None:
     nodes = [
         node("Conv", ["x", "k"], ["c"], strides=[2, 2]),

@@ -22,7 +22,6 @@ from dlb.errors import RecordError
 from dlb.execution.distributed import DISTRIBUTED_STEPS
 from dlb.proof import certificate as certificates
 from dlb.proof.certificate import Certificate, CheckResult
-from dlb.proof.findings.workload import ReadAs
 from dlb.provenance import machine_facts
 from dlb.request import Request
 from dlb.workload import Data, workload_hash
@@ -75,7 +74,8 @@ def _key(
     settings = {
         "workload": workload_hash(workload),
         "onnx": request.imported.file_check.baseline.sha256 if request.imported else "",
-        "read_as": _read_as(request),
+        # Another constant makes other weights of the same layers.
+        "read_as": request.imported.read_as if request.imported else (),
         "adapters": [environment.adapter for environment in request.environments],
         "environments": prints,
         "dlb": own_files,
@@ -95,12 +95,6 @@ def _key(
     )  # fmt: skip
     settings |= {name: getattr(request, name) for name in names}
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
-
-
-def _read_as(request: Request) -> list[ReadAs]:
-    """What was chosen of an ONNX file: another constant makes other weights of the same layers."""
-    findings = request.imported.file_check.findings if request.imported else ()
-    return [each.cause for each in findings if isinstance(each.cause, ReadAs)]
 
 
 def find(key: str) -> Certificate | None:

@@ -4,7 +4,8 @@
 module            what it holds
 ================  =============================================================================
 ``read``          from a path to a workload and its weights, or the reason why not
-``reading``       what of a file is read: open sizes, one input, one output
+``reading``       what of a file is read: open sizes, inputs, one output
+``joined``        several inputs as one
 ``importer``      reads the graph from its input to its logits: the layer of each value
 ``layers``        the imported layers, and the reasons why a node cannot be imported
 ``views``         index maps: where each number of a value lies in the layer's own value

@@ -35,7 +35,7 @@ from dlb.proof.distance import passes
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import NodeIsLoss, OneOutput, RoundedWeights
+from dlb.proof.findings.workload import NodeIsLoss, OneOutput, ReadAs, RoundedWeights
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
@@ -86,6 +86,12 @@ class ImportedModel:
     weights: dict[str, npt.NDArray[np.float32]]
     file_check: CheckResult
     layout: FileLayout
+
+    @property
+    def read_as(self) -> tuple[ReadAs, ...]:
+        """What was chosen of a file that leaves something open."""
+        causes = (finding.cause for finding in self.file_check.findings)
+        return tuple(cause for cause in causes if isinstance(cause, ReadAs))
 
 
 def import_file(

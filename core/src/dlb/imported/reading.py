@@ -1,4 +1,4 @@
-"""What of an ONNX file is read: sizes that it leaves open, one of its inputs and one of its outputs."""
+"""What of an ONNX file is read: sizes that it leaves open, its inputs as one, and one of its outputs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.evaluate import names_read
 from dlb.graph.precision import REAL_TYPES
+from dlb.imported.joined import join_inputs, why_not_joined
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
@@ -48,11 +49,12 @@ AS_IT_IS = Reading()
 def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]:
     """The file with one input, one output and no open size but the batch, and what was chosen.
 
-    The file's model is changed. Inputs that the output does not depend on are left out.
+    The file's model is changed. Inputs that the output does not depend on are left out. Several that hold
+    real numbers become one.
 
     Raises:
         RequestError: a name that was given is none of the file's, or its size is another.
-        UnsupportedError: there are several inputs or outputs, and none was chosen.
+        UnsupportedError: there are several outputs, or inputs that cannot be one, and none was chosen.
     """
     graph = file.model.graph
     inputs, outputs = file.inputs, [port.name for port in file.outputs]
@@ -72,24 +74,28 @@ def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]
                 f"--constant {name}: the output reads no such input; it reads {listed}"
             )
     varied = [port for name, port in ports.items() if name not in reading.constants]
-    if len(varied) != 1:
+    reason = why_not_joined(varied) if varied else ""
+    if reason or not varied:
         listed = ", ".join(f"'{port.name}'" for port in varied) or "none"
         raise UnsupportedError(
             f"it has {len(varied)} inputs ({listed}); a workload has 1: --constant NAME=VALUE gives "
-            "an input one number everywhere"
+            f"an input one number everywhere{f' ({reason})' if reason else ''}"
         )
     for name, value in reading.constants.items():
         _fill(graph, ports[name], value, varied[0])
-    kept = [value for value in graph.input if value.name == varied[0].name or value.name in held]
+    joined = tuple(varied) if len(varied) > 1 else ()
+    single = join_inputs(graph, joined, file.opset) if joined else varied[0].name
+    kept = [value for value in graph.input if value.name == single or value.name in held]
     del graph.input[:]
     graph.input.extend(kept)
     others = [name for name in outputs if name != graph.output[0].name]
-    if not (sizes or defaults or reading.constants or dropped or others):
+    if not (sizes or defaults or reading.constants or joined or dropped or others):
         return replace(file), []
     cause = ReadAs(
         sizes=tuple(sizes.items()),
         defaults=tuple(defaults.items()),
         constants=tuple(reading.constants.items()),
+        joined=tuple((port.name, (port.shape or ())[1:]) for port in joined),
         dropped=tuple(dropped),
         output=graph.output[0].name if others else "",
     )

@@ -214,6 +214,9 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
         f"{name} = {size} (open in the file, --size gives another)" for name, size in cause.defaults
     ]
     parts += [f"input '{name}' is {value:g} everywhere" for name, value in cause.constants]
+    if cause.joined:
+        listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in cause.joined)
+        parts.append(f"the numbers of {listed} one after the other as one input")
     parts += [f"without input {quoted(cause.dropped)}, which is not read"] if cause.dropped else []
     parts += [f"output '{cause.output}' alone"] if cause.output else []
     return f"read with {'; '.join(parts)}"

@@ -237,6 +237,7 @@ class ReadAs(Cause, frozen=True, kw_only=True):
     Attributes:
         sizes: of open axes, as given; defaults: those that nobody gave.
         constants: inputs that hold one number everywhere.
+        joined: inputs that are read as one, in this order, and the shape of a sample of each.
         dropped: inputs that the output does not depend on.
         output: the one that was chosen; empty if there is one.
     """
@@ -246,6 +247,7 @@ class ReadAs(Cause, frozen=True, kw_only=True):
     constants: tuple[tuple[str, float], ...]
     dropped: tuple[str, ...]
     output: str
+    joined: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class RoundedExport(Cause, frozen=True, kw_only=True):
