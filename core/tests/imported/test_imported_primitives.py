@@ -197,7 +197,7 @@ def test_windows_of_a_map_are_values_of_more_axes(tmp_path: Path) -> None:
     made = before_head(nodes, held, 168, shape=("N", 2, 4, 6))
     found = import_file(saved(tmp_path, made))
     assert found.file_check.verdict == "passed"
-    assert {"softmax", "elementwise", "linear"} <= set(kinds(found.workload.model))
+    assert {"transpose", "softmax", "linear"} <= set(kinds(found.workload.model))
 
 
 def test_features_are_scaled_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def after_conv(
 
 
 def two_inputs(second: int = TensorProto.DOUBLE) -> onnx.ModelProto:
-    made = graph([node("Add", ["x", "z"], ["y"])], {}, ("N", 4))
+    nodes = [node("Cast", ["z"], ["c"], to=TensorProto.FLOAT), node("Add", ["x", "c"], ["y"])]
+    made = graph(nodes, {}, ("N", 4))
     made.graph.input.append(helper.make_tensor_value_info("z", second, ("N", 4)))
     return made
 

@@ -68,6 +68,7 @@ def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | N
         {"function": found.function, **found.numbers},
         (found.input,),
         nominal_values=found.nominal_values,
+        intermediates=found.intermediates,
     )
     reader.nominal_values.update(found.nominal_values)
     return reader.make(node, FUNCTIONS[found.function].operator, dict(found.numbers), [found.input])
@@ -78,7 +79,7 @@ def _constant_arithmetic(
 ) -> Operation | int | None:
     """A bias, a scale, a shift or a position table; None for any other constant."""
     index = 1 if node.input[0] == name else 0
-    constant = np.asarray(reader.trace.constant(node, index))
+    constant = np.asarray(reader.trace.values[before_expand(reader.trace, node.input[index])])
     shape = reader.trace.values[name].shape
     batch_axis = reader.batch_axis(shape)
     if constant.ndim == len(shape) and (constant == constant.take([0], batch_axis)).all():

@@ -82,7 +82,7 @@ class Block:
             normalisation's bias.
         index_map: of GELU and attention, int64 in the shape of the output: where each number lies
             in GELU's input, or in the joined outputs of the heads, [N, T, features].
-        intermediates: of a hard sigmoid and of attention, names of the values in between.
+        intermediates: of functions and of attention, names of the values in between.
         linear_parts: of attention, by name, for each input that is part of a linear layer's output,
             int64 in its shape: where each number lies in [N, T, features].
     """

@@ -50,12 +50,14 @@ class FoundFunction:
         numbers: of the function, by name.
         input: the value that it reads.
         nominal_values: exact values, by name, of constants that the file keeps rounded.
+        intermediates: names of the values in between.
     """
 
     function: str
     numbers: Mapping[str, float]
     input: str
     nominal_values: Mapping[str, float] = field(default_factory=dict)
+    intermediates: tuple[str, ...] = ()
 
 
 def named(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> FoundFunction:
@@ -119,7 +121,9 @@ def decomposed(trace: Trace, end: onnx.NodeProto) -> FoundFunction | None:
             match = _match(output.ravel())
             # Shortest first; the sum of a hard sigmoid is a hard sigmoid of the product before it.
             if match is not None and (found is None or match[0] == found.function):
-                found = FoundFunction(*match, start, _exact_constants(trace, nodes, *match))
+                exact = _exact_constants(trace, nodes, *match)
+                between = tuple(name for node in nodes for name in node.output if node is not end)
+                found = FoundFunction(*match, start, exact, between)
                 if found.function != "hard_sigmoid":
                     return found
     return found

@@ -74,7 +74,7 @@ def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]
                 f"--constant {name}: the output reads no such input; it reads {listed}"
             )
     varied = [port for name, port in ports.items() if name not in reading.constants]
-    reason = why_not_joined(varied) if varied else ""
+    reason = why_not_joined(varied) if len(varied) > 1 else ""
     if reason or not varied:
         listed = ", ".join(f"'{port.name}'" for port in varied) or "none"
         raise UnsupportedError(

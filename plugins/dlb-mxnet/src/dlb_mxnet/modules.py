@@ -188,6 +188,17 @@ class Gather(Operator):
         return F.take(inputs, indices, axis=self.axis)
 
 
+def slices(node: Node, dtype: str) -> HybridBlock:
+    if len(node.ranges) < 5:
+        return Slice(node.ranges)
+    block = nn.HybridSequential()
+    for axis, (start, stop, step) in enumerate(node.ranges, start=1):
+        indices = tuple(range(start, stop, step))
+        if len(indices) < node.input_shape[axis - 1]:
+            block.add(Gather(axis, indices, dtype))
+    return block
+
+
 class Scale(Operator):
     def __init__(self, sizes: Shape) -> None:
         super().__init__(sizes=sizes)

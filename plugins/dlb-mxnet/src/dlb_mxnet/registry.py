@@ -140,7 +140,8 @@ LAYERS = {
         lambda node, dtype: modules.Pad(node.pads, node.value),
     ),
     "slice": Layer(
-        "native; of maps, in MXNet's own layout", lambda node, dtype: modules.Slice(node.ranges)
+        "native; of maps, in MXNet's own layout; of five axes, which the operator refuses, by take",
+        lambda node, dtype: modules.slices(node, dtype),
     ),
     "gather": Layer(
         "native: take", lambda node, dtype: modules.Gather(node.axis, node.indices, dtype)

@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from dlb.graph.blocks import Block
+from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
 from dlb.graph.layout import LAYOUT
 from dlb.graph.operations import reader_of
@@ -22,7 +24,7 @@ from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import node_name, same_values
 
-__all__ = ["is_analytic", "show_clips", "undecided_nodes"]
+__all__ = ["is_analytic", "show_functions", "undecided_nodes"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -49,7 +51,7 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
     Returns:
         empty if agreement on these inputs shows agreement on all inputs.
     """
-    first, second = (show_clips(reader_of(traced)) for traced in (first, second))
+    first, second = (show_functions(reader_of(traced)) for traced in (first, second))
     equal_values = same_values(first, second, tolerance)
     first_nodes, second_nodes = list(_non_analytic_nodes(first)), list(_non_analytic_nodes(second))
     for node in list(first_nodes):
@@ -102,16 +104,17 @@ def _replaces_empty_rows(traced: Trace, node: onnx.NodeProto) -> bool:
     )
 
 
-def show_clips(reader: Reader) -> Trace:
-    """Write every hard sigmoid and hard swish with one Clip of x + 3 between 0 and 6.
+def show_functions(reader: Reader) -> Trace:
+    """Write every function of single numbers as its operator, which models write in several ways.
 
-    Models write them in several ways. Everything except the Clip is analytic.
+    A hard sigmoid or hard swish is written with one Clip of x + 3 between 0 and 6. Everything except the
+    Clip is analytic.
     """
     traced = reader.trace
     blocks = {
         end: block
         for end, block in reader.blocks.items()
-        if block.kind in ("HardSigmoid", "HardSwish")
+        if block.kind in ("HardSigmoid", "HardSwish") or _has_operator(traced, block)
     }
     if not blocks:
         return traced
@@ -128,6 +131,10 @@ def show_clips(reader: Reader) -> Trace:
             read |= names_read(node)
             continue
         ((x,), y) = block.inputs, node.output[0]
+        read.add(x)
+        if "function" in block.attributes:
+            nodes.append(_as_operator(block, node))
+            continue
         shifted, clipped, low, high = (
             f"{y}/{part}" for part in ("raised", "clipped", "low", "high")
         )
@@ -135,7 +142,6 @@ def show_clips(reader: Reader) -> Trace:
         values[clipped] = np.clip(values[shifted], 0, 6)
         values[low], values[high] = (np.array(bound, values[x].dtype) for bound in (0, 6))
         live |= {shifted, clipped}
-        read.add(x)
         nodes += [
             helper.make_node("Mul", [clipped, x], [y], name=node.name),
             helper.make_node("Clip", [shifted, low, high], [clipped], name=node_name(node)),
@@ -146,6 +152,19 @@ def show_clips(reader: Reader) -> Trace:
     return replace(
         traced, nodes=tuple(nodes), values=values, live=frozenset(live), producers=producers
     )
+
+
+def _has_operator(traced: Trace, block: Block) -> bool:
+    """Whether a block is a function that the model's operator set has as an operator."""
+    function = FUNCTIONS.get(block.attributes.get("function", ""))
+    version = max(entry.version for entry in traced.opsets if entry.domain in ("", "ai.onnx"))
+    return function is not None and onnx.defs.has(function.operator, version)
+
+
+def _as_operator(block: Block, end: onnx.NodeProto) -> onnx.NodeProto:
+    numbers = {name: n for name, n in block.attributes.items() if name != "function"}
+    operator = FUNCTIONS[block.attributes["function"]].operator
+    return helper.make_node(operator, block.inputs, end.output, name=end.name, **numbers)
 
 
 def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.decimals import decimal
-from dlb.graph.layout import LAYOUT, gather_permutation
+from dlb.graph.layout import LAYOUT, before_expand, gather_permutation
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.files.analytic import is_analytic, show_clips
+from dlb.proof.files.analytic import is_analytic, show_functions
 from dlb.proof.files.parting import node_name, transpositions
 from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
@@ -82,7 +82,7 @@ def weights_of(traced: Trace) -> list[Weight]:
     """
     weights: dict[str, Weight] = {}
     reader = reader_of(traced)
-    traced = show_clips(reader)
+    traced = show_functions(reader)
     in_attention = {
         name
         for end, block in reader.blocks.items()
@@ -96,9 +96,9 @@ def weights_of(traced: Trace) -> list[Weight]:
         exact = not is_analytic(traced, node)
         rank = traced.values[node.output[0]].ndim if node.op_type in _ELEMENTWISE else None
         constants = {
-            name: (traced.constant(node, k), name)
+            name: (traced.values[before_expand(traced, name)], name)
             for k, name in enumerate(node.input)
-            if name not in reader.nominal_values
+            if traced.constant(node, k) is not None and name not in reader.nominal_values
         }
         if node.op_type in LAYOUT or gather_permutation(traced, node) is not None:
             constants = {}
