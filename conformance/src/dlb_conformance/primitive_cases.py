@@ -149,7 +149,7 @@ MATMUL = {
     "matmul-of-a-sequence": _gram((4, 6), (2, 1)),
     "matmul-of-maps": _gram((2, 4, 3), (1, 3, 2)),
 }
-_SIZES = {
+_SIZES: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]]]] = {
     "features": ((7,), [(7,), (1,)]),
     "maps": ((2, 4, 3), [(2, 4, 3), (1, 4, 3), (2, 1, 1), (1, 1, 3), (2, 4, 1)]),
     "a-sequence": ((4, 6), [(4, 6), (4, 1), (1, 6)]),

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.graph.precision import REAL_TYPES
 from dlb.proof.files.read import Port
 
-__all__ = ["join_inputs", "why_not_joined"]
+__all__ = ["join_inputs", "sample_shape", "why_not_joined"]
 
 
 def why_not_joined(ports: Sequence[Port]) -> str:
@@ -30,6 +30,11 @@ def why_not_joined(ports: Sequence[Port]) -> str:
     return ""
 
 
+def sample_shape(port: Port) -> tuple[int, ...]:
+    """The shape of a sample of an input whose sizes are fixed."""
+    return tuple(int(size) for size in (port.shape or ())[1:])  # type: ignore[arg-type]
+
+
 def join_inputs(graph: onnx.GraphProto, ports: Sequence[Port], opset: int) -> str:
     """Replace inputs by one [N, numbers], of which each is a slice; returns its name.
 
@@ -43,7 +48,7 @@ def join_inputs(graph: onnx.GraphProto, ports: Sequence[Port], opset: int) -> st
         name += "_"
     nodes, start = [], 0
     for port in ports:
-        shape = [int(size) for size in (port.shape or ())[1:]]  # type: ignore[arg-type]
+        shape = sample_shape(port)
         end = start + math.prod(shape)
         nodes += _part(graph, name, port.name, start, end, opset)
         held = numpy_helper.from_array(np.array([-1, *shape]), f"{port.name}/shape")
@@ -65,10 +70,10 @@ def _part(
     graph: onnx.GraphProto, whole: str, name: str, start: int, end: int, opset: int
 ) -> list[onnx.NodeProto]:
     """The numbers of one input; Slice has its bounds as attributes before operator set 10."""
-    bounds = {"starts": [start], "ends": [end], "axes": [1]}
     part = f"{name}/part"
     if opset < 10:
-        return [helper.make_node("Slice", [whole], [part], **bounds)]
+        return [helper.make_node("Slice", [whole], [part], starts=[start], ends=[end], axes=[1])]
+    bounds = {"starts": [start], "ends": [end], "axes": [1]}
     held = [
         numpy_helper.from_array(np.array(value), f"{name}/{key}") for key, value in bounds.items()
     ]

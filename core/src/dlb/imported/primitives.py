@@ -132,7 +132,7 @@ def _of_a_sample(numbers: Array) -> Array | None:
     """Numbers [N, ...] that all samples share, with size 1 where an axis has one; None if they differ."""
     if not (numbers == numbers[:1]).all():
         return None
-    sample = numbers[0]
+    sample: Array = numbers[0]
     for axis in range(sample.ndim):
         first = sample.take([0], axis)
         sample = first if (sample == first).all() else sample

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.evaluate import names_read
 from dlb.graph.precision import REAL_TYPES
-from dlb.imported.joined import join_inputs, why_not_joined
+from dlb.imported.joined import join_inputs, sample_shape, why_not_joined
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
@@ -95,7 +95,7 @@ def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]
         sizes=tuple(sizes.items()),
         defaults=tuple(defaults.items()),
         constants=tuple(reading.constants.items()),
-        joined=tuple((port.name, (port.shape or ())[1:]) for port in joined),
+        joined=tuple((port.name, sample_shape(port)) for port in joined),
         dropped=tuple(dropped),
         output=graph.output[0].name if others else "",
     )

@@ -63,12 +63,14 @@ def axes_of(index_map: Array, shape: Shape) -> tuple[int, ...] | None:
         return None
     steps = {math.prod(shape[axis + 1 :]): axis for axis, size in enumerate(shape) if size > 1}
     single = iter([axis for axis, size in enumerate(shape) if size == 1])
-    axes = []
+    axes: list[int] = []
     for place, size in enumerate(index_map.shape):
         second = (0,) * place + (1,) + (0,) * (index_map.ndim - place - 1)
         step = int(index_map[second] - index_map.flat[0]) if size > 1 else 0
-        axes.append(steps.get(step) if size > 1 else next(single))
-    if None in axes or not np.array_equal(positions(shape).transpose(axes), index_map):
+        axes.append(steps.get(step, -1) if size > 1 else next(single))
+    if sorted(axes) != list(range(len(shape))):
+        return None
+    if not np.array_equal(positions(shape).transpose(axes), index_map):
         return None
     return tuple(axes)
 

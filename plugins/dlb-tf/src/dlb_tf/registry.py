@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -82,16 +81,20 @@ def _linear(node: Node, layouts: Layouts) -> Mappings:
     return {"weight": weight, "bias": location("bias")}
 
 
-def _of_a_sample(role: str, attribute: str, node: Node, layouts: Layouts) -> Mappings:
+def _of_a_sample(role: str, attribute: str) -> Callable[[Node, Layouts], Mappings]:
     """Numbers that every sample shares lie as a sample does."""
-    layout = layouts[node.inputs[0]]
-    return {
-        role: location(
-            attribute,
-            lambda array: layout.to_native(array[None])[0],
-            lambda native: layout.to_canonical(native[None])[0],
-        )
-    }
+
+    def mappings(node: Node, layouts: Layouts) -> Mappings:
+        layout = layouts[node.inputs[0]]
+        return {
+            role: location(
+                attribute,
+                lambda array: layout.to_native(array[None])[0],
+                lambda native: layout.to_canonical(native[None])[0],
+            )
+        }
+
+    return mappings
 
 
 def _gates(attribute: str) -> ParameterMapping:
@@ -272,6 +275,6 @@ MAPPINGS = {
     "conv": _conv,
     "linear": _linear,
     "attention": _attention,
-    "scale": partial(_of_a_sample, "scale", "factors"),
-    "shift": partial(_of_a_sample, "bias", "terms"),
+    "scale": _of_a_sample("scale", "factors"),
+    "shift": _of_a_sample("bias", "terms"),
 }
