@@ -187,6 +187,8 @@ def _pyperf(measurement: Measurement) -> bool:
 
     from pyperf._compare import CompareResult
 
+    if not all(any(t.mean for t in measurement.trials if t.cell == cell) for cell in (0, 1)):
+        return False  # no trial has a steady state
     result = CompareResult(_Named("a", benchmark(0)), _Named("b", benchmark(1)))
     return bool(result.significant)
 
