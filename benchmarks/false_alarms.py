@@ -1,7 +1,8 @@
 """How often a thing is called different from itself, and how often a planted slow-down is found.
 
     pip install benchmarks/slower pyperf
-    python benchmarks/false_alarms.py [--on ADAPTER] [--workload W] [--slower 3] [--load] >> FILE.csv
+    python benchmarks/false_alarms.py [--on ADAPTER] [--workload W] [--slower 3] [--load]
+                                        [--order alternating] >> FILE.csv
 
 Each comparison is a measurement in rounds, as ``dlb run`` makes it, of an adapter and itself; with ``--slower
 3``, of itself with steps that take 3% longer, for which dlb-slower must be in the adapter's environment. With
@@ -68,12 +69,14 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--slower", type=float, default=0.0, metavar="PERCENT")
     parser.add_argument("--load", action="store_true")
+    parser.add_argument("--order", default="interleaved", choices=["interleaved", "alternating"])
     asked = parser.parse_args()
     described, imported = load_with_file(asked.workload)
     described = replace_missing_data(described, lambda line: print(line, file=sys.stderr))
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(
         [
+            "order",
             "slower",
             "load",
             "rounds",
@@ -88,7 +91,7 @@ def main() -> int:
             "loop_seconds",
         ]
     )
-    plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0)
+    plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0, order=asked.order)
     words: list[tuple[str, bool, bool | None, bool]] = []
     with tempfile.TemporaryDirectory() as name, _load(asked.load):
         request = Request(
@@ -120,7 +123,7 @@ def main() -> int:
             printed = _torch_benchmark(steps)
             figures = ["", "", ""] if ratio is None else [ratio.ratio, ratio.low, ratio.high]
             table.writerow(
-                [asked.slower, int(asked.load), asked.rounds]
+                [asked.order, asked.slower, int(asked.load), asked.rounds]
                 + [f"{each:.4f}" if each else "" for each in figures]
                 + [word, int(loop), "" if printed is None else int(printed), int(pyperf)]
                 + [f"{seconds:.1f}", f"{2 * seconds / len(measurement.trials):.1f}"]

@@ -53,13 +53,14 @@ def _busy_seconds() -> float:
 
 
 def _own_seconds() -> float:
-    """CPU seconds that this process and its running descendants used so far."""
+    """CPU seconds that this process and its descendants used so far, with those that have ended."""
     import psutil
 
     own, seconds = psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            seconds += sum(process.cpu_times()[:2])
+            # Of a process, and of its children that it has waited for.
+            seconds += sum(process.cpu_times()[:4])
     return seconds
 
 

@@ -99,9 +99,28 @@ def test_a_peak_that_cannot_be_measured_is_null_with_the_reason(dlb: Dlb, fault:
     assert peak["operations_per_second"] is None and peak["reason"]
 
 
-@pytest.mark.parametrize("killed", [True, False])
-def test_a_measurement_that_was_ended_goes_on(dlb: Dlb, killed: bool) -> None:
-    words = dlb.run_words(*BOTH, "--rounds", 2)
+def test_trials_that_alternate(dlb: Dlb) -> None:
+    words = ("--rounds", 2, "--order", "alternating", "--trial-steps", 60, "--warmup", 3)
+    ended = dlb.run(*BOTH, *words)
+    assert ended.status == 0, ended.err
+    (document,) = documents(dlb)
+    assert document["order"] == "alternating" and document["ended"] == "rounds"
+    assert len(document["trials"]) == 6
+    for trial in document["trials"]:
+        assert set(trial["checks"].values()) == {"passed"}
+        assert (trial["kind"], trial["first_steady"]) == ("not tested", 14)
+        steps = contents.read_arrays(dlb.out, trial["series"])["step_seconds"]
+        # Thirty blocks of two steps, of which a fifth is warm-up.
+        logs = np.log(np.median(steps.reshape(30, 2), axis=1))[7:]
+        assert trial["median"] == pytest.approx(np.exp(logs.mean()))
+
+
+@pytest.mark.parametrize(
+    ("killed", "order"),
+    [(True, "interleaved"), (False, "interleaved"), (False, "alternating")],
+)
+def test_a_measurement_that_was_ended_goes_on(dlb: Dlb, killed: bool, order: str) -> None:
+    words = dlb.run_words(*BOTH, "--rounds", 2, "--order", order)
     process = dlb.start(*words)
     deadline = time.monotonic() + PATIENCE
     while not any(len(each["trials"]) > 1 for each in documents(dlb)):

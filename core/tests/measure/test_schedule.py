@@ -10,7 +10,7 @@ import pytest
 from dlb.measure.schedule import rounds
 
 
-@pytest.mark.parametrize("order", ["interleaved", "isolated"])
+@pytest.mark.parametrize("order", ["interleaved", "alternating", "isolated"])
 def test_every_round_has_every_cell_and_one_twice(order: str) -> None:
     planned = list(rounds(4, 7, 10, order=order))  # type: ignore[arg-type]
     for number in range(10):

@@ -41,10 +41,11 @@ ROUNDS = (
     ),
     click.option(
         "--order",
-        type=click.Choice(["interleaved", "isolated"]),
+        type=click.Choice(["interleaved", "alternating", "isolated"]),
         default="interleaved",
         show_default=True,
-        help="Rounds of all adapters, or all trials of one adapter after the other.",
+        help="Rounds of all adapters, one after the other, or side by side in blocks of steps that alternate; "
+        "or all trials of one adapter, then those of the next.",
     ),
     click.option(
         "--margin",

@@ -26,6 +26,7 @@ from dlb.execution.float64 import missing_masks, prove_model, prove_steps, refus
 from dlb.execution.models import Stage
 from dlb.execution.quality import test_model
 from dlb.execution.timing import time_phases, time_training
+from dlb.execution.turns import ALL_AT_ONCE, Blocks
 from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
 from dlb.proof.certificate import CheckResult, Divergent
@@ -97,12 +98,14 @@ def run_adapter(
     reporter: Reporter,
     stop: threading.Event,
     workers: Workers | None = None,
+    blocks: Blocks = ALL_AT_ONCE,
 ) -> AdapterRun:
     """Run one adapter. An error of the adapter does not raise; the result holds it.
 
     Args:
         stop: ends the run when it is set.
         workers: running workers to use, only for a run without a strategy; None starts new ones.
+        blocks: of the steps that are timed, between which others are.
 
     Raises:
         RecordError: the exported model cannot be written.
@@ -114,7 +117,7 @@ def run_adapter(
         adapter_run.checks.append(
             msgspec.structs.replace(request.imported.file_check, adapter=environment.adapter)
         )
-    stage = _stage(environment, request, prepared, reporter, stop, adapter_run)
+    stage = _stage(environment, request, prepared, reporter, stop, adapter_run, blocks)
     reporter.phase(environment.adapter, "starting")
     try:
         if request.strategy:
@@ -160,6 +163,7 @@ def _stage(
     reporter: Reporter,
     stop: threading.Event,
     run: AdapterRun,
+    blocks: Blocks = ALL_AT_ONCE,
 ) -> Stage:
     def keep(result: CheckResult) -> None:
         """Keep a result if its group was asked for; results of ``distributed`` are always kept."""
@@ -168,7 +172,7 @@ def _stage(
 
     scratch = prepared.scratch / environment.adapter
     scratch.mkdir(exist_ok=True)
-    return Stage(environment, request, prepared, reporter, scratch, stop, keep)
+    return Stage(environment, request, prepared, reporter, scratch, stop, keep, blocks)
 
 
 def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:

@@ -137,6 +137,7 @@ def train_audited(
         tests: takes the steps between audited ones.
     """
     prepared, request = stage.prepared, stage.request
+    stage.blocks.pause()
     training = model.begin_training(
         prepared.train,
         prepared.order,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,18 @@ from dlb.execution import kept_proofs
 from dlb.execution.adapter import run_adapter
 from dlb.execution.peaks import measure_peaks
 from dlb.execution.run import Outcome
+from dlb.execution.turns import ALL_AT_ONCE, Blocks, Turns
 from dlb.machine_state import machine_state
 from dlb.measure.comparison import pilot_ratios
 from dlb.measure.schedule import Order, Trial, rounds
-from dlb.measure.steady import WARMUP_SECONDS, Steady, SteadyRule, find_steady, warmup_steps
+from dlb.measure.steady import (
+    WARMUP_SECONDS,
+    WARMUP_SHARE,
+    Steady,
+    SteadyRule,
+    find_steady,
+    warmup_steps,
+)
 from dlb.measure.stopping import PILOT_ROUNDS, affordable_rounds, rounds_needed
 from dlb.measure.work import step_work
 from dlb.proof.certificate import CheckGroup, CheckResult
@@ -45,6 +55,8 @@ __all__ = ["Plan", "measure", "measure_cells", "ready_cells"]
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 #: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
+#: Trials that alternate take blocks of so many seconds, of the fastest; but so many blocks at least.
+BLOCK_SECONDS, FEWEST_BLOCKS = 0.05, 30
 #: What is computed for the trials of several cells is kept up to so many bytes.
 PREPARED_BYTES = 1 << 30
 #: Bytes of a number, and of a layer's value in mixed precision.
@@ -143,10 +155,17 @@ def measure_cells(
         )
         for (request, _), cell in zip(measured, measurement.cells)
     ]
+    seconds = [
+        cell.options.steps * proven.timing.median
+        for (_, proven), cell in zip(measured, measurement.cells)
+        if proven.timing is not None
+    ]
+    blocks = max(FEWEST_BLOCKS, math.ceil(min(seconds) / BLOCK_SECONDS))
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
-        prepared = _PreparedCells(cell_requests, folder)
+        at_once = plan.order == "alternating"
+        prepared = _PreparedCells(cell_requests, folder, math.inf if at_once else PREPARED_BYTES)
         try:
             if not measurement.peaks:
                 cells = list(zip(measurement.cells, cell_requests))
@@ -155,17 +174,21 @@ def measure_cells(
             while not measurement.ended:
                 left = list(_left(measurement, plan))
                 count = measurement.rounds * (len(measurement.cells) + 1)
-                for number, trial in enumerate(left, count - len(left)):
-                    on_trial(trial, number, count)
-                    measurement = _run_trial(
-                        measurement,
-                        trial,
-                        plan.repeats,
-                        cell_requests[trial.cell],
-                        prepared[trial.cell],
-                        reporter,
-                        out,
-                    )
+                started = count - len(left)
+                for group in _groups(left, plan.order):
+                    for number, trial in enumerate(group, started):
+                        on_trial(trial, number, count)
+                    started += len(group)
+                    attempts = [
+                        _Attempt(
+                            trial, cell_requests[trial.cell], prepared[trial.cell], reporter, out
+                        )
+                        for trial in group
+                    ]
+                    if plan.order == "alternating":
+                        measurement = _run_side_by_side(measurement, attempts, blocks)
+                    else:
+                        measurement = _run_trial(measurement, attempts[0], plan.repeats)
                     results.write(measurement, out)
                     spent = used + time.monotonic() - began
                     if _round_is_over(measurement) and _ends_here(measurement, plan, spent):
@@ -183,8 +206,8 @@ class _PreparedCells:
     Of many cells not all are kept in memory: those that were not used for longest are computed again.
     """
 
-    def __init__(self, requests: Sequence[Request], folder: Path) -> None:
-        self._requests, self._folder = requests, folder
+    def __init__(self, requests: Sequence[Request], folder: Path, most_bytes: float) -> None:
+        self._requests, self._folder, self._most_bytes = requests, folder, most_bytes
         self._keys = [
             (workload_hash(each.workload), each.batch_size, each.workers, each.dtype, each.seed)
             for each in requests
@@ -196,7 +219,7 @@ class _PreparedCells:
         key = self._keys[cell]
         prepared = self._made.pop(key, None) or self._prepare(key)
         self._made[key] = prepared  # the last one used is the last one
-        while len(self._made) > 1 and sum(map(_bytes, self._made.values())) > PREPARED_BYTES:
+        while len(self._made) > 1 and sum(map(_bytes, self._made.values())) > self._most_bytes:
             dropped = self._made.pop(next(iter(self._made)))
             shutil.rmtree(dropped.scratch, ignore_errors=True)
         return prepared
@@ -303,18 +326,30 @@ def _left(measurement: Measurement, plan: Plan) -> Iterator[Trial]:
             yield trial
 
 
-def _run_trial(
-    measurement: Measurement,
-    trial: Trial,
-    repeats: int,
-    request: Request,
-    prepared: Prepared,
-    reporter: Reporter,
-    out: Path,
-) -> Measurement:
+def _groups(trials: Sequence[Trial], order: Order) -> Iterator[list[Trial]]:
+    """The trials that are run at once: a whole round of those that alternate, one of any other."""
+    if order != "alternating":
+        yield from ([trial] for trial in trials)
+        return
+    for _, group in itertools.groupby(trials, key=lambda trial: trial.round):
+        yield list(group)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A trial, and what it needs."""
+
+    trial: Trial
+    request: Request
+    prepared: Prepared
+    reporter: Reporter
+    out: Path
+
+
+def _run_trial(measurement: Measurement, attempt: _Attempt, repeats: int) -> Measurement:
     """The measurement with a trial; with several attempts, if it was disturbed or never steady."""
-    for attempt in range(1 + repeats):
-        result = _attempt(measurement, trial, attempt, request, prepared, reporter, out)
+    for number in range(1 + repeats):
+        result = _run_attempt(measurement, attempt, number, threading.Event())
         measurement = msgspec.structs.replace(measurement, trials=(*measurement.trials, result))
         usable = not result.disturbed and result.median is not None
         if usable or result.failure is not None:
@@ -322,18 +357,47 @@ def _run_trial(
     return measurement
 
 
-def _attempt(
+def _run_side_by_side(
+    measurement: Measurement, attempts: Sequence[_Attempt], blocks: int
+) -> Measurement:
+    """The measurement with the trials of a round, which take their steps in turns."""
+    turns, stop = Turns(len(attempts)), threading.Event()
+
+    def run(place: int, attempt: _Attempt) -> TrialResult:
+        ends = _block_ends(attempt.request.steps, blocks)
+        with turns.taken(place):
+            own = Blocks(ends, lambda: turns.pause(place))
+            return _run_attempt(measurement, attempt, 0, stop, own, f"-{place}")
+
+    with ThreadPoolExecutor(len(attempts)) as pool:
+        futures = [pool.submit(run, place, each) for place, each in enumerate(attempts)]
+        try:
+            ended = [future.result() for future in futures]
+        except BaseException:
+            stop.set()
+            turns.stop()
+            raise
+    return msgspec.structs.replace(measurement, trials=(*measurement.trials, *ended))
+
+
+def _block_ends(steps: int, blocks: int) -> tuple[int, ...]:
+    count = min(blocks, steps)
+    return tuple((place + 1) * steps // count for place in range(count))
+
+
+def _run_attempt(
     measurement: Measurement,
-    trial: Trial,
-    attempt: int,
-    request: Request,
-    prepared: Prepared,
-    reporter: Reporter,
-    out: Path,
+    attempt: _Attempt,
+    number: int,
+    stop: threading.Event,
+    blocks: Blocks = ALL_AT_ONCE,
+    suffix: str = "",
 ) -> TrialResult:
+    trial, request, prepared = attempt.trial, attempt.request, attempt.prepared
+    reporter, out = attempt.reporter, attempt.out
     adapter = request.environments[0].adapter
     reporter.phase(adapter, f"round {trial.round + 1} of {measurement.rounds}")
-    name = f"trial-{len(measurement.trials)}"
+    name = f"trial-{len(measurement.trials)}{suffix}"
     crops = prepared.crops
     own = replace(
         prepared,
@@ -345,7 +409,7 @@ def _attempt(
     variables = {"PYTHONHASHSEED": str(trial.hash_seed), "DLB_PADDING": "x" * trial.padding}
     request = replace(request, variables={**request.variables, **variables})
     began = record.now()
-    ended = run_adapter(request.environments[0], request, own, reporter, threading.Event())
+    ended = run_adapter(request.environments[0], request, own, reporter, stop, blocks=blocks)
     shutil.rmtree(own.scratch, ignore_errors=True)
     result = TrialResult(
         round=trial.round,
@@ -353,7 +417,7 @@ def _attempt(
         again=trial.again,
         hash_seed=trial.hash_seed,
         padding=trial.padding,
-        attempt=attempt,
+        attempt=number,
         started=began.isoformat(timespec="seconds"),
         checks={check.check: check.verdict for check in ended.checks},
         judged=_judged(ended.checks),
@@ -368,7 +432,8 @@ def _attempt(
         phases_unknown="" if ended.phases is None else ended.phases.unknown,
     )
     series = record.series_of(ended.observed)
-    return _with_figures(result, ended.timing, series, request, measurement.steady, out)
+    rule = measurement.steady
+    return _with_figures(result, ended.timing, series, request, rule, out, blocks.ends)
 
 
 def _judged(checks: Sequence[CheckResult]) -> int:
@@ -384,10 +449,14 @@ def _with_figures(
     request: Request,
     rule: SteadyRule,
     out: Path,
+    block_ends: Sequence[int],
 ) -> TrialResult:
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
-    if rule == "found":
+    if block_ends:  # the level of the machine may change from block to block, for all trials alike
+        skipped = block_ends[int(WARMUP_SHARE * len(block_ends))]
+        skipped, steady = max(skipped, request.warmup), Steady("not tested", 0, ())
+    elif rule == "found":
         skipped = warmup_steps(seconds, request.warmup)
         steady = find_steady(seconds[skipped:])
     else:
@@ -399,7 +468,7 @@ def _with_figures(
         p95, p99 = np.percentile(times, (95, 99))
         samples = len(times) * request.batch_size / float(times.sum() + waiting[first:].sum())
         figures = {
-            "median": float(np.median(times)),
+            "median": _typical(seconds, first, block_ends),
             "mean": float(times.mean()),
             "p95": float(p95),
             "p99": float(p99),
@@ -422,6 +491,18 @@ def _with_figures(
         ),
         **figures,
     )
+
+
+def _typical(seconds: np.ndarray, first: int, block_ends: Sequence[int]) -> float:
+    """The median step from ``first`` on; of blocks, the geometric mean of their medians.
+
+    So the ratio of two trials is the mean of the ratios of blocks that followed one another.
+    """
+    begins = [begin for begin in (0, *block_ends[:-1]) if begin >= first]
+    if not block_ends or not begins:
+        return float(np.median(seconds[first:]))
+    blocks = np.split(seconds[begins[0] :], [begin - begins[0] for begin in begins[1:]])
+    return float(np.exp(np.mean([np.log(np.median(block)) for block in blocks])))
 
 
 def _seconds(trial: TrialResult) -> float:

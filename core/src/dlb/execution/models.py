@@ -13,6 +13,7 @@ import msgspec
 import numpy.typing as npt
 
 from dlb.adapters import AdapterEnvironment
+from dlb.execution.turns import ALL_AT_ONCE, Blocks
 from dlb.execution.workers import Workers, start_workers
 from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
@@ -38,6 +39,7 @@ class Stage:
         scratch: a folder for the adapter's processes.
         stop: ends the run when it is set.
         keep: receives each result at once, so that a later error loses none.
+        blocks: of the steps that are timed, between which others are.
     """
 
     environment: AdapterEnvironment
@@ -47,6 +49,7 @@ class Stage:
     scratch: Path
     stop: threading.Event
     keep: Callable[[CheckResult], None]
+    blocks: Blocks = ALL_AT_ONCE
 
     @property
     def adapter(self) -> str:

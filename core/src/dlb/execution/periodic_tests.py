@@ -28,19 +28,22 @@ class PeriodicTests:
         self._model, self._prepared = model, stage.prepared
         self._steps, self._seconds = stage.request.test_steps, stage.request.test_seconds
         self._trained_seconds, self._due = 0.0, self._seconds or 0.0
+        self._blocks = stage.blocks
         self.found: dict[int, tuple[float, float]] = {}
 
     def advance(self, training: RemoteTraining, to: int) -> None:
         """Take steps until ``to`` of them are done, with tests between them."""
         while training.done < to:
-            stop = min(to, self._next(training.done))
+            stop = min(to, self._next(training.done), self._blocks.next(training.done) or to)
             began = time.monotonic()
             training.run(stop - training.done)
             self._trained_seconds += time.monotonic() - began
             self.look(training.done)
 
     def look(self, done: int) -> None:
-        """Test the model if a test is due after so many steps."""
+        """Test the model if a test is due after so many steps, and pause where a block ends."""
+        if done in self._blocks.ends:
+            self._blocks.pause()
         if self._steps is not None and done % self._steps == 0:
             self._test(done)
         elif self._seconds is not None and self._trained_seconds >= self._due:

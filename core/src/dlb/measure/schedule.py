@@ -16,8 +16,9 @@ from typing import Literal
 
 __all__ = ["Order", "Trial", "rounds"]
 
-#: ``interleaved``: rounds of all cells. ``isolated``: all trials of a cell, then those of the next.
-Order = Literal["interleaved", "isolated"]
+#: ``interleaved``: rounds of all cells. ``alternating``: rounds whose trials are alive side by side, and take
+#: blocks of steps in turns. ``isolated``: all trials of a cell, then those of the next.
+Order = Literal["interleaved", "alternating", "isolated"]
 #: Largest number of bytes by which a trial's environment is padded, as a page of memory.
 _PADDING = 4096
 
@@ -56,7 +57,7 @@ def rounds(
         first: the number of the first round.
     """
     planned = [_round(cells, seed, number) for number in range(first, first + count)]
-    if order == "interleaved":
+    if order != "isolated":
         for trials in planned:
             yield from trials
         return
