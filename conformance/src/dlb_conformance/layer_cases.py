@@ -534,6 +534,21 @@ _LSTM = {
     ),
 }
 
+
+def _gru(hidden: int, last: bool) -> W.GRU:
+    return W.GRU(hidden=hidden, linear_before_reset=last)
+
+
+_GRU = {
+    "gru": chain((4, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
+    "gru-reset-first": chain((4, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
+    "gru-of-one-step": chain((1, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
+    "gru-reset-first-of-one-step": chain((1, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
+    "gru-as-logits": chain((4, 3), _gru(CLASSES, True)),
+    "gru-reset-first-as-logits": chain((4, 3), _gru(CLASSES, False)),
+    "two-grus": chain((4, 3), _gru(6, True), _gru(2, False), W.Linear(out_features=CLASSES)),
+}
+
 _ATTENTION = {
     "attention": classifier((4, 6), W.Attention(heads=2)),
     "attention-of-one-head": classifier((4, 6), W.Attention(heads=1)),
@@ -590,6 +605,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
+    "gru": _GRU,
     "attention": _ATTENTION,
 }
 #: All of them by name.
@@ -625,6 +641,15 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("logits", W.Linear(out_features=CLASSES), ("joined",)),
     ),
     "sequence": CASES["language-model"],
+    "words": chain(
+        (5,),
+        W.Embedding(entries=9, features=4),
+        _gru(6, False),
+        W.Dropout(rate=0.0),
+        _gru(3, True),
+        W.Linear(out_features=9),
+        kind="index",
+    ),
     "patches": graph(
         (3, 6, 4),
         ("conv", W.Conv(out_channels=6, kernel=(2, 2), stride=(2, 2)), ("input",)),

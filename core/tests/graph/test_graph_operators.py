@@ -16,6 +16,7 @@ from dlb.graph.canonical import canonical_graph, loss_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.runtime import run_model
 from dlb.workload import (
+    GRU,
     LRN,
     LSTM,
     AveragePool,
@@ -191,6 +192,14 @@ def test_lstm(steps, features, hidden):
     model = single(LSTM(hidden=hidden), (steps, features))
     x, w = drawn(model, batch=3)
     both(model, loops.lstm(x, *w.values()), x, w)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("steps", "features", "hidden"), [(1, 1, 1), (5, 3, 4)])
+def test_gru(steps, features, hidden, last):
+    model = single(GRU(hidden=hidden, linear_before_reset=last), (steps, features))
+    x, w = drawn(model, batch=3)
+    both(model, loops.gru(x, *w.values(), last), x, w)
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4)])

@@ -248,7 +248,12 @@ def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
-def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+#: Each operator's outputs, and its activations where a node names none.
+_RECURRENT_OUTPUTS = ("every hidden state", "last hidden state", "last cell state")
+_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
+
+
+def _recurrent(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """The two biases that ONNX adds count as one."""
     w, r, b = (reader.trace.constant(node, index) for index in (1, 2, 3))
     if w is None or r is None:
@@ -257,21 +262,24 @@ def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
     zero_state = all(
         name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
     )
+    default = _ACTIVATIONS[node.op_type]
     activations = [activation.decode().lower() for activation in raw.get("activations", [])]
+    # Only after the product, under the reset gate, is the second bias another one.
+    linear_before_reset = bool(raw.get("linear_before_reset", 0))
     attributes = {
         "hidden": r.shape[2],
         "features": w.shape[2],
         "direction": raw.get("direction", "forward"),
-        "activations": tuple(activations[:3]) or ("sigmoid", "tanh", "tanh"),
+        "activations": tuple(activations[: len(default)]) or default,
         "bias": b is not None,
         "zero initial state": zero_state,
-        "output": ("every hidden state", "last hidden state", "last cell state")[
-            list(node.output).index(output)
-        ],
+        "output": _RECURRENT_OUTPUTS[list(node.output).index(output)],
+        **({"linear_before_reset": linear_before_reset} if node.op_type == "GRU" else {}),
         **{name: raw[name] for name in ("clip", "input_forget") if raw.get(name)},
     }
-    parameters = w.size + r.size + (0 if b is None else b.size // 2)
-    return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
+    biases = 0 if b is None else b.size // (1 if linear_before_reset else 2)
+    parameters = w.size + r.size + biases
+    return reader.make(node, node.op_type, attributes, [node.input[0]], parameters)
 
 
 _RULES: dict[str, Rule] = {
@@ -297,6 +305,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *RESIZING), slice_indices),
     "Split": split,
     "Pad": pad,
-    "LSTM": _lstm,
+    **dict.fromkeys(_ACTIVATIONS, _recurrent),
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

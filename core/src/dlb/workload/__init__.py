@@ -2,6 +2,7 @@
 
 from dlb.workload.layers import (
     GELU,
+    GRU,
     LRN,
     LSTM,
     Add,
@@ -72,6 +73,7 @@ from dlb.workload.training import (
 
 __all__ = [
     "GELU",
+    "GRU",
     "LRN",
     "LSTM",
     "SGD",

@@ -1,14 +1,32 @@
 """The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.parameters import attention_locations, location, lstm_gates
+from dlb_worker.model import Node
+from dlb_worker.parameters import (
+    Mappings,
+    attention_locations,
+    gru_mappings,
+    location,
+    lstm_gates,
+)
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
+recurrent = LazyModule("dlb_mxnet.recurrent")
 functions = LazyModule("dlb_mxnet.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
+
+
+def _gru(node: Node) -> Mappings:
+    """MXNet's gates are reset, update, new; the composed layer's are ONNX's."""
+    if not node.linear_before_reset:
+        return {role: location(role) for role in node.parameters}
+    return gru_mappings(
+        ("l0_i2h_weight", "l0_h2h_weight"), ("l0_i2h_bias", "l0_h2h_bias"), (1, 0, 2)
+    )
+
 
 #: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
 LAYERS = {
@@ -137,12 +155,17 @@ LAYERS = {
     ),
     "lstm": Layer(
         "native; the second of its two biases stays zero",
-        lambda node, dtype: modules.lstm(node),
+        lambda node, dtype: recurrent.lstm(node),
         {
             "input_weight": lstm_gates("l0_i2h_weight"),
             "recurrent_weight": lstm_gates("l0_h2h_weight"),
             "bias": lstm_gates("l0_i2h_bias"),
         },
+    ),
+    "gru": Layer(
+        "native with linear_before_reset; else composed step by step, which MXNet does not have",
+        lambda node, dtype: recurrent.gru(node),
+        mappings=_gru,
     ),
     "attention": Layer(
         "composed of dense blocks, gemm2 and softmax",

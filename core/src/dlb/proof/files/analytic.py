@@ -27,7 +27,7 @@ __all__ = ["is_analytic", "show_clips", "undecided_nodes"]
 # fmt: off
 _ANALYTIC = LAYOUT | {
     "Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "Cos",
-    "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "Gelu", "Gemm",
+    "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "GRU", "Gelu", "Gemm",
     "GlobalAveragePool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM",
     "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Mean", "Mish",
     "Mul", "Neg", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceLogSumExp",
