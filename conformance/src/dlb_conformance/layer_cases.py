@@ -549,6 +549,19 @@ _GRU = {
     "two-grus": chain((4, 3), _gru(6, True), _gru(2, False), W.Linear(out_features=CLASSES)),
 }
 
+_RNN = {
+    "rnn": chain((4, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
+    "rnn-relu": chain((4, 3), W.RNN(hidden=6, activation="relu"), W.Linear(out_features=CLASSES)),
+    "rnn-of-one-step": chain((1, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
+    "rnn-as-logits": chain((4, 3), W.RNN(hidden=CLASSES, activation="relu")),
+    "two-rnns": chain(
+        (4, 3),
+        W.RNN(hidden=6, activation="relu"),
+        W.RNN(hidden=2),
+        W.Linear(out_features=CLASSES),
+    ),
+}
+
 _ATTENTION = {
     "attention": classifier((4, 6), W.Attention(heads=2)),
     "attention-of-one-head": classifier((4, 6), W.Attention(heads=1)),
@@ -606,6 +619,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
     "gru": _GRU,
+    "rnn": _RNN,
     "attention": _ATTENTION,
 }
 #: All of them by name.
@@ -646,7 +660,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         W.Embedding(entries=9, features=4),
         _gru(6, False),
         W.Dropout(rate=0.0),
-        _gru(3, True),
+        _gru(5, True),
+        W.RNN(hidden=3),
         W.Linear(out_features=9),
         kind="index",
     ),

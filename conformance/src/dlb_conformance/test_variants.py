@@ -37,6 +37,7 @@ MODELS = {
     ),
     "gru": chain(
         (3, 4),
+        W.RNN(hidden=5),
         W.GRU(hidden=4, linear_before_reset=True),
         W.GRU(hidden=3, linear_before_reset=False),
         W.Linear(out_features=CLASSES),

@@ -154,6 +154,18 @@ def gru(x, w, r, b, last):
     return y
 
 
+def rnn(x, w, r, b, function):
+    """x [N, T, F] to hidden states [N, T, H]."""
+    n, steps, _ = x.shape
+    y = np.zeros((n, steps, len(r)))
+    for s in range(n):
+        h = np.zeros(len(r))
+        for t in range(steps):
+            h = np.array([function(float(w[k] @ x[s, t] + r[k] @ h + b[k])) for k in range(len(r))])
+            y[s, t] = h
+    return y
+
+
 def cross_entropy(scores, labels, smoothing=0.0):
     """scores [..., classes], labels [...]: minus the mean log-softmax at the labels, each of which
     a class has a share of."""

@@ -18,6 +18,7 @@ from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
     GELU,
     GRU,
+    RNN,
     Attention,
     BatchNorm,
     Binary,
@@ -115,6 +116,7 @@ STEPS = Model(
     input=Input(shape=(4, 3)),
     nodes=(
         Node(name="first", layer=GRU(hidden=5, linear_before_reset=False)),
+        Node(name="between", layer=RNN(hidden=3, activation="relu")),
         Node(name="last", layer=GRU(hidden=2, linear_before_reset=True)),
     ),
 )

@@ -245,7 +245,7 @@ def normalised() -> list[onnx.NodeProto]:
 def both_ways(direction: str, operator: str = "LSTM", **attributes: object) -> onnx.ModelProto:
     """A recurrent operator of x [N, 4, 6], steps first, to h [4, directions, N, 3], and its steps flattened."""
     count = 1 + (direction == "bidirectional")
-    rows = 3 * {"LSTM": 4, "GRU": 3}[operator]
+    rows = 3 * {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     attributes |= {"hidden_size": 3, "direction": direction}
     return before_head(
         [
@@ -335,6 +335,10 @@ WRITTEN = {
     "a GRU in both directions": (
         both_ways("bidirectional", "GRU", linear_before_reset=1),
         ["gru", "gather", "gru", "gather", "concat", *TAIL],
+    ),
+    "units without gates in both directions": (
+        both_ways("bidirectional", "RNN", activations=["Relu", "Relu"]),
+        ["rnn", "gather", "rnn", "gather", "concat", *TAIL],
     ),
     "a transposed convolution to a size that is written": (
         before_head(

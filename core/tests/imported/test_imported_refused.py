@@ -52,7 +52,7 @@ def two_outputs() -> onnx.ModelProto:
 
 
 def recurrent(operator: str, **attributes: object) -> onnx.ModelProto:
-    rows = 3 * {"LSTM": 4, "GRU": 3}[operator]
+    rows = 3 * {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     nodes = [
         node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
         node(operator, ["t", "w", "r", "b"], ["d"], name="culprit", hidden_size=3, **attributes),
@@ -314,6 +314,10 @@ REFUSED = {
     "an LSTM with a bound": (
         recurrent("LSTM", clip=1.0),
         "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",
+    ),
+    "units of another activation": (
+        recurrent("RNN", activations=["Sigmoid"]),
+        "node 'culprit' (RNN): the graph cannot be evaluated: RNN with activations",
     ),
     "a GRU with another activation": (
         recurrent("GRU", activations=["Sigmoid", "Relu"]),

@@ -11,6 +11,7 @@ from dlb.proof.reference import Reference
 from dlb.samples import proof_inputs, proof_labels
 from dlb.workload import (
     GRU,
+    RNN,
     Conv,
     Flatten,
     Input,
@@ -44,7 +45,12 @@ def test_gradients_are_the_slopes_of_the_loss(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "layer", [GRU(hidden=4, linear_before_reset=last) for last in (False, True)], ids=repr
+    "layer",
+    [
+        *(GRU(hidden=4, linear_before_reset=last) for last in (False, True)),
+        *(RNN(hidden=4, activation=activation) for activation in ("tanh", "relu")),
+    ],
+    ids=repr,
 )
 def test_gradients_through_steps_are_the_slopes_of_the_loss(layer: Layer) -> None:
     layers = {"first": layer, "second": layer, "logits": Linear(out_features=3)}

@@ -18,7 +18,7 @@ from dlb.graph.elementwise import slope as function_slope
 from dlb.graph.linear_gradients import linear_gradients
 from dlb.graph.operators import erf, sigmoid
 from dlb.graph.primitive_gradients import binary_gradients, reduce_gradient, softmax_gradient
-from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients
+from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients, rnn_gradients
 from dlb.graph.transposed import places_of, spread_gradients
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
@@ -392,6 +392,12 @@ def _lstm(layer: L.LSTM, read: Pass, cotangent: Array) -> Found:
 @_rule(L.GRU)
 def _gru(layer: L.GRU, read: Pass, cotangent: Array) -> Found:
     of_x, gradients = gru_gradients(layer, read.input, read.parameters, cotangent)
+    return (of_x,), gradients
+
+
+@_rule(L.RNN)
+def _rnn(layer: L.RNN, read: Pass, cotangent: Array) -> Found:
+    of_x, gradients = rnn_gradients(layer, read.input, read.parameters, cotangent)
     return (of_x,), gradients
 
 

@@ -347,7 +347,7 @@ def _embedding(
 
 
 def _recurrent(
-    graph: Graph, name: str, layer: L.LSTM | L.GRU, inputs: list[str], shapes: list[Shape]
+    graph: Graph, name: str, layer: L.LSTM | L.GRU | L.RNN, inputs: list[str], shapes: list[Shape]
 ) -> None:
     """[N, T, F] to [T, N, F], a forward ONNX operator, and back. One bias is B = [bias, 0]."""
     rows = L.GATES[type(layer)] * layer.hidden
@@ -365,6 +365,8 @@ def _recurrent(
     options: dict[str, Any] = {}
     if isinstance(layer, L.GRU):
         options["linear_before_reset"] = int(layer.linear_before_reset)
+    if isinstance(layer, L.RNN):
+        options["activations"] = [layer.activation.title()]
     graph.node(
         type(layer).__name__,
         [steps_first, input_weight, recurrent_weight, bias],

@@ -15,6 +15,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
+from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
@@ -248,9 +249,8 @@ def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
-#: Each operator's outputs, and its activations where a node names none.
+#: What a recurrent operator outputs, in order.
 _RECURRENT_OUTPUTS = ("every hidden state", "last hidden state", "last cell state")
-_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 
 
 def _recurrent(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
@@ -262,7 +262,7 @@ def _recurrent(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     zero_state = all(
         name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
     )
-    default = _ACTIVATIONS[node.op_type]
+    default = ACTIVATIONS[node.op_type][0]
     activations = [activation.decode().lower() for activation in raw.get("activations", [])]
     # Only after the product, under the reset gate, is the second bias another one.
     linear_before_reset = bool(raw.get("linear_before_reset", 0))
@@ -305,6 +305,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *RESIZING), slice_indices),
     "Split": split,
     "Pad": pad,
-    **dict.fromkeys(_ACTIVATIONS, _recurrent),
+    **dict.fromkeys(ACTIVATIONS, _recurrent),
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from dlb.graph.linear_gradients import linear_gradients
 from dlb.graph.operators import sigmoid
-from dlb.workload.layers import GRU, LSTM
+from dlb.workload.layers import GRU, LSTM, RNN
 
-__all__ = ["gru_gradients", "lstm_gradients"]
+__all__ = ["gru_gradients", "lstm_gradients", "rnn_gradients"]
 
 Array = npt.NDArray[Any]
 Parameters = Mapping[str, Array]
@@ -114,4 +114,30 @@ def gru_gradients(
         "input_weight": of_input["weight"],
         "recurrent_weight": of_recurrent[0],
         "bias": np.stack([of_input["bias"], of_recurrent[1]]) if last else of_input["bias"],
+    }
+
+
+def rnn_gradients(
+    layer: RNN, x: Array, parameters: Parameters, cotangent: Array
+) -> tuple[Array, dict[str, Array]]:
+    """The gradients of the input and of the parameters by role; arguments as in :func:`lstm_gradients`."""
+    steps = x.shape[1]
+    weight, recurrent = parameters["input_weight"], parameters["recurrent_weight"]
+    states = [np.zeros((len(x), layer.hidden), x.dtype)]
+    for step in range(steps):
+        sums = x[:, step] @ weight.T + states[-1] @ recurrent.T + parameters["bias"]
+        states.append(np.tanh(sums) if layer.activation == "tanh" else np.maximum(sums, 0))
+    of_sums = np.empty((len(x), steps, layer.hidden), x.dtype)
+    of_h = np.zeros_like(states[0])
+    for step in reversed(range(steps)):
+        h = states[step + 1]
+        slope = 1 - h * h if layer.activation == "tanh" else h > 0
+        of_sums[:, step] = (of_h + cotangent[:, step]) * slope
+        of_h = of_sums[:, step] @ recurrent
+    of_x, of_input = linear_gradients(x, weight, of_sums)
+    _, of_recurrent = linear_gradients(np.stack(states[:-1], axis=1), recurrent, of_sums)
+    return of_x, {
+        "input_weight": of_input["weight"],
+        "recurrent_weight": of_recurrent["weight"],
+        "bias": of_input["bias"],
     }

@@ -1,54 +1,41 @@
-"""Reads layers over the steps of a sequence: LSTM and GRU, in either direction or both."""
+"""Reads layers over the steps of a sequence: LSTM, GRU and RNN, in either direction or both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.operators import ACTIVATIONS
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.views import ValueView, positions
 from dlb.workload import layers as L
 
-__all__ = ["RECURRENT", "recurrent"]
+__all__ = ["recurrent"]
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
 
 
-def _lstm(hidden: int, attributes: Attributes) -> L.Layer:
-    return L.LSTM(hidden=hidden)
-
-
-def _gru(hidden: int, attributes: Attributes) -> L.Layer:
-    return L.GRU(hidden=hidden, linear_before_reset=bool(attributes.get("linear_before_reset", 0)))
-
-
-#: By operator: the layer that it means, and its activations, which no layer changes.
-RECURRENT: Mapping[str, tuple[Callable[[int, Attributes], L.Layer], list[str]]] = {
-    "LSTM": (_lstm, ["sigmoid", "tanh", "tanh"]),
-    "GRU": (_gru, ["sigmoid", "tanh"]),
-}
-
-
 def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """A layer for each direction; one that runs backwards lies between reversals of the steps."""
-    trace, (make, expected) = importer.trace, RECURRENT[node.op_type]
+    trace, known = importer.trace, ACTIVATIONS[node.op_type]
     w, r, b, lengths, _, _, peepholes = (trace.constant(node, number) for number in range(1, 8))
     states = [name for name in node.input[5:7] if name]
     steps = trace.values[node.input[0]].shape[0]
     activations = [activation.decode().lower() for activation in attributes.get("activations", [])]
     directions = 1 if r is None else len(r)
+    every_direction = [[*names] * directions for names in known]
     unsupported_options = {
         "weights that depend on the input": w is None
         or r is None
         or (b is None and len(node.input) > 3 and bool(node.input[3])),
         "layout 1 (batch before steps)": bool(attributes.get("layout", 0)),
-        f"activations {', '.join(activations)}": activations not in ([], expected * directions),
+        f"activations {', '.join(activations)}": activations not in ([], *every_direction),
         "clip": bool(attributes.get("clip", 0.0)),
         "input_forget": bool(attributes.get("input_forget", 0)),
         "peepholes": peepholes is not None and bool(np.any(peepholes)),
@@ -72,7 +59,7 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
             )
         view, shape = batch_first, importer.shape(batch_first)
     hidden = int(r.shape[2])
-    layer = make(hidden, attributes)
+    layer = _layer(node, hidden, attributes, activations or known[0])
     output_shape = (*shape[:2], hidden)
     # A direction is reversed by the order of its steps.
     backwards = {"reverse": (True,), "bidirectional": (False, True)}
@@ -96,6 +83,17 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
     layer_name = importer.add(node, L.Concat(axis=2), layers, output_shape)
     index_map = positions(output_shape).reshape(*shape[:2], directions, hidden)
     return ValueView(layer_name, index_map.transpose(1, 2, 0, 3))
+
+
+def _layer(
+    node: onnx.NodeProto, hidden: int, attributes: Attributes, activations: Sequence[str]
+) -> L.Layer:
+    if node.op_type == "LSTM":
+        return L.LSTM(hidden=hidden)
+    if node.op_type == "GRU":
+        reset_last = bool(attributes.get("linear_before_reset", 0))
+        return L.GRU(hidden=hidden, linear_before_reset=reset_last)
+    return L.RNN(hidden=hidden, activation="relu" if "relu" in activations else "tanh")
 
 
 def _bias(layer: L.Layer, both: Array | None, rows: int) -> Array:

@@ -18,13 +18,14 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING, padding_before
+from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import power, reduce, softmax
-from dlb.imported.recurrent import RECURRENT, recurrent
+from dlb.imported.recurrent import recurrent
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -401,7 +402,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
-    **dict.fromkeys(RECURRENT, recurrent),
+    **dict.fromkeys(ACTIVATIONS, recurrent),
     "LayerNormalization": layer_norm,
     "Gelu": gelu,
     "Attention": attention,

@@ -69,7 +69,7 @@ READ_AGAIN = (
 )
 
 #: Numbers that recurrent layers keep between their parts, for each of their output.
-WITHIN: Mapping[type, int] = {L.LSTM: 5, L.GRU: 4}
+WITHIN: Mapping[type, int] = {L.LSTM: 5, L.GRU: 4, L.RNN: 0}
 
 
 @dataclass(frozen=True)

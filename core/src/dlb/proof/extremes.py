@@ -47,6 +47,7 @@ _GROWN: Mapping[type, tuple[str, ...]] = {
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
     L.Linear: ("weight",),
+    L.RNN: ("input_weight",),
 }
 #: Layers whose output has a large mean if their input has one.
 _KEEP_MEANS = (
@@ -215,6 +216,8 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
         if isinstance(node.layer, _NORMS) or (grown and not reads_large):
             grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
+        if isinstance(node.layer, L.RNN):
+            bounded = node.layer.activation == "tanh"
         if not bounded and (grown or reads_large):
             large.add(node.name)
     return result | _scaled_queries(model, result, inputs)

@@ -25,6 +25,7 @@ __all__ = [
     "LRN",
     "LSTM",
     "RECURRENT",
+    "RNN",
     "Activation",
     "Add",
     "Attention",
@@ -461,6 +462,22 @@ class GRU(_Layer, tag="gru", kw_only=True, frozen=True):
     init: Initializer = "glorot_uniform"
 
 
+class RNN(_Layer, tag="rnn", kw_only=True, frozen=True):
+    """One forward layer of simple recurrent units over [N, T, features] (Elman 1990), ONNX RNN.
+
+    ``h = f(W x + R h + b)`` from a zero initial state, with f tanh or ReLU. There is *one* bias: ONNX's
+    B is [bias, 0]. Frameworks with two biases train one.
+    Output: the hidden state at every step [N, T, hidden].
+
+    Parameters: ``input_weight`` [hidden, features], ``recurrent_weight`` [hidden, hidden], ``bias``
+    [hidden].
+    """
+
+    hidden: int
+    activation: Literal["tanh", "relu"] = "tanh"
+    init: Initializer = "glorot_uniform"
+
+
 class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
     """Multi-head self-attention over [N, T, features] (Vaswani et al. 2017, arXiv:1706.03762).
 
@@ -481,9 +498,9 @@ class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
 
 
 #: Layers over the steps of a sequence.
-RECURRENT = (LSTM, GRU)
+RECURRENT = (LSTM, GRU, RNN)
 #: Their gates, each of which has ``hidden`` rows of the weights.
-GATES: dict[type, int] = {LSTM: 4, GRU: 3}
+GATES: dict[type, int] = {LSTM: 4, GRU: 3, RNN: 1}
 
 #: The linear maps of an attention, in the order of its parameters.
 ATTENTION_MAPS = ("query", "key", "value", "output")
@@ -525,6 +542,7 @@ Layer = Union[
     PositionEmbedding,
     LSTM,
     GRU,
+    RNN,
     Attention,
 ]
 Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU, Elementwise)

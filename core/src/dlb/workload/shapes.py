@@ -510,7 +510,7 @@ def _embedding(layer: L.Embedding, inputs: list[Shape]) -> Shape:
     return (*inputs[0], layer.features)
 
 
-def _recurrent(layer: L.LSTM | L.GRU, inputs: list[Shape]) -> Shape:
+def _recurrent(layer: L.LSTM | L.GRU | L.RNN, inputs: list[Shape]) -> Shape:
     _check_rank(inputs[0], 2)
     return (inputs[0][0], layer.hidden)
 

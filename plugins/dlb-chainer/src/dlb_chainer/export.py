@@ -55,7 +55,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     exporting = EXPORTING.set(True)
     sequences = {
         name: fake_as_funcnode(getattr(recurrent, name), name, experimental_warning=False)
-        for name in ("lstm_sequence", "gru_sequence")
+        for name in ("lstm_sequence", "gru_sequence", "rnn_sequence")
     }
     with (
         warnings.catch_warnings(),
@@ -228,6 +228,13 @@ def _gru(called: FunctionConverterParams) -> Nodes:
     return _recurrent(called, "GRU", *weights, both, linear_before_reset=int(before))
 
 
+def _rnn(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none, as of an LSTM."""
+    *weights, bias = [cuda.to_cpu(weight.array) for weight in called.func.arg_vars[1:]]
+    both, name = np.concatenate([bias, np.zeros_like(bias)]), called.func.activation.title()
+    return _recurrent(called, "RNN", *weights, both, activations=[name])
+
+
 def _recurrent(
     called: FunctionConverterParams,
     operator: str,
@@ -260,4 +267,5 @@ CONVERTERS = {
     "Pad": _pad,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,
+    "rnn_sequence": _rnn,
 }

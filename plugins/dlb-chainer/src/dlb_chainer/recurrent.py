@@ -68,21 +68,46 @@ def gru_sequence(
     return F.stack(hidden, axis=1)
 
 
-class SequenceGRU(chainer.Link):
-    """A GRU of either form, which starts each sequence from zero."""
+def rnn_sequence(
+    inputs: Variable,
+    input_weight: Variable,
+    recurrent_weight: Variable,
+    bias: Variable,
+    *,
+    activation: str,
+) -> Variable:
+    """A layer without gates over [N, T, features], the input's product taken at once."""
+    function = {"tanh": F.tanh, "relu": F.relu}[activation]
+    sources = F.separate(F.linear(inputs, input_weight, bias, n_batch_axes=2), axis=1)
+    start = inputs.xp.zeros((len(inputs), recurrent_weight.shape[1]), inputs.dtype)
+    hidden = [chainer.as_variable(start)]
+    for source in sources:
+        hidden.append(function(source + F.linear(hidden[-1], recurrent_weight)))
+    return F.stack(hidden[1:], axis=1)
 
-    def __init__(self, node: Node) -> None:
+
+class Sequence(chainer.Link):
+    """A layer that starts each sequence from zero, with parameters and attributes of the node's names."""
+
+    def __init__(self, node: Node, *options: str) -> None:
         super().__init__()
-        self.hidden, self.linear_before_reset = node.hidden, node.linear_before_reset
+        for name in ("hidden", *options):
+            setattr(self, name, getattr(node, name))
         with self.init_scope():
             for role, parameter in node.parameters.items():
                 setattr(self, role, chainer.Parameter(0, parameter.shape))
 
+    def read(self, inputs: Any) -> tuple[Variable, ...]:
+        """What its function reads."""
+        variable = chainer.as_variable(inputs)
+        return variable, self.input_weight, self.recurrent_weight, self.bias
+
+
+class SequenceGRU(Sequence):
     def forward(self, inputs: Any) -> Variable:
-        return gru_sequence(
-            chainer.as_variable(inputs),
-            self.input_weight,
-            self.recurrent_weight,
-            self.bias,
-            linear_before_reset=self.linear_before_reset,
-        )
+        return gru_sequence(*self.read(inputs), linear_before_reset=self.linear_before_reset)
+
+
+class SequenceRNN(Sequence):
+    def forward(self, inputs: Any) -> Variable:
+        return rnn_sequence(*self.read(inputs), activation=self.activation)

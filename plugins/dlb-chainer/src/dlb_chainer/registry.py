@@ -168,7 +168,13 @@ LAYERS = {
     "gru": Layer(
         "composed step by step, the input's product taken once: GRU's links have the reset gate on one "
         "side only, and NStepGRU, with it on the other, takes each sequence apart",
-        lambda node: recurrent.SequenceGRU(node),
+        lambda node: recurrent.SequenceGRU(node, "linear_before_reset"),
+        {role: location(role) for role in ("input_weight", "recurrent_weight", "bias")},
+    ),
+    "rnn": Layer(
+        "composed step by step, the input's product taken once: NStepRNNTanh and NStepRNNReLU take each "
+        "sequence apart",
+        lambda node: recurrent.SequenceRNN(node, "activation"),
         {role: location(role) for role in ("input_weight", "recurrent_weight", "bias")},
     ),
     "attention": Layer(

@@ -89,12 +89,21 @@ def stand_in(
 
 
 def lstm(node: Node) -> HybridBlock:
-    layer = rnn.LSTM(node.hidden, layout="NTC", input_size=node.input_shape[-1])
-    layer.l0_h2h_bias.grad_req = "null"
-    return layer
+    return _with_one_bias(rnn.LSTM(node.hidden, layout="NTC", input_size=node.input_shape[-1]))
 
 
 def gru(node: Node) -> HybridBlock:
     if node.linear_before_reset:
         return rnn.GRU(node.hidden, layout="NTC", input_size=node.input_shape[-1])
     return ResetFirstGRU(node)
+
+
+def elman(node: Node) -> HybridBlock:
+    sizes = {"hidden_size": node.hidden, "input_size": node.input_shape[-1]}
+    return _with_one_bias(rnn.RNN(activation=node.activation, layout="NTC", **sizes))
+
+
+def _with_one_bias(layer: HybridBlock) -> HybridBlock:
+    """The block whose second bias is not trained, and stays zero."""
+    layer.l0_h2h_bias.grad_req = "null"
+    return layer

@@ -167,6 +167,15 @@ LAYERS = {
         lambda node, dtype: recurrent.gru(node),
         mappings=_gru,
     ),
+    "rnn": Layer(
+        "native; the second of its two biases stays zero",
+        lambda node, dtype: recurrent.elman(node),
+        {
+            "input_weight": location("l0_i2h_weight"),
+            "recurrent_weight": location("l0_h2h_weight"),
+            "bias": location("l0_i2h_bias"),
+        },
+    ),
     "attention": Layer(
         "composed of dense blocks, gemm2 and softmax",
         lambda node, dtype: modules.SelfAttention(node, dtype),

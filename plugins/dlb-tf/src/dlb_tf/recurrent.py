@@ -14,6 +14,8 @@ from dlb_tf.modules import EXPORTING
 
 #: The operation that stands for a recurrent operator. It is never run.
 STAND_IN = "PyFuncStateless"
+#: Activations of a layer without gates.
+ACTIVATIONS = ("tanh", "relu")
 
 
 class GRU(K.GRU):
@@ -22,6 +24,15 @@ class GRU(K.GRU):
     ) -> Any:
         if EXPORTING.get():
             return stand_in(sequences, self.cell, self.reset_after)
+        return super().call(sequences, initial_state, mask, training)
+
+
+class SimpleRNN(K.SimpleRNN):
+    def call(
+        self, sequences: Any, initial_state: Any = None, mask: Any = None, training: bool = False
+    ) -> Any:
+        if EXPORTING.get():
+            return stand_in(sequences, self.cell, ACTIVATIONS.index(self.activation.__name__))
         return super().call(sequences, initial_state, mask, training)
 
 
@@ -46,10 +57,13 @@ def write(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
     """The operator that an operation stands for; a handler of tf2onnx."""
     *read, option = node.input
     number = context.get_tensor_value(option)
-    hidden = context.get_shape(read[2])[2]
-    attributes = {"hidden_size": hidden, "linear_before_reset": number}
+    rows, hidden = context.get_shape(read[2])[1:]
+    operator, attributes = "GRU", {"hidden_size": hidden, "linear_before_reset": number}
+    if rows == hidden:  # without gates
+        activations = [ACTIVATIONS[number].title()]
+        operator, attributes = "RNN", {"hidden_size": hidden, "activations": activations}
     shapes, dtypes = [context.get_shape(node.output[0])], [context.get_dtype(read[0])]
     context.remove_node(node.name)
     context.make_node(
-        "GRU", read, attributes, outputs=node.output, name=name, shapes=shapes, dtypes=dtypes
+        operator, read, attributes, outputs=node.output, name=name, shapes=shapes, dtypes=dtypes
     )

@@ -249,6 +249,17 @@ LAYERS = {
             "bias": location("cell.bias"),
         },
     ),
+    "rnn": Layer(
+        "native; exported as one operator, which tf2onnx writes as a loop",
+        lambda node, layouts: [
+            recurrent.SimpleRNN(node.hidden, activation=node.activation, return_sequences=True)
+        ],
+        {
+            "input_weight": _turned("cell.kernel"),
+            "recurrent_weight": _turned("cell.recurrent_kernel"),
+            "bias": location("cell.bias"),
+        },
+    ),
     "attention": Layer(
         "native, with its scale in the dtype of the model, which Keras keeps in float32",
         lambda node, layouts: [modules.SelfAttention(node)],

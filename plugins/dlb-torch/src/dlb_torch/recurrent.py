@@ -21,6 +21,14 @@ class LastAxisGRU(nn.GRU):
         return super().forward(inputs)[0]
 
 
+class LastAxisRNN(nn.RNN):
+    def forward(self, inputs: Tensor) -> Tensor:
+        if torch.onnx.is_in_onnx_export() and hasattr(torch.onnx, "ops"):
+            read = (inputs, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0)
+            return as_one_operator("RNN", *read, activations=[self.nonlinearity.title()])
+        return super().forward(inputs)[0]
+
+
 class ResetFirstGRU(nn.Module):
     """A GRU whose reset gate acts before the recurrent product; gates as ONNX has them."""
 
@@ -75,13 +83,22 @@ def as_one_operator(
 
 
 def lstm(node: Node) -> nn.Module:
-    layer = LastAxisLSTM(node.input_shape[-1], node.hidden, batch_first=True)
-    nn.init.zeros_(layer.bias_hh_l0)
-    layer.bias_hh_l0.requires_grad_(False)
-    return layer
+    return _with_one_bias(LastAxisLSTM(node.input_shape[-1], node.hidden, batch_first=True))
 
 
 def gru(node: Node) -> nn.Module:
     if node.linear_before_reset:
         return LastAxisGRU(node.input_shape[-1], node.hidden, batch_first=True)
     return ResetFirstGRU(node.input_shape[-1], node.hidden)
+
+
+def rnn(node: Node) -> nn.Module:
+    options = {"nonlinearity": node.activation, "batch_first": True}
+    return _with_one_bias(LastAxisRNN(node.input_shape[-1], node.hidden, **options))
+
+
+def _with_one_bias(layer: nn.RNNBase) -> nn.Module:
+    """The layer with its second bias at zero for good."""
+    nn.init.zeros_(layer.bias_hh_l0)
+    layer.bias_hh_l0.requires_grad_(False)
+    return layer

@@ -117,6 +117,15 @@ LAYERS = {
         lambda node: recurrent.gru(node),
         mappings=_gru,
     ),
+    "rnn": Layer(
+        "native; the second of its two biases stays zero",
+        lambda node: recurrent.rnn(node),
+        {
+            "input_weight": location("weight_ih_l0"),
+            "recurrent_weight": location("weight_hh_l0"),
+            "bias": location("bias_ih_l0"),
+        },
+    ),
     "attention": Layer(
         "native: Linear, and scaled_dot_product_attention between",
         lambda node: modules.SelfAttention(node),

@@ -65,6 +65,7 @@ _LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {
     L.GRU: ("input_weight",),
     L.LSTM: ("input_weight",),
     L.Linear: ("weight",),
+    L.RNN: ("input_weight",),
 }
 
 

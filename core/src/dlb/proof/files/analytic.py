@@ -83,6 +83,9 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
         return node.input[1] not in traced.live
     if node.op_type in ("IsNaN", "Where"):
         return _replaces_empty_rows(traced, node)
+    if node.op_type == "RNN":
+        named = attributes_of(node).get("activations", [])
+        return all(name.decode().lower() == "tanh" for name in named)
     return node.op_type in _ANALYTIC
 
 
