@@ -336,8 +336,9 @@ WRITTEN = {
         both_ways("bidirectional", "GRU", linear_before_reset=1),
         ["gru", "gather", "gru", "gather", "concat", *TAIL],
     ),
+    "units without gates": (both_ways("forward", "RNN", activations=["Relu"]), ["rnn", *TAIL]),
     "units without gates in both directions": (
-        both_ways("bidirectional", "RNN", activations=["Relu", "Relu"]),
+        both_ways("bidirectional", "RNN"),
         ["rnn", "gather", "rnn", "gather", "concat", *TAIL],
     ),
     "a transposed convolution to a size that is written": (

@@ -319,6 +319,10 @@ REFUSED = {
         recurrent("RNN", activations=["Sigmoid"]),
         "node 'culprit' (RNN): the graph cannot be evaluated: RNN with activations",
     ),
+    "rectified units backwards": (
+        recurrent("RNN", activations=["Relu"], direction="reverse"),
+        "node 'culprit' (RNN): Relu backwards",
+    ),
     "a GRU with another activation": (
         recurrent("GRU", activations=["Sigmoid", "Relu"]),
         "node 'culprit' (GRU): the graph cannot be evaluated: GRU with activations",

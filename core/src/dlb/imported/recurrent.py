@@ -20,6 +20,9 @@ __all__ = ["recurrent"]
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
 
+#: Whether each direction runs backwards. A layer does by the order of its steps.
+BACKWARDS: Mapping[str, tuple[bool, ...]] = {"reverse": (True,), "bidirectional": (False, True)}
+
 
 def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """A layer for each direction; one that runs backwards lies between reversals of the steps."""
@@ -36,6 +39,8 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
         or (b is None and len(node.input) > 3 and bool(node.input[3])),
         "layout 1 (batch before steps)": bool(attributes.get("layout", 0)),
         f"activations {', '.join(activations)}": activations not in ([], *every_direction),
+        # Reversed otherwise than in the file, its kinks could not be compared with the file's.
+        "Relu backwards": "relu" in activations and attributes.get("direction", "") in BACKWARDS,
         "clip": bool(attributes.get("clip", 0.0)),
         "input_forget": bool(attributes.get("input_forget", 0)),
         "peepholes": peepholes is not None and bool(np.any(peepholes)),
@@ -61,10 +66,8 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
     hidden = int(r.shape[2])
     layer = _layer(node, hidden, attributes, activations or known[0])
     output_shape = (*shape[:2], hidden)
-    # A direction is reversed by the order of its steps.
-    backwards = {"reverse": (True,), "bidirectional": (False, True)}
     layers = []
-    for index, reverse in enumerate(backwards.get(attributes.get("direction", ""), (False,))):
+    for index, reverse in enumerate(BACKWARDS.get(attributes.get("direction", ""), (False,))):
         weights = {
             "input_weight": w[index],
             "recurrent_weight": r[index],

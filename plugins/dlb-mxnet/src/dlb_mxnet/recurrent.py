@@ -13,6 +13,8 @@ from dlb_worker.model import Node
 Shape = tuple[int, ...]
 #: What stands for a loop in an export, as one operator.
 STAND_IN = "dlb_recurrent"
+#: What a recurrent layer multiplies, in gluon's words: its input, and its last state.
+SIDES = ("i2h", "h2h")
 
 
 class ResetFirstGRU(HybridBlock):
@@ -36,7 +38,7 @@ class ResetFirstGRU(HybridBlock):
         sums = F.FullyConnected(inputs, input_weight, bias, num_hidden=3 * size, flatten=False)
         hidden, outputs = None, []
         for step in range(self.steps):
-            part = F.squeeze(F.slice_axis(sums, axis=1, begin=step, end=step + 1), axis=1)
+            part = _step(F, sums, step)
             gates = F.slice_axis(part, axis=1, begin=0, end=2 * size)
             candidate = F.slice_axis(part, axis=1, begin=2 * size, end=3 * size)
             if hidden is None:
@@ -55,6 +57,33 @@ class ResetFirstGRU(HybridBlock):
 
 def _product(F: Any, values: Any, weight: Any, rows: int) -> Any:
     return F.FullyConnected(values, weight, num_hidden=rows, no_bias=True)
+
+
+class ReLUInDouble(rnn.RNN):
+    """Composed, since the operator has its ReLU in float32."""
+
+    def __init__(self, steps: int, *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.steps = steps
+
+    def _forward_kernel(
+        self, F: Any, inputs: Any, states: Any, sequence_length: Any, **weights: Any
+    ) -> Any:
+        if EXPORTING.get():
+            return super()._forward_kernel(F, inputs, states, sequence_length, **weights)
+        i2h, h2h = ([weights[f"l0_{each}_{role}"] for role in ("weight", "bias")] for each in SIDES)
+        size, outputs = self._hidden_size, []
+        sums = F.FullyConnected(inputs, *i2h, num_hidden=size, flatten=False)
+        hidden = F.zeros_like(_step(F, sums, 0))
+        for step in range(self.steps):
+            hidden = F.relu(_step(F, sums, step) + F.FullyConnected(hidden, *h2h, num_hidden=size))
+            outputs.append(hidden)
+        return F.stack(*outputs, axis=1), states
+
+
+def _step(F: Any, sums: Any, step: int) -> Any:
+    """One step of [N, T, rows]."""
+    return F.squeeze(F.slice_axis(sums, axis=1, begin=step, end=step + 1), axis=1)
 
 
 @mx.operator.register(STAND_IN)
@@ -98,9 +127,11 @@ def gru(node: Node) -> HybridBlock:
     return ResetFirstGRU(node)
 
 
-def elman(node: Node) -> HybridBlock:
-    sizes = {"hidden_size": node.hidden, "input_size": node.input_shape[-1]}
-    return _with_one_bias(rnn.RNN(activation=node.activation, layout="NTC", **sizes))
+def elman(node: Node, dtype: str) -> HybridBlock:
+    options = {"activation": node.activation, "layout": "NTC", "input_size": node.input_shape[-1]}
+    if node.activation == "relu" and dtype == "float64":
+        return _with_one_bias(ReLUInDouble(node.shape[0], node.hidden, **options))
+    return _with_one_bias(rnn.RNN(node.hidden, **options))
 
 
 def _with_one_bias(layer: HybridBlock) -> HybridBlock:

@@ -168,8 +168,9 @@ LAYERS = {
         mappings=_gru,
     ),
     "rnn": Layer(
-        "native; the second of its two biases stays zero",
-        lambda node, dtype: recurrent.elman(node),
+        "native; the second of its two biases stays zero; relu in float64 composed, for the operator has "
+        "it in float32",
+        lambda node, dtype: recurrent.elman(node, dtype),
         {
             "input_weight": location("l0_i2h_weight"),
             "recurrent_weight": location("l0_h2h_weight"),
