@@ -66,11 +66,12 @@ class ReLUInDouble(rnn.RNN):
         super().__init__(*sizes, **options)
         self.steps = steps
 
-    def _forward_kernel(
-        self, F: Any, inputs: Any, states: Any, sequence_length: Any, **weights: Any
-    ) -> Any:
+    def __call__(self, inputs: Any) -> Any:
+        return super().__call__(inputs) if EXPORTING.get() else HybridBlock.__call__(self, inputs)
+
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any = None, **weights: Any) -> Any:
         if EXPORTING.get():
-            return super()._forward_kernel(F, inputs, states, sequence_length, **weights)
+            return super().hybrid_forward(F, inputs, states, **weights)
         i2h, h2h = ([weights[f"l0_{each}_{role}"] for role in ("weight", "bias")] for each in SIDES)
         size, outputs = self._hidden_size, []
         sums = F.FullyConnected(inputs, *i2h, num_hidden=size, flatten=False)
@@ -78,7 +79,7 @@ class ReLUInDouble(rnn.RNN):
         for step in range(self.steps):
             hidden = F.relu(_step(F, sums, step) + F.FullyConnected(hidden, *h2h, num_hidden=size))
             outputs.append(hidden)
-        return F.stack(*outputs, axis=1), states
+        return F.stack(*outputs, axis=1)
 
 
 def _step(F: Any, sums: Any, step: int) -> Any:
