@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -217,7 +217,9 @@ def _lstm(called: FunctionConverterParams) -> Nodes:
     upward, lateral, bias = [
         one_after_another(cuda.to_cpu(weight.array)) for weight in called.func.arg_vars[1:]
     ]
-    return _recurrent(called, "LSTM", upward, lateral, np.concatenate([bias, np.zeros_like(bias)]))
+    return _recurrent(
+        called, "LSTM", [upward, lateral], np.concatenate([bias, np.zeros_like(bias)])
+    )
 
 
 def _gru(called: FunctionConverterParams) -> Nodes:
@@ -225,33 +227,31 @@ def _gru(called: FunctionConverterParams) -> Nodes:
     *weights, bias = [cuda.to_cpu(weight.array) for weight in called.func.arg_vars[1:]]
     before = called.func.linear_before_reset
     both = bias.ravel() if before else np.concatenate([bias, np.zeros_like(bias)])
-    return _recurrent(called, "GRU", *weights, both, linear_before_reset=int(before))
+    return _recurrent(called, "GRU", weights, both, linear_before_reset=int(before))
 
 
 def _rnn(called: FunctionConverterParams) -> Nodes:
     """The exporter has none, as of an LSTM."""
     *weights, bias = [cuda.to_cpu(weight.array) for weight in called.func.arg_vars[1:]]
     both, name = np.concatenate([bias, np.zeros_like(bias)]), called.func.activation.title()
-    return _recurrent(called, "RNN", *weights, both, activations=[name])
+    return _recurrent(called, "RNN", weights, both, activations=[name])
 
 
 def _recurrent(
     called: FunctionConverterParams,
     operator: str,
-    input_weight: np.ndarray,
-    recurrent_weight: np.ndarray,
+    weights: Sequence[np.ndarray],
     bias: np.ndarray,
     **attributes: Any,
 ) -> Nodes:
     """[N, T, features] to [T, N, features], a recurrent operator, and back."""
-    weights = [
-        called.context.add_param(array[None], name)
-        for array, name in ((input_weight, "W"), (recurrent_weight, "R"), (bias, "B"))
+    read = [
+        called.context.add_param(array[None], name) for array, name in zip((*weights, bias), "WRB")
     ]
     graph = GraphBuilder()
     steps = graph.op("Transpose", called.input_names[:1], perm=[1, 0, 2])
-    hidden_size = recurrent_weight.shape[1]
-    outputs = graph.op(operator, [steps, *weights], hidden_size=hidden_size, **attributes)
+    hidden_size = weights[1].shape[1]
+    outputs = graph.op(operator, [steps, *read], hidden_size=hidden_size, **attributes)
     hidden = graph.op("Squeeze", [outputs], axes=[1])
     graph.op("Transpose", [hidden], perm=[1, 0, 2])
     return graph.nodes(called.output_names)
