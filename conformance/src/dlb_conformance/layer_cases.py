@@ -542,23 +542,15 @@ def _gru(hidden: int, last: bool) -> W.GRU:
 _GRU = {
     "gru": chain((4, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
     "gru-reset-first": chain((4, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
-    "gru-of-one-step": chain((1, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
-    "gru-reset-first-of-one-step": chain((1, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
-    "gru-as-logits": chain((4, 3), _gru(CLASSES, True)),
-    "gru-reset-first-as-logits": chain((4, 3), _gru(CLASSES, False)),
-    "two-grus": chain((4, 3), _gru(6, True), _gru(2, False), W.Linear(out_features=CLASSES)),
+    "gru-of-one-step": chain((1, 3), _gru(6, True), _gru(4, False), W.Linear(out_features=CLASSES)),
+    "gru-as-logits": chain((4, 3), _gru(2, False), _gru(CLASSES, True)),
 }
 
 _RNN = {
     "rnn": chain((4, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
     "rnn-relu": chain((4, 3), W.RNN(hidden=6, activation="relu"), W.Linear(out_features=CLASSES)),
-    "rnn-of-one-step": chain((1, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
-    "rnn-as-logits": chain((4, 3), W.RNN(hidden=CLASSES, activation="relu")),
-    "two-rnns": chain(
-        (4, 3),
-        W.RNN(hidden=6, activation="relu"),
-        W.RNN(hidden=2),
-        W.Linear(out_features=CLASSES),
+    "rnn-of-one-step-as-logits": chain(
+        (1, 3), W.RNN(hidden=6), W.RNN(hidden=CLASSES, activation="relu")
     ),
 }
 
@@ -655,16 +647,6 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("logits", W.Linear(out_features=CLASSES), ("joined",)),
     ),
     "sequence": CASES["language-model"],
-    "words": chain(
-        (5,),
-        W.Embedding(entries=9, features=4),
-        _gru(6, False),
-        W.Dropout(rate=0.0),
-        _gru(5, True),
-        W.RNN(hidden=3),
-        W.Linear(out_features=9),
-        kind="index",
-    ),
     "patches": graph(
         (3, 6, 4),
         ("conv", W.Conv(out_channels=6, kernel=(2, 2), stride=(2, 2)), ("input",)),
@@ -680,7 +662,10 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("most", W.Reduce(function="max", axes=(1,), keepdims=True), ("sum",)),
         ("less", W.Binary(function="sub"), ("shares", "most")),
         ("mean", W.ReduceMean(), ("less",)),
-        ("last", W.Select(index=-1), ("sum",)),
+        ("reset_last", _gru(5, True), ("sum",)),
+        ("reset_first", _gru(4, False), ("reset_last",)),
+        ("units", W.RNN(hidden=6), ("reset_first",)),
+        ("last", W.Select(index=-1), ("units",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),
     ),
