@@ -214,7 +214,10 @@ class _Graph:
             if not self._needs_input_gradient(node):
                 count -= 2 * self._input_products(node)
             if isinstance(node.layer, L.RECURRENT):  # nothing is before the first state
-                count -= 2 * L.GATES[type(node.layer)] * node.layer.hidden**2
+                gates = L.GATES[type(node.layer)]
+                if isinstance(node.layer, L.GRU) and not node.layer.linear_before_reset:
+                    gates -= 1  # one product reads the reset gate too
+                count -= 2 * gates * node.layer.hidden**2
         return count
 
     def _input_products(self, node: Node) -> int:

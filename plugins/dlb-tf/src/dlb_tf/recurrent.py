@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers as K
 
 from dlb_tf.modules import EXPORTING
+from dlb_worker.errors import UnsupportedError
 
 #: The operation that stands for a recurrent operator. It is never run.
 STAND_IN = "PyFuncStateless"
@@ -56,6 +57,8 @@ def _never(*arrays: Any) -> Any:
 def write(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
     """The operator that an operation stands for; a handler of tf2onnx."""
     *read, option = node.input
+    if len(read) != 4 or not node.inputs[4].is_const():
+        raise UnsupportedError("tf2onnx writes no function of Python, such as tf.numpy_function")
     number = context.get_tensor_value(option)
     rows, hidden = context.get_shape(read[2])[1:]
     operator, attributes = "GRU", {"hidden_size": hidden, "linear_before_reset": number}
