@@ -37,7 +37,18 @@ def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
 
 #: Layers that no network here has; the conformance suite has them.
 ELSEWHERE = {
-    *("binary", "conv_transpose", "elementwise", "matmul", "reduce", "scale", "shift", "softmax"),
+    *(
+        "binary",
+        "conv_transpose",
+        "elementwise",
+        "gru",
+        "matmul",
+        "reduce",
+        "rnn",
+        "scale",
+        "shift",
+    ),
+    "softmax",
 }
 #: The default run has one; the random models have every kind of layer.
 CASES = [

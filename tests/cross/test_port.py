@@ -100,11 +100,13 @@ def test_sequences_in_each_frameworks_own_way_are_proven(verify: Verify) -> None
     assert bias["to"] == "lstm.bias_ih_l0 + lstm.bias_hh_l0"
 
 
-def test_gated_recurrent_units_are_proven(verify: Verify) -> None:
+def test_recurrent_units_are_proven_with_and_without_gates(verify: Verify) -> None:
     document = verify("torch:gated", "tf:gated", "mxnet:gated", status=0, words=INPUTS["cell"])
     assert document["proven"]
-    (bias,) = (one for one in document["weights"]["tf"] if "bias_ih" in one["from"])
+    (bias,) = (one for one in document["weights"]["tf"] if one["from"].startswith("gru.bias"))
     assert bias == {"from": "gru.bias_ih_l0 | gru.bias_hh_l0", "to": "gru.bias"}
+    (bias,) = (one for one in document["weights"]["tf"] if one["from"].startswith("rnn.bias"))
+    assert bias == {"from": "rnn.bias_ih_l0 + rnn.bias_hh_l0", "to": "simple_rnn.bias"}
 
 
 SEQUENCE = ("--input-shape", "7,8")

@@ -543,6 +543,26 @@ _LSTM = {
     ),
 }
 
+
+def _gru(hidden: int, last: bool) -> W.GRU:
+    return W.GRU(hidden=hidden, linear_before_reset=last)
+
+
+_GRU = {
+    "gru": chain((4, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
+    "gru-reset-first": chain((4, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
+    "gru-of-one-step": chain((1, 3), _gru(6, True), _gru(4, False), W.Linear(out_features=CLASSES)),
+    "gru-as-logits": chain((4, 3), _gru(2, False), _gru(CLASSES, True)),
+}
+
+_RNN = {
+    "rnn": chain((4, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
+    "rnn-relu": chain((4, 3), W.RNN(hidden=6, activation="relu"), W.Linear(out_features=CLASSES)),
+    "rnn-of-one-step-as-logits": chain(
+        (1, 3), W.RNN(hidden=6), W.RNN(hidden=CLASSES, activation="relu")
+    ),
+}
+
 _ATTENTION = {
     "attention": classifier((4, 6), W.Attention(heads=2)),
     "attention-of-one-head": classifier((4, 6), W.Attention(heads=1)),
@@ -602,6 +622,8 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
+    "gru": _GRU,
+    "rnn": _RNN,
     "attention": _ATTENTION,
 }
 #: All of them by name.
@@ -656,7 +678,10 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("scaled", W.Scale(sizes=(1, 6)), ("products",)),
         ("shifted", W.Shift(sizes=(6, 1)), ("scaled",)),
         ("mean", W.ReduceMean(), ("shifted",)),
-        ("last", W.Select(index=-1), ("sum",)),
+        ("reset_last", _gru(5, True), ("sum",)),
+        ("reset_first", _gru(4, False), ("reset_last",)),
+        ("units", W.RNN(hidden=6), ("reset_first",)),
+        ("last", W.Select(index=-1), ("units",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),
     ),

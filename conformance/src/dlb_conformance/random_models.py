@@ -63,6 +63,8 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
     ],
     2: [
         st.builds(W.LSTM, hidden=_SMALL),
+        st.builds(W.GRU, hidden=_SMALL, linear_before_reset=st.booleans()),
+        st.builds(W.RNN, hidden=_SMALL, activation=st.sampled_from(["tanh", "relu"])),
         st.builds(
             W.Attention, heads=st.sampled_from([1, 2]), causal=st.booleans(), bias=st.booleans()
         ),

@@ -348,6 +348,18 @@ MODELS: dict[str, W.Model] = {
         W.Linear(out_features=9),
         kind="index",
     ),
+    "grus": chain(
+        (4, 3),
+        W.GRU(hidden=6, linear_before_reset=True),
+        W.GRU(hidden=5, linear_before_reset=False),
+        W.Linear(out_features=CLASSES),
+    ),
+    "rnns": chain(
+        (4, 3),
+        W.RNN(hidden=6),
+        W.RNN(hidden=5, activation="relu"),
+        W.Linear(out_features=CLASSES),
+    ),
 }
 #: Layers that no framework has as such: what they are composed of is exported.
 COMPOSED = ("average-of-uneven-windows",)

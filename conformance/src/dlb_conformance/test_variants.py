@@ -35,6 +35,13 @@ MODELS = {
         W.Linear(out_features=CLASSES),
         kind="index",
     ),
+    "gru": chain(
+        (3, 4),
+        W.RNN(hidden=5),
+        W.GRU(hidden=4, linear_before_reset=True),
+        W.GRU(hidden=3, linear_before_reset=False),
+        W.Linear(out_features=CLASSES),
+    ),
     "parts": EVERY_LAYER["parts"],
 }
 

@@ -123,6 +123,49 @@ def lstm(x, w, r, b):
     return y
 
 
+def gru(x, w, r, b, last):
+    """x [N, T, F], gates zrh, to hidden states [N, T, H]; b [2, 3H] where the reset gate acts last."""
+
+    def gate(value):
+        return 1 / (1 + math.exp(-value))
+
+    n, steps, _ = x.shape
+    size = r.shape[1]
+    input_bias, other_bias = b if last else (b, np.zeros(3 * size))
+    y = np.zeros((n, steps, size))
+    for s in range(n):
+        h = np.zeros(size)
+        for t in range(steps):
+            given = [float(w[k] @ x[s, t] + input_bias[k]) for k in range(3 * size)]
+            z, q = (
+                [gate(given[k] + float(r[k] @ h + other_bias[k])) for k in range(a, a + size)]
+                for a in (0, size)
+            )
+            new = np.zeros(size)
+            for k in range(size):
+                row = 2 * size + k
+                if last:
+                    inner = q[k] * float(r[row] @ h + other_bias[row])
+                else:
+                    inner = sum(float(r[row][j]) * q[j] * h[j] for j in range(size))
+                new[k] = (1 - z[k]) * math.tanh(given[row] + inner) + z[k] * h[k]
+            h = new
+            y[s, t] = h
+    return y
+
+
+def rnn(x, w, r, b, function):
+    """x [N, T, F] to hidden states [N, T, H]."""
+    n, steps, _ = x.shape
+    y = np.zeros((n, steps, len(r)))
+    for s in range(n):
+        h = np.zeros(len(r))
+        for t in range(steps):
+            h = np.array([function(float(w[k] @ x[s, t] + r[k] @ h + b[k])) for k in range(len(r))])
+            y[s, t] = h
+    return y
+
+
 def cross_entropy(scores, labels, smoothing=0.0):
     """scores [..., classes], labels [...]: minus the mean log-softmax at the labels, each of which
     a class has a share of."""

@@ -17,6 +17,8 @@ from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
 from dlb.graph.evaluate import Evaluator, evaluate
 from dlb.workload import (
     GELU,
+    GRU,
+    RNN,
     Attention,
     BatchNorm,
     Binary,
@@ -117,7 +119,22 @@ TIED = Model(
         Node(name="logits", layer=Linear(out_features=50, tied_to="table")),
     ),
 )
-ALL = {**MODELS, "extra": EXTRA, "enlarged": ENLARGED, "patches": PATCHES, "tied": TIED}
+STEPS = Model(
+    input=Input(shape=(4, 3)),
+    nodes=(
+        Node(name="first", layer=GRU(hidden=5, linear_before_reset=False)),
+        Node(name="between", layer=RNN(hidden=3, activation="relu")),
+        Node(name="last", layer=GRU(hidden=2, linear_before_reset=True)),
+    ),
+)
+ALL = {
+    **MODELS,
+    "extra": EXTRA,
+    "enlarged": ENLARGED,
+    "patches": PATCHES,
+    "tied": TIED,
+    "steps": STEPS,
+}
 
 
 def given(model: Model, batch: int = 3):
@@ -229,6 +246,7 @@ def test_a_changed_initialiser_can_be_fed_and_is_worth_a_changed_weight():
     for name, parameter in (
         ("tokens", "lstm.bias"),
         ("tokens", "fc.weight"),
+        ("steps", "last.bias"),
         ("lenet", "fc1.bias"),
         ("tied", "table.weight"),
     ):

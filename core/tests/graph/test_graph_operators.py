@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnxruntime
 import operator_loops as loops
@@ -16,8 +18,10 @@ from dlb.graph.canonical import canonical_graph, loss_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.runtime import run_model
 from dlb.workload import (
+    GRU,
     LRN,
     LSTM,
+    RNN,
     AveragePool,
     BatchNorm,
     Conv,
@@ -191,6 +195,23 @@ def test_lstm(steps, features, hidden):
     model = single(LSTM(hidden=hidden), (steps, features))
     x, w = drawn(model, batch=3)
     both(model, loops.lstm(x, *w.values()), x, w)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("steps", "features", "hidden"), [(1, 1, 1), (5, 3, 4)])
+def test_gru(steps, features, hidden, last):
+    model = single(GRU(hidden=hidden, linear_before_reset=last), (steps, features))
+    x, w = drawn(model, batch=3)
+    both(model, loops.gru(x, *w.values(), last), x, w)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize(("steps", "features", "hidden"), [(1, 1, 1), (5, 3, 4)])
+def test_rnn(steps, features, hidden, activation):
+    model = single(RNN(hidden=hidden, activation=activation), (steps, features))
+    x, w = drawn(model, batch=3)
+    function = math.tanh if activation == "tanh" else lambda number: max(number, 0.0)
+    both(model, loops.rnn(x, *w.values(), function), x, w)
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4)])

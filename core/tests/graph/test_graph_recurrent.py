@@ -52,6 +52,7 @@ def agrees(made: onnx.ModelProto, x: np.ndarray) -> None:
     [
         ("LSTM", {}),
         ("RNN", {}),
+        ("RNN", {"activations": ["Relu"]}),
         ("GRU", {}),
         ("GRU", {"linear_before_reset": 0}),
         ("GRU", {"linear_before_reset": 1}),
@@ -73,6 +74,8 @@ def test_a_recurrent_operator(
         for name in ("h", "c")[: 1 + (operator == "LSTM")]:
             inputs[name] = DRAW.normal(size=(directions, SAMPLES, HIDDEN)).astype(np.float32)
     outputs = 3 if operator == "LSTM" else 2
+    if "activations" in attributes:
+        attributes = {"activations": attributes["activations"] * directions}
     made = model(operator, inputs, outputs, hidden_size=HIDDEN, direction=direction, **attributes)
     agrees(made, inputs["x"])
 

@@ -243,16 +243,18 @@ def normalised() -> list[onnx.NodeProto]:
     ]
 
 
-def both_ways(direction: str) -> onnx.ModelProto:
-    """An LSTM of x [N, 4, 6], steps first, to h [4, directions, N, 3], and its steps flattened."""
+def both_ways(direction: str, operator: str = "LSTM", **attributes: object) -> onnx.ModelProto:
+    """A recurrent operator of x [N, 4, 6], steps first, to h [4, directions, N, 3], and its steps flattened."""
     count = 1 + (direction == "bidirectional")
+    rows = 3 * {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    attributes |= {"hidden_size": 3, "direction": direction}
     return before_head(
         [
             node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
-            node("LSTM", ["steps", "w", "r", "b"], ["d"], hidden_size=3, direction=direction),
+            node(operator, ["steps", "w", "r", "b"], ["d"], **attributes),
             node("Transpose", ["d"], ["h"], perm=[2, 0, 1, 3]),
         ],
-        {"w": real(count, 12, 6), "r": real(count, 12, 3), "b": real(count, 24)},
+        {"w": real(count, rows, 6), "r": real(count, rows, 3), "b": real(count, 2 * rows)},
         4 * count * 3,
         shape=("N", 4, 6),
     )
@@ -325,6 +327,20 @@ WRITTEN = {
     "an LSTM in both directions": (
         both_ways("bidirectional"),
         ["lstm", "gather", "lstm", "gather", "concat", *TAIL],
+    ),
+    "a GRU": (both_ways("forward", "GRU"), ["gru", *TAIL]),
+    "a GRU backwards": (
+        both_ways("reverse", "GRU", linear_before_reset=1),
+        ["gather", "gru", "gather", *TAIL],
+    ),
+    "a GRU in both directions": (
+        both_ways("bidirectional", "GRU", linear_before_reset=1),
+        ["gru", "gather", "gru", "gather", "concat", *TAIL],
+    ),
+    "units without gates": (both_ways("forward", "RNN", activations=["Relu"]), ["rnn", *TAIL]),
+    "units without gates in both directions": (
+        both_ways("bidirectional", "RNN"),
+        ["rnn", "gather", "rnn", "gather", "concat", *TAIL],
     ),
     "a transposed convolution to a size that is written": (
         before_head(

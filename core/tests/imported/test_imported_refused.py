@@ -52,14 +52,16 @@ def two_outputs() -> onnx.ModelProto:
     return made
 
 
-def lstm(**attributes: object) -> onnx.ModelProto:
+def recurrent(operator: str, **attributes: object) -> onnx.ModelProto:
+    rows = 3 * {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     nodes = [
         node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
-        node("LSTM", ["t", "w", "r", "b"], ["d"], name="culprit", hidden_size=3, **attributes),
+        node(operator, ["t", "w", "r", "b"], ["d"], name="culprit", hidden_size=3, **attributes),
         node("Squeeze", ["d", "one"], ["s"]),
         node("Transpose", ["s"], ["y"], perm=[1, 0, 2]),
     ]
-    held = {"w": real(1, 12, 2), "r": real(1, 12, 3), "b": real(1, 24), "one": np.array([1])}
+    held = {"w": real(1, rows, 2), "r": real(1, rows, 3), "b": real(1, 2 * rows)}
+    held["one"] = np.array([1])
     return graph(nodes, held, ("N", 4, 2), rank=3)
 
 
@@ -311,8 +313,20 @@ REFUSED = {
         )
     },
     "an LSTM with a bound": (
-        lstm(clip=1.0),
+        recurrent("LSTM", clip=1.0),
         "node 'culprit' (LSTM): the graph cannot be evaluated: LSTM with clip",
+    ),
+    "units of another activation": (
+        recurrent("RNN", activations=["Sigmoid"]),
+        "node 'culprit' (RNN): the graph cannot be evaluated: RNN with activations",
+    ),
+    "rectified units backwards": (
+        recurrent("RNN", activations=["Relu"], direction="reverse"),
+        "node 'culprit' (RNN): Relu backwards",
+    ),
+    "a GRU with another activation": (
+        recurrent("GRU", activations=["Sigmoid", "Relu"]),
+        "node 'culprit' (GRU): the graph cannot be evaluated: GRU with activations",
     ),
     "a variance below zero": (
         before_head(

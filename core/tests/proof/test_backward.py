@@ -10,9 +10,12 @@ import pytest
 from dlb.proof.reference import Reference
 from dlb.samples import proof_inputs, proof_labels
 from dlb.workload import (
+    GRU,
+    RNN,
     Conv,
     Flatten,
     Input,
+    Layer,
     Linear,
     MaxPool,
     Model,
@@ -38,7 +41,25 @@ def reference(model: Model, samples: int = 4, smoothing: float = 0.1) -> Referen
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_gradients_are_the_slopes_of_the_loss(path: Path) -> None:
-    truth = reference(read(path).model)
+    assert_slopes(read(path).model)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(GRU(hidden=4, linear_before_reset=last) for last in (False, True)),
+        *(RNN(hidden=4, activation=activation) for activation in ("tanh", "relu")),
+    ],
+    ids=repr,
+)
+def test_gradients_through_steps_are_the_slopes_of_the_loss(layer: Layer) -> None:
+    layers = {"first": layer, "second": layer, "logits": Linear(out_features=3)}
+    nodes = tuple(Node(name=name, layer=each) for name, each in layers.items())
+    assert_slopes(Model(input=Input(shape=(5, 3)), nodes=nodes))
+
+
+def assert_slopes(model: Model) -> None:
+    truth = reference(model)
     gradients = truth.gradients(truth.training_layers)
     parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
     for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():

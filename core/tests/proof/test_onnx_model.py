@@ -79,15 +79,15 @@ def test_weights_of_a_linear_layer_are_canonical_and_the_bias_belongs_to_it() ->
     assert np.array_equal(model.weights()["fc.weight"], weight)
 
 
-@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_recurrent_weights_are_those_of_each_direction(operator: str) -> None:
-    gates = 4 if operator == "LSTM" else 3
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     weights = {
         "W": RANDOM.standard_normal((2, gates * 2, 3)),
         "R": RANDOM.standard_normal((2, gates * 2, 2)),
         "B": RANDOM.standard_normal((2, gates * 4)),
     }
-    more = {} if operator == "LSTM" else {"linear_before_reset": 1}
+    more = {"linear_before_reset": 1} if operator == "GRU" else {}
     nodes = [
         helper.make_node(
             operator, ["x", *weights], ["y"], "r", hidden_size=2, direction="bidirectional", **more
@@ -95,7 +95,7 @@ def test_recurrent_weights_are_those_of_each_direction(operator: str) -> None:
     ]
     written = graph(nodes, weights, ["t", "n", 3])
     model, inputs = opened(written, 5, 4, 3)
-    bias = (8,) if operator == "LSTM" else (2, 6)
+    bias = (2, 6) if operator == "GRU" else (2 * gates,)
     assert {(role, shape) for _, role, shape in roles(model).values()} == {
         (f"{start}{role}", shape)
         for start in ("", "backward ")

@@ -93,6 +93,24 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
         (9, 6),
         {"input_weight": (24, 4), "recurrent_weight": (24, 6), "bias": (24,)},
     ),
+    (
+        W.GRU(hidden=6, linear_before_reset=False),
+        (9, 4),
+        (9, 6),
+        {"input_weight": (18, 4), "recurrent_weight": (18, 6), "bias": (18,)},
+    ),
+    (
+        W.GRU(hidden=6, linear_before_reset=True),
+        (9, 4),
+        (9, 6),
+        {"input_weight": (18, 4), "recurrent_weight": (18, 6), "bias": (2, 18)},
+    ),
+    (
+        W.RNN(hidden=6),
+        (9, 4),
+        (9, 6),
+        {"input_weight": (6, 4), "recurrent_weight": (6, 6), "bias": (6,)},
+    ),
 ]
 
 
@@ -222,6 +240,8 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.Attention(heads=4), (3, 6), "heads = 4 must divide 6 features"),
     (W.Attention(heads=2), (6,), "needs 2 axes"),
     (W.LSTM(hidden=4), (10,), "needs 2 axes"),
+    (W.GRU(hidden=4, linear_before_reset=True), (3, 4, 4), "needs 2 axes"),
+    (W.RNN(hidden=4), (10,), "needs 2 axes"),
     (W.Add(), (3,), "needs two inputs of one shape"),
     (W.Mul(), (3,), "needs two inputs of one shape, or a map"),
     (W.Concat(axis=1), (3,), "needs two inputs or more"),
@@ -250,6 +270,7 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
         W.ConvTranspose(out_channels=1, kernel=(1, 1), output_padding=(0, 1)),
         "output_padding = (0, 1) must be at least 0 and below stride = (1, 1)",
     ),
+    (W.GRU(hidden=0, linear_before_reset=True), "hidden = 0 must be at least 1"),
     (W.Reshape(shape=()), "shape is empty"),
     (W.Reshape(shape=(64, 0)), "must be at least 1"),
     (W.Transpose(axes=()), "axes is empty"),
@@ -376,7 +397,7 @@ def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
             total += math.prod(shapes[node.input[0]][2:]) * math.prod(sizes[node.input[1]])
         elif node.op_type in ("Gemm", "MatMul"):
             total += math.prod(shapes[node.output[0]][1:]) * sizes[node.input[0]][-1]
-        elif node.op_type == "LSTM":
+        elif node.op_type in ("LSTM", "GRU", "RNN"):
             steps = shapes[node.output[0]][0]
             total += steps * sum(math.prod(sizes[name]) for name in node.input[1:3])
     assert total == sum(multiply_adds(model).values())

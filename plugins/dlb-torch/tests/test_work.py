@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from dlb import workload as W
 from dlb.catalogue import load_workload
 from dlb.measure.work import step_work
 from dlb.workload.initial import initial_weights
@@ -33,7 +35,27 @@ OTHERWISE = ("mobilenet-v1",)
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_operations_are_those_that_torch_counts(name: str) -> None:
-    workload = load_workload(name)
+    compare(load_workload(name))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        W.GRU(hidden=9, linear_before_reset=True),
+        W.GRU(hidden=9, linear_before_reset=False),
+        W.RNN(hidden=9),
+    ],
+    ids=repr,
+)
+def test_operations_of_recurrences_are_those_that_torch_counts(layer: W.Layer) -> None:
+    described = load_workload("ptb-lstm")
+    layers = (W.Embedding(entries=20, features=8), layer, layer, W.Linear(out_features=20))
+    nodes = tuple(W.Node(name=f"n{n}", layer=each) for n, each in enumerate(layers))
+    model = W.Model(input=W.Input(shape=(6,), kind="index"), nodes=nodes)
+    compare(msgspec.structs.replace(described, model=model))
+
+
+def compare(workload: W.Workload) -> None:
     request = BuildRequest(
         workload=lower(workload),
         weights=initial_weights(workload.model, 0),
@@ -55,5 +77,5 @@ def test_operations_are_those_that_torch_counts(name: str) -> None:
             loss.backward()
     counted = step_work(workload, BATCH)
     assert counted.forward.operations == forward.get_total_flops()
-    if name not in OTHERWISE:
+    if workload.name not in OTHERWISE:
         assert counted.backward.operations == backward.get_total_flops()

@@ -62,7 +62,8 @@ class Text(Block):
 
 def gated():
     net = nn.Sequential()
-    net.add(rnn.GRU(5, layout="NTC"), nn.Dense(3, flatten=False))
+    units = rnn.RNN(4, activation="tanh", layout="NTC")
+    net.add(rnn.GRU(5, layout="NTC"), units, nn.Dense(3, flatten=False))
     return net
 
 

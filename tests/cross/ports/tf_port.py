@@ -47,7 +47,8 @@ def activation():
 
 
 def gated():
-    return keras.Sequential([layers.GRU(5, return_sequences=True), layers.Dense(3)])
+    gru = layers.GRU(5, return_sequences=True)
+    return keras.Sequential([gru, layers.SimpleRNN(4, return_sequences=True), layers.Dense(3)])
 
 
 class Encoder(layers.Layer):

@@ -2,10 +2,10 @@
 
 import importlib
 from operator import attrgetter
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from dlb_worker.model import Model, Node
-from dlb_worker.parameters import NativeParameter, ParameterMapping
+from dlb_worker.parameters import Mappings, NativeParameter
 
 __all__ = ["Layer", "LazyModule", "native_parameters", "sentences"]
 
@@ -17,11 +17,13 @@ class Layer(NamedTuple):
         sentence: begins with ``native`` or ``composed`` and says how.
         build: makes the native layer; each adapter documents its arguments, a node the first.
         parameters: where the native layer holds each parameter, by role.
+        mappings: the same as a function of the node, where it depends on that.
     """
 
     sentence: str
     build: Callable[..., Any]
-    parameters: Mapping[str, ParameterMapping] = {}
+    parameters: Mappings = {}
+    mappings: Optional[Callable[[Node], Mappings]] = None
 
 
 class LazyModule:
@@ -52,12 +54,14 @@ def native_parameters(
     """
     parameters = []
     for node in model.nodes:
+        layer = registry[node.kind]
+        mappings = layer.parameters if layer.mappings is None else layer.mappings(node)
         for role, parameter in node.parameters.items():
-            mapping = registry[node.kind].parameters[role]
-            native = attrgetter(mapping.attribute)(holder(node))
+            mapping, native = mappings[role], holder(node)
+            natives = tuple(attrgetter(attribute)(native) for attribute in mapping.attributes)
             parameters.append(
                 NativeParameter(
-                    parameter.name, node.name, role, parameter.trained, (native,), mapping
+                    parameter.name, node.name, role, parameter.trained, natives, mapping
                 )
             )
     return parameters

@@ -100,12 +100,13 @@ class BuiltModel(NativeModel):
 
     def optimizer_state(self) -> Dict[str, Array]:
         """The optimizer's state in canonical layout by ``layer.role.slot``."""
-        return {
-            f"{each.name}.{slot}": each.mapping.to_canonical([value])
-            for each in self.parameters
-            if each.trained
-            for slot, value in self.slots(each.natives[0]).items()
-        }
+        state = {}
+        for each in self.parameters:
+            slots = [self.slots(native) for native in each.natives] if each.trained else [{}]
+            for slot in slots[0]:
+                values = [of_native[slot] for of_native in slots]
+                state[f"{each.name}.{slot}"] = each.mapping.to_canonical(values)
+        return state
 
     @abc.abstractmethod
     def forward(

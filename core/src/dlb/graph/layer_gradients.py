@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.elementwise import slope as function_slope
+from dlb.graph.linear_gradients import linear_gradients
 from dlb.graph.operators import erf, sigmoid
 from dlb.graph.primitive_gradients import (
     binary_gradients,
@@ -22,6 +23,7 @@ from dlb.graph.primitive_gradients import (
     shared_gradient,
     softmax_gradient,
 )
+from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients, rnn_gradients
 from dlb.graph.transposed import places_of, spread_gradients
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
@@ -240,15 +242,8 @@ def _position_embedding(layer: L.PositionEmbedding, read: Pass, cotangent: Array
 
 @_rule(L.Linear)
 def _linear(layer: L.Linear, read: Pass, cotangent: Array) -> Found:
-    of_input, gradients = _linear_map(read.input, read.parameters["weight"], cotangent)
+    of_input, gradients = linear_gradients(read.input, read.parameters["weight"], cotangent)
     return (of_input,), {"weight": gradients["weight"], **_bias(layer.bias, gradients)}
-
-
-def _linear_map(x: Array, weight: Array, cotangent: Array) -> tuple[Array, dict[str, Array]]:
-    """Gradients of x @ weight.T + bias over the last axis."""
-    rows = cotangent.reshape(-1, cotangent.shape[-1])
-    of_weight = rows.T @ x.reshape(-1, x.shape[-1])
-    return (rows @ weight).reshape(x.shape), {"weight": of_weight, "bias": rows.sum(axis=0)}
 
 
 def _bias(present: bool, gradients: dict[str, Array]) -> dict[str, Array]:
@@ -412,42 +407,20 @@ def _average_pool(layer: L.AveragePool, read: Pass, cotangent: Array) -> Found:
 
 @_rule(L.LSTM)
 def _lstm(layer: L.LSTM, read: Pass, cotangent: Array) -> Found:
-    x, hidden = read.input, layer.hidden
-    weight, recurrent = read.parameters["input_weight"], read.parameters["recurrent_weight"]
-    steps = x.shape[1]
-    h = c = np.zeros((len(x), hidden), x.dtype)
-    kept: list[tuple[Array, ...]] = []
-    for step in range(steps):
-        sums = x[:, step] @ weight.T + h @ recurrent.T + read.parameters["bias"]
-        i, o, f = (sigmoid(sums[:, n * hidden : (n + 1) * hidden]) for n in range(3))
-        g = np.tanh(sums[:, 3 * hidden :])
-        before_step = (h, c)
-        c = f * c + i * g
-        curve = np.tanh(c)
-        h = o * curve
-        kept.append((*before_step, i, o, f, g, curve))
-    of_sums = np.empty((len(x), steps, 4 * hidden), x.dtype)
-    before = np.empty((len(x), steps, hidden), x.dtype)
-    of_h = of_c = np.zeros_like(c)
-    for step in reversed(range(steps)):
-        previous, old, i, o, f, g, curve = kept[step]
-        of_h = of_h + cotangent[:, step]
-        of_c = of_c + of_h * o * (1 - curve * curve)
-        gates = (
-            of_c * g * i * (1 - i),
-            of_h * curve * o * (1 - o),
-            of_c * old * f * (1 - f),
-            of_c * i * (1 - g * g),
-        )
-        of_sums[:, step], before[:, step] = np.concatenate(gates, axis=1), previous
-        of_h, of_c = of_sums[:, step] @ recurrent, of_c * f
-    of_x, gradients = _linear_map(x, weight, of_sums)
-    _, of_recurrent = _linear_map(before, recurrent, of_sums)
-    return (of_x,), {
-        "input_weight": gradients["weight"],
-        "recurrent_weight": of_recurrent["weight"],
-        "bias": gradients["bias"],
-    }
+    of_x, gradients = lstm_gradients(layer, read.input, read.parameters, cotangent)
+    return (of_x,), gradients
+
+
+@_rule(L.GRU)
+def _gru(layer: L.GRU, read: Pass, cotangent: Array) -> Found:
+    of_x, gradients = gru_gradients(layer, read.input, read.parameters, cotangent)
+    return (of_x,), gradients
+
+
+@_rule(L.RNN)
+def _rnn(layer: L.RNN, read: Pass, cotangent: Array) -> Found:
+    of_x, gradients = rnn_gradients(layer, read.input, read.parameters, cotangent)
+    return (of_x,), gradients
 
 
 @_rule(L.Attention)
@@ -472,7 +445,9 @@ def _attention(layer: L.Attention, read: Pass, cotangent: Array) -> Found:
     scores = scores - scores.max(axis=-1, keepdims=True)
     shares = np.exp(scores)
     shares /= shares.sum(axis=-1, keepdims=True)
-    of_mixed, output = _linear_map(joined(shares @ value), parameters["output_weight"], cotangent)
+    of_mixed, output = linear_gradients(
+        joined(shares @ value), parameters["output_weight"], cotangent
+    )
     of_mixed = heads(of_mixed)
     of_shares = of_mixed @ value.swapaxes(2, 3)
     of_scores = shares * (of_shares - (of_shares * shares).sum(axis=-1, keepdims=True)) * scale
@@ -484,7 +459,7 @@ def _attention(layer: L.Attention, read: Pass, cotangent: Array) -> Found:
     found = {f"output_{name}": gradient for name, gradient in output.items()}
     of_x = np.zeros_like(x)
     for role, gradient in of_heads.items():
-        part, of_map = _linear_map(x, parameters[f"{role}_weight"], joined(gradient))
+        part, of_map = linear_gradients(x, parameters[f"{role}_weight"], joined(gradient))
         of_x += part
         found |= {f"{role}_{name}": array for name, array in of_map.items()}
     return (of_x,), {name: array for name, array in found.items() if name in parameters}

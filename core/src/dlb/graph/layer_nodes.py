@@ -350,22 +350,35 @@ def _embedding(
     graph.node("Gather", [f"{name}.weight", *inputs], name, axis=0)
 
 
-def _lstm(graph: Graph, name: str, layer: L.LSTM, inputs: list[str], shapes: list[Shape]) -> None:
-    """[N, T, F] to [T, N, F], a forward ONNX LSTM, and back. B is [bias, 0]."""
+def _recurrent(
+    graph: Graph, name: str, layer: L.LSTM | L.GRU | L.RNN, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """[N, T, F] to [T, N, F], a forward ONNX operator, and back. One bias is B = [bias, 0]."""
+    rows = L.GATES[type(layer)] * layer.hidden
     direction = graph.initializer(f"{name}/direction_axis", np.array([0]))
-    zeros = graph.initializer(f"{name}/recurrent_bias", np.zeros(4 * layer.hidden))
     input_weight = graph.node("Unsqueeze", [f"{name}.input_weight", direction], f"{name}/W")
     recurrent_weight = graph.node("Unsqueeze", [f"{name}.recurrent_weight", direction], f"{name}/R")
-    biases = graph.node("Concat", [f"{name}.bias", zeros], f"{name}/biases", axis=0)
-    bias = graph.node("Unsqueeze", [biases, direction], f"{name}/B")
+    if L.has_two_biases(layer):
+        shape = graph.initializer(f"{name}/bias_shape", np.array([1, 2 * rows]))
+        bias = graph.node("Reshape", [f"{name}.bias", shape], f"{name}/B")
+    else:
+        zeros = graph.initializer(f"{name}/recurrent_bias", np.zeros(rows))
+        biases = graph.node("Concat", [f"{name}.bias", zeros], f"{name}/biases", axis=0)
+        bias = graph.node("Unsqueeze", [biases, direction], f"{name}/B")
     steps_first = graph.node("Transpose", inputs, f"{name}/steps_first", perm=[1, 0, 2])
+    options: dict[str, Any] = {}
+    if isinstance(layer, L.GRU):
+        options["linear_before_reset"] = int(layer.linear_before_reset)
+    if isinstance(layer, L.RNN):
+        options["activations"] = [layer.activation.title()]
     graph.node(
-        "LSTM",
+        type(layer).__name__,
         [steps_first, input_weight, recurrent_weight, bias],
         f"{name}/directions",
         name=name,
         hidden_size=layer.hidden,
         direction="forward",
+        **options,
     )
     axis = graph.initializer(f"{name}/directions_axis", np.array([1]))
     hidden = graph.node("Squeeze", [f"{name}/directions", axis], f"{name}/hidden")
@@ -471,6 +484,6 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Gather: _gather,
     L.Embedding: _embedding,
     L.PositionEmbedding: _operator("Add", parameters=("weight",)),
-    L.LSTM: _lstm,
+    **dict.fromkeys(L.RECURRENT, _recurrent),
     L.Attention: _attention,
 }

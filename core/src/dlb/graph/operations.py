@@ -15,6 +15,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
+from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
@@ -255,7 +256,11 @@ def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
-def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+#: What a recurrent operator outputs, in order.
+_RECURRENT_OUTPUTS = ("every hidden state", "last hidden state", "last cell state")
+
+
+def _recurrent(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """The two biases that ONNX adds count as one."""
     w, r, b = (reader.trace.constant(node, index) for index in (1, 2, 3))
     if w is None or r is None:
@@ -264,21 +269,24 @@ def _lstm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
     zero_state = all(
         name not in reader.trace.live and not np.any(reader.trace.values[name]) for name in states
     )
+    default = ACTIVATIONS[node.op_type][0]
     activations = [activation.decode().lower() for activation in raw.get("activations", [])]
+    # Only after the product, under the reset gate, is the second bias another one.
+    linear_before_reset = bool(raw.get("linear_before_reset", 0))
     attributes = {
         "hidden": r.shape[2],
         "features": w.shape[2],
         "direction": raw.get("direction", "forward"),
-        "activations": tuple(activations[:3]) or ("sigmoid", "tanh", "tanh"),
+        "activations": tuple(activations[: len(default)]) or default,
         "bias": b is not None,
         "zero initial state": zero_state,
-        "output": ("every hidden state", "last hidden state", "last cell state")[
-            list(node.output).index(output)
-        ],
+        "output": _RECURRENT_OUTPUTS[list(node.output).index(output)],
+        **({"linear_before_reset": linear_before_reset} if node.op_type == "GRU" else {}),
         **{name: raw[name] for name in ("clip", "input_forget") if raw.get(name)},
     }
-    parameters = w.size + r.size + (0 if b is None else b.size // 2)
-    return reader.make(node, "LSTM", attributes, [node.input[0]], parameters)
+    biases = 0 if b is None else b.size // (1 if linear_before_reset else 2)
+    parameters = w.size + r.size + biases
+    return reader.make(node, node.op_type, attributes, [node.input[0]], parameters)
 
 
 _RULES: dict[str, Rule] = {
@@ -304,6 +312,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *RESIZING), slice_indices),
     "Split": split,
     "Pad": pad,
-    "LSTM": _lstm,
+    **dict.fromkeys(ACTIVATIONS, _recurrent),
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

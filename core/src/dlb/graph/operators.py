@@ -56,7 +56,7 @@ from dlb.graph.nearest import nearest_indices
 from dlb.graph.transposed import places_of, spread
 from dlb.graph.windows import Window, padded, window_of, windows
 
-__all__ = ["OPERATORS", "erf", "sigmoid"]
+__all__ = ["ACTIVATIONS", "OPERATORS", "erf", "sigmoid"]
 
 Array = npt.NDArray[Any]
 
@@ -64,6 +64,14 @@ Array = npt.NDArray[Any]
 _COLUMN_ELEMENTS = 1 << 24
 #: Numbers that Resize makes at most: frameworks index with 32 bits, and a file may ask for any.
 _LARGEST_SIZE = 1 << 31
+
+
+#: The activations of one direction that a recurrent operator may have, the default ones first.
+ACTIVATIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "LSTM": (("sigmoid", "tanh", "tanh"),),
+    "GRU": (("sigmoid", "tanh"),),
+    "RNN": (("tanh",), ("relu",)),
+}
 
 
 class _Operator(OpRun):  # type: ignore[misc, unused-ignore]
@@ -274,10 +282,7 @@ class ReduceMean(_Operator):
 
 
 class _Recurrent(_Operator):
-    """A recurrent operator with ONNX's default activations, in any direction and either layout."""
-
-    #: Default activations of one direction.
-    default_activations: tuple[str, ...]
+    """A recurrent operator with the usual activations, in any direction and either layout."""
 
     def run_direction(
         self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
@@ -320,12 +325,15 @@ class _Recurrent(_Operator):
             y, lasts = y.transpose(2, 0, 1, 3), [state.swapaxes(0, 1) for state in lasts]
         return (y, *lasts)[: len(self.onnx_node.output)]
 
+    def named_activations(self) -> list[str]:
+        """The activations of all directions, as the node names them; empty for the default ones."""
+        return [name.decode().lower() for name in self.attribute("activations", [])]
+
     def check_options(self, directions: int, **used: bool) -> None:
         """Raises NotImplementedError if an option is used that dlb does not evaluate."""
-        activations = [
-            activation.decode().lower() for activation in self.attribute("activations", [])
-        ]
-        used["activations"] = activations not in ([], [*self.default_activations] * directions)
+        known = ACTIVATIONS[self.onnx_node.op_type]
+        every_direction = [[*names] * directions for names in known]
+        used["activations"] = self.named_activations() not in ([], *every_direction)
         used["clip"] = bool(self.attribute("clip", 0.0))
         names = [name for name, is_used in used.items() if is_used]
         if names:
@@ -333,8 +341,6 @@ class _Recurrent(_Operator):
 
 
 class LSTM(_Recurrent):
-    default_activations = ("sigmoid", "tanh", "tanh")
-
     def _run(
         self,
         x: Array,
@@ -366,8 +372,6 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    default_activations = ("sigmoid", "tanh")
-
     def _run(
         self,
         x: Array,
@@ -401,8 +405,6 @@ class GRU(_Recurrent):
 
 
 class RNN(_Recurrent):
-    default_activations = ("tanh",)
-
     def _run(
         self,
         x: Array,
@@ -419,9 +421,11 @@ class RNN(_Recurrent):
         self, x: Array, w: Array, r: Array, b: Array, states: list[Array]
     ) -> tuple[list[Array], list[Array]]:
         (hidden,) = states
+        rectified = "relu" in self.named_activations()
         steps = []
         for step_input in x @ w.T + (b[0] + b[1]):
-            hidden = np.tanh(step_input + hidden @ r.T)
+            sums = step_input + hidden @ r.T
+            hidden = np.maximum(sums, x.dtype.type(0)) if rectified else np.tanh(sums)
             steps.append(hidden)
         return steps, [hidden]
 

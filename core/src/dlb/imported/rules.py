@@ -18,6 +18,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING, padding_before
+from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
@@ -31,6 +32,7 @@ from dlb.imported.primitives import (
     reduce,
     softmax,
 )
+from dlb.imported.recurrent import recurrent
 from dlb.imported.slices import pad, select_part
 from dlb.imported.transformers import (
     attention,
@@ -360,67 +362,6 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
 
 
-def _lstm(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    trace = importer.trace
-    w, r, b, lengths, _, _, peepholes = (trace.constant(node, number) for number in range(1, 8))
-    states = [name for name in node.input[5:7] if name]
-    steps = trace.values[node.input[0]].shape[0]
-    activations = [activation.decode().lower() for activation in attributes.get("activations", [])]
-    directions = 1 if r is None else len(r)
-    unsupported_options = {
-        "weights that depend on the input": w is None or r is None,
-        "layout 1 (batch before steps)": bool(attributes.get("layout", 0)),
-        f"activations {', '.join(activations)}": activations
-        not in ([], ["sigmoid", "tanh", "tanh"] * directions),
-        "clip": bool(attributes.get("clip", 0.0)),
-        "input_forget": bool(attributes.get("input_forget", 0)),
-        "peepholes": peepholes is not None and bool(np.any(peepholes)),
-        "sequences of different lengths": lengths is not None and bool(np.any(lengths != steps)),
-        "a nonzero initial state": any(
-            name in trace.live or bool(np.any(trace.values[name])) for name in states
-        ),
-    }
-    if any(unsupported_options.values()):
-        raise unsupported(
-            node, ", ".join(name for name, is_used in unsupported_options.items() if is_used)
-        )
-    assert w is not None and r is not None
-    view = importer.view(node.input[0])
-    shape, index_map = importer.shape(view), importer.index_map(node.input[0])
-    if len(shape) != 3 or not np.array_equal(index_map.transpose(1, 0, 2), positions(shape)):
-        batch_first = importer.materialise_layout(node.input[0], axes=(1, 0, 2))
-        if batch_first.layer == view.layer:
-            raise unsupported(
-                node, f"does not read the steps of layer '{view.layer}' {list(shape)}"
-            )
-        view, shape = batch_first, importer.shape(batch_first)
-    hidden = int(r.shape[2])
-    output_shape = (*shape[:2], hidden)
-    # A direction is reversed by the order of its steps.
-    backwards = {"reverse": (True,), "bidirectional": (False, True)}
-    layers = []
-    for index, reverse in enumerate(backwards.get(attributes.get("direction", ""), (False,))):
-        biases = np.zeros(8 * hidden) if b is None else b[index]
-        weights = {
-            "input_weight": w[index],
-            "recurrent_weight": r[index],
-            "bias": biases[: 4 * hidden] + biases[4 * hidden :],
-        }
-        turned = L.Gather(axis=1, indices=tuple(range(steps))[::-1])
-        reverse = reverse and steps > 1
-        source = importer.add(node, turned, [view.layer], shape) if reverse else view.layer
-        layer_name = importer.add(node, L.LSTM(hidden=hidden), [source], output_shape, weights)
-        if reverse:
-            layer_name = importer.add(node, turned, [layer_name], output_shape)
-        layers.append(layer_name)
-    if directions == 1:
-        return ValueView(layers[0], positions(output_shape).transpose(1, 0, 2)[:, None])
-    output_shape = (*shape[:2], directions * hidden)
-    layer_name = importer.add(node, L.Concat(axis=2), layers, output_shape)
-    index_map = positions(output_shape).reshape(*shape[:2], directions, hidden)
-    return ValueView(layer_name, index_map.transpose(1, 2, 0, 3))
-
-
 def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     value = importer.trace.values[node.input[0]]
     view = importer.view(node.input[0])
@@ -475,7 +416,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
-    "LSTM": _lstm,
+    **dict.fromkeys(ACTIVATIONS, recurrent),
     "LayerNormalization": layer_norm,
     "Gelu": gelu,
     "Attention": attention,

@@ -22,14 +22,15 @@ next, and everything that works on single elements is done where its input is ma
   Clipping reads the gradients once more.
 
 Of an attention, queries, keys, values and their weighted sums are values, and the products of steps with steps
-are not (Dao et al., arXiv:2205.14135). Of an LSTM, gates and cells are. Dropout masks are left out.
+are not (Dao et al., arXiv:2205.14135). Of an LSTM, gates and cells are; of a GRU, gates
+and the product of the reset gate. Dropout masks are left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.workload import layers as L
@@ -45,7 +46,6 @@ from dlb.workload.optimizers import (
     RMSprop,
 )
 from dlb.workload.shapes import (
-    Shape,
     infer_shapes,
     multiply_adds,
     parameter_shapes,
@@ -67,9 +67,12 @@ ELEMENTWISE = (
 )
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (
-    *(L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention),
+    *(L.Conv, L.ConvTranspose, L.Linear, L.Attention, *L.RECURRENT),
     *(L.BatchNorm, L.LayerNorm, L.LRN, L.Mul, L.Binary, L.MatMul, L.Scale, L.GELU),
 )
+
+#: Numbers that recurrent layers keep between their parts, for each of their output.
+WITHIN: Mapping[type, int] = {L.LSTM: 5, L.GRU: 4, L.RNN: 0}
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class _Graph:
                 values += self._size(node.name)
             # What is within is read again, and its gradient is written and read.
             values += 3 * self._within(node)
-            if isinstance(node.layer, L.LSTM):
+            if isinstance(node.layer, L.RECURRENT):
                 values += self._size(node.name)
             for name, size in self._weights(node).items():
                 weights += 0 if name in self.states else size
@@ -213,8 +216,11 @@ class _Graph:
             count += 2 * forward
             if not self._needs_input_gradient(node):
                 count -= 2 * self._input_products(node)
-            if isinstance(node.layer, L.LSTM):  # nothing is before the first state
-                count -= 2 * 4 * node.layer.hidden**2
+            if isinstance(node.layer, L.RECURRENT):  # nothing is before the first state
+                gates = L.GATES[type(node.layer)]
+                if isinstance(node.layer, L.GRU) and not node.layer.linear_before_reset:
+                    gates -= 1  # one product reads the reset gate too
+                count -= 2 * gates * node.layer.hidden**2
         return count
 
     def _input_products(self, node: Node) -> int:
@@ -222,8 +228,8 @@ class _Graph:
         size = self._size(node.name)
         if isinstance(node.layer, L.Attention):
             return 3 * size * self.shapes[node.name][-1]
-        if isinstance(node.layer, L.LSTM):
-            return 4 * size * self.shapes[node.inputs[0]][-1]
+        if isinstance(node.layer, L.RECURRENT):
+            return L.GATES[type(node.layer)] * size * self.shapes[node.inputs[0]][-1]
         return self.products[node.name]
 
     def _needs_input_gradient(self, node: Node) -> bool:
@@ -272,8 +278,8 @@ class _Graph:
         """Numbers that a layer keeps between its parts."""
         if isinstance(node.layer, L.Attention):
             return 4 * self._size(node.name)
-        if isinstance(node.layer, L.LSTM):
-            return 5 * self._size(node.name)
+        if isinstance(node.layer, L.RECURRENT):
+            return WITHIN[type(node.layer)] * self._size(node.name)
         return 0
 
     def _weights(self, node: Node) -> Mapping[str, int]:
@@ -288,8 +294,11 @@ class _Graph:
         """Numbers of a layer's weights that are matrices, shared ones included."""
         if tied_to(node):
             return self._size(tied_to(node), of_table=True)
-        shapes: Sequence[Shape] = [self.parameters[name] for name in self._weights(node)]
-        return sum(math.prod(shape) for shape in shapes if len(shape) > 1)
+        return sum(
+            size
+            for name, size in self._weights(node).items()
+            if len(self.parameters[name]) > 1 and not name.endswith("bias")
+        )
 
     def _size(self, name: str, of_table: bool = False) -> int:
         return math.prod(self.parameters[f"{name}.weight"] if of_table else self.shapes[name])

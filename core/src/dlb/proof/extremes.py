@@ -36,17 +36,19 @@ GAIN = 1024.0
 OFFSET = 4096.0
 _NORMS = (BatchNorm, LayerNorm)
 #: Layers whose values are bounded, or nearly so, whatever they read.
-_BOUNDED = (L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
+_BOUNDED = (L.GRU, L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
 #: Parameters that make a layer's values larger.
 _GROWN: Mapping[type, tuple[str, ...]] = {
     BatchNorm: ("scale",),
     L.Conv: ("weight",),
     L.ConvTranspose: ("weight",),
     L.Embedding: ("weight",),
+    L.GRU: ("input_weight",),
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
     L.Scale: ("scale",),
     L.Linear: ("weight",),
+    L.RNN: ("input_weight",),
 }
 #: Layers whose output has a large mean if their input has one.
 _KEEP_MEANS = (
@@ -216,6 +218,8 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
         if isinstance(node.layer, _NORMS) or (grown and not reads_large):
             grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
+        if isinstance(node.layer, L.RNN):
+            bounded = node.layer.activation == "tanh"
         if not bounded and (grown or reads_large):
             large.add(node.name)
     return result | _scaled_queries(model, result, inputs)
@@ -283,6 +287,6 @@ def _offset(model: Model, weights: Mapping[str, Array], normalised: set[str]) ->
     summands = {L.Embedding: "weight", L.Attention: "output_bias"}
     for node in model.nodes:
         name = f"{node.name}.{summands.get(type(node.layer), 'bias')}"
-        if node.name in normalised and name in weights and not isinstance(node.layer, L.LSTM):
+        if node.name in normalised and name in weights and not isinstance(node.layer, L.RECURRENT):
             result[name] = weights[name] + np.float32(OFFSET)
     return result

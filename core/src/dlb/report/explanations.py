@@ -26,6 +26,9 @@ _LAYERS = {
     "max_pool": "ceil mode, pads, or stride",
     "average_pool": "whether padding is counted, ceil mode, pads, or stride",
     "lstm": "the order of the gates, a forget bias, one bias for two, or an activation",
+    "gru": "the order of the gates, the side of the recurrent product on which the reset gate acts, the update "
+    "gate and one minus it swapped, or a bias left out",
+    "rnn": "another activation, one bias for two, or the state of another step",
     "attention": "the scale (1 / sqrt(features of a head)), the causal mask and where it begins, how "
     "features are divided into heads, or a bias",
     "position_embedding": "positions that are shifted, or a table that is scaled",

@@ -2,8 +2,10 @@
 
 from dlb.workload.layers import (
     GELU,
+    GRU,
     LRN,
     LSTM,
+    RNN,
     Add,
     Attention,
     AveragePool,
@@ -75,8 +77,10 @@ from dlb.workload.training import (
 
 __all__ = [
     "GELU",
+    "GRU",
     "LRN",
     "LSTM",
+    "RNN",
     "SGD",
     "Adadelta",
     "Adagrad",

@@ -28,9 +28,13 @@ from dlb.workload.primitives import (
 
 __all__ = [
     "FUNCTION_NUMBERS",
+    "GATES",
     "GELU",
+    "GRU",
     "LRN",
     "LSTM",
+    "RECURRENT",
+    "RNN",
     "Activation",
     "Add",
     "Attention",
@@ -72,6 +76,7 @@ __all__ = [
     "Transpose",
     "TruncatedNormal",
     "Uniform",
+    "has_two_biases",
     "layer_types",
     "type_name",
 ]
@@ -445,6 +450,46 @@ class LSTM(_Layer, tag="lstm", kw_only=True, frozen=True):
     init: Initializer = "glorot_uniform"
 
 
+class GRU(_Layer, tag="gru", kw_only=True, frozen=True):
+    """One forward GRU layer over [N, T, features], ONNX GRU, zero initial state.
+
+    Gates in ONNX order: update, reset, hidden (zrh); tanh and sigmoid. Frameworks differ in the side of
+    the recurrent product on which the reset gate acts, so ``linear_before_reset`` has no default.
+    Output: the hidden state at every step [N, T, hidden].
+
+    Parameters: ``input_weight`` [3 * hidden, features], ``recurrent_weight`` [3 * hidden, hidden],
+    ``bias`` [3 * hidden]; with ``linear_before_reset`` [2, 3 * hidden], a bias for each product, as all
+    frameworks that have this form train two.
+
+    Attributes:
+        hidden: number of units.
+        linear_before_reset: whether the reset gate multiplies the recurrent product and its bias
+            (torch, cuDNN, Keras's ``reset_after``), not the state before it (Cho et al.,
+            arXiv:1406.1078).
+        init: how both weights are initialised.
+    """
+
+    hidden: int
+    linear_before_reset: bool
+    init: Initializer = "glorot_uniform"
+
+
+class RNN(_Layer, tag="rnn", kw_only=True, frozen=True):
+    """One forward layer of simple recurrent units over [N, T, features] (Elman 1990), ONNX RNN.
+
+    ``h = f(W x + R h + b)`` from a zero initial state, with f tanh or ReLU. There is *one* bias: ONNX's
+    B is [bias, 0]. Frameworks with two biases train one.
+    Output: the hidden state at every step [N, T, hidden].
+
+    Parameters: ``input_weight`` [hidden, features], ``recurrent_weight`` [hidden, hidden], ``bias``
+    [hidden].
+    """
+
+    hidden: int
+    activation: Literal["tanh", "relu"] = "tanh"
+    init: Initializer = "glorot_uniform"
+
+
 class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
     """Multi-head self-attention over [N, T, features] (Vaswani et al. 2017, arXiv:1706.03762).
 
@@ -463,6 +508,11 @@ class Attention(_Layer, tag="attention", kw_only=True, frozen=True):
     bias: bool = True
     init: Initializer = "glorot_uniform"
 
+
+#: Layers over the steps of a sequence.
+RECURRENT = (LSTM, GRU, RNN)
+#: Their gates, each of which has ``hidden`` rows of the weights.
+GATES: dict[type, int] = {LSTM: 4, GRU: 3, RNN: 1}
 
 #: The linear maps of an attention, in the order of its parameters.
 ATTENTION_MAPS = ("query", "key", "value", "output")
@@ -506,6 +556,8 @@ Layer = Union[
     Embedding,
     PositionEmbedding,
     LSTM,
+    GRU,
+    RNN,
     Attention,
 ]
 Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU, Elementwise)
@@ -514,6 +566,11 @@ Activation = (ReLU, ReLU6, Tanh, Sigmoid, HardSigmoid, GELU, Elementwise)
 def layer_types() -> dict[str, type]:
     """All layer types by their name in workload files."""
     return {type_name(kind): kind for kind in get_args(Layer)}
+
+
+def has_two_biases(layer: Any) -> bool:
+    """Whether a recurrent layer has a bias for each product, one row below the other."""
+    return isinstance(layer, GRU) and layer.linear_before_reset
 
 
 def type_name(part: Any) -> str:

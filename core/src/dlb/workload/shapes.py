@@ -120,14 +120,14 @@ def multiply_adds(model: Model) -> dict[str, int]:
     for node in model.wired():
         if isinstance(node.layer, L.MatMul):
             counts[node.name] = math.prod(shapes[node.name]) * shapes[node.inputs[0]][-1]
-        if isinstance(node.layer, (L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention)):
+        if isinstance(node.layer, (L.Conv, L.ConvTranspose, L.Linear, L.Attention, *L.RECURRENT)):
             # Channels come first in a map, and last in a sequence.
             output = shapes[node.name]
             positions = output[1:] if isinstance(node.layer, L.Conv) else output[:-1]
             if isinstance(node.layer, L.ConvTranspose):  # applied to each place of the input
                 positions = shapes[node.inputs[0]][1:]
-            weights = _parameters(node.layer, shapes[node.inputs[0]]).values()
-            matrices = sum(math.prod(shape) for shape in weights if len(shape) > 1)
+            weights = _parameters(node.layer, shapes[node.inputs[0]])
+            matrices = sum(math.prod(shape) for role, shape in weights.items() if "weight" in role)
             counts[node.name] = math.prod(positions) * matrices
             if isinstance(node.layer, L.Attention):
                 counts[node.name] += 2 * math.prod(output) * output[0]
@@ -158,12 +158,12 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
         return {"bias": layer.sizes}
     if isinstance(layer, L.Attention):
         return _attention_parameters(layer, input_shape[-1])
-    if isinstance(layer, L.LSTM):
-        gates = 4 * layer.hidden
+    if isinstance(layer, L.RECURRENT):
+        rows = L.GATES[type(layer)] * layer.hidden
         return {
-            "input_weight": (gates, input_shape[-1]),
-            "recurrent_weight": (gates, layer.hidden),
-            "bias": (gates,),
+            "input_weight": (rows, input_shape[-1]),
+            "recurrent_weight": (rows, layer.hidden),
+            "bias": (2, rows) if L.has_two_biases(layer) else (rows,),
         }
     return {}
 
@@ -518,7 +518,7 @@ def _embedding(layer: L.Embedding, inputs: list[Shape]) -> Shape:
     return (*inputs[0], layer.features)
 
 
-def _lstm(layer: L.LSTM, inputs: list[Shape]) -> Shape:
+def _recurrent(layer: L.LSTM | L.GRU | L.RNN, inputs: list[Shape]) -> Shape:
     _check_rank(inputs[0], 2)
     return (inputs[0][0], layer.hidden)
 
@@ -554,6 +554,6 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Gather: _gather,
     L.Embedding: _embedding,
     L.PositionEmbedding: lambda layer, inputs: _checked_shape(layer, inputs, 2),
-    L.LSTM: _lstm,
+    **dict.fromkeys(L.RECURRENT, _recurrent),
     L.Attention: _attention,
 }

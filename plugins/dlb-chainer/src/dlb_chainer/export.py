@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from onnx_chainer.functions.converter import FunctionConverterParams
 from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
-from dlb_chainer import modules
+from dlb_chainer import recurrent
 from dlb_chainer.functions import EXPORTING
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
@@ -51,12 +51,15 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         dtype = model.type if described.kind == "real" else np.int64
         sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
-    # A sequence's LSTM is one function to the exporter, as F.n_step_gru is.
+    # A recurrent layer is one function to the exporter, as F.n_step_gru is.
     exporting = EXPORTING.set(True)
-    sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
+    sequences = {
+        name: fake_as_funcnode(getattr(recurrent, name), name, experimental_warning=False)
+        for name in ("lstm_sequence", "gru_sequence", "rnn_sequence")
+    }
     with (
         warnings.catch_warnings(),
-        patch.object(modules, "lstm_sequence", sequence),
+        patch.multiple(recurrent, **sequences),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
@@ -210,18 +213,45 @@ def _pad(called: FunctionConverterParams) -> Nodes:
 
 
 def _lstm(called: FunctionConverterParams) -> Nodes:
-    """The exporter has none: [N, T, features] to [T, N, features], ONNX LSTM, and back."""
+    """The exporter has none."""
     upward, lateral, bias = [
         one_after_another(cuda.to_cpu(weight.array)) for weight in called.func.arg_vars[1:]
     ]
-    both = np.concatenate([bias, np.zeros_like(bias)])
-    weights = [
-        called.context.add_param(array[None], name)
-        for array, name in ((upward, "W"), (lateral, "R"), (both, "B"))
+    return _recurrent(
+        called, "LSTM", [upward, lateral], np.concatenate([bias, np.zeros_like(bias)])
+    )
+
+
+def _gru(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none, as of an LSTM."""
+    *weights, bias = [cuda.to_cpu(weight.array) for weight in called.func.arg_vars[1:]]
+    before = called.func.linear_before_reset
+    both = bias.ravel() if before else np.concatenate([bias, np.zeros_like(bias)])
+    return _recurrent(called, "GRU", weights, both, linear_before_reset=int(before))
+
+
+def _rnn(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none, as of an LSTM."""
+    *weights, bias = [cuda.to_cpu(weight.array) for weight in called.func.arg_vars[1:]]
+    both, name = np.concatenate([bias, np.zeros_like(bias)]), called.func.activation.title()
+    return _recurrent(called, "RNN", weights, both, activations=[name])
+
+
+def _recurrent(
+    called: FunctionConverterParams,
+    operator: str,
+    weights: Sequence[np.ndarray],
+    bias: np.ndarray,
+    **attributes: Any,
+) -> Nodes:
+    """[N, T, features] to [T, N, features], a recurrent operator, and back."""
+    read = [
+        called.context.add_param(array[None], name) for array, name in zip((*weights, bias), "WRB")
     ]
     graph = GraphBuilder()
     steps = graph.op("Transpose", called.input_names[:1], perm=[1, 0, 2])
-    outputs = graph.op("LSTM", [steps, *weights], hidden_size=lateral.shape[1])
+    hidden_size = weights[1].shape[1]
+    outputs = graph.op(operator, [steps, *read], hidden_size=hidden_size, **attributes)
     hidden = graph.op("Squeeze", [outputs], axes=[1])
     graph.op("Transpose", [hidden], perm=[1, 0, 2])
     return graph.nodes(called.output_names)
@@ -235,5 +265,7 @@ CONVERTERS = {
     "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,
     "Pad": _pad,
+    "gru_sequence": _gru,
     "lstm_sequence": _lstm,
+    "rnn_sequence": _rnn,
 }

@@ -57,30 +57,6 @@ def masked_dropout(inputs: Variable, ratio: float, mask: Any) -> Variable:
     return F.dropout(inputs, ratio, mask=mask / (1 - ratio))
 
 
-def lstm_sequence(
-    inputs: Variable, upward: Variable, lateral: Variable, bias: Variable
-) -> Variable:
-    """Chainer's LSTM cell over [N, T, features], the upward product taken for all steps at once."""
-    sources = F.separate(F.linear(inputs, upward, bias, n_batch_axes=2), axis=1)
-    cell = inputs.xp.zeros((len(inputs), lateral.shape[1]), inputs.dtype)
-    hidden: list[Variable] = []
-    for source in sources:
-        if hidden:
-            source += F.linear(hidden[-1], lateral)
-        cell, output = F.lstm(cell, source)
-        hidden.append(output)
-    return F.stack(hidden, axis=1)
-
-
-class SequenceLSTM(L.StatelessLSTM):
-    """Chainer's stateless LSTM, which takes a whole sequence and starts each from zero."""
-
-    def forward(self, inputs: Any) -> Variable:
-        return lstm_sequence(
-            chainer.as_variable(inputs), self.upward.W, self.lateral.W, self.upward.b
-        )
-
-
 class TiedLinear(chainer.Link):
     """A linear layer whose weight is an embedding's."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 F = LazyModule("chainer.functions")
 L = LazyModule("chainer.links")
 modules = LazyModule("dlb_chainer.modules")
+recurrent = LazyModule("dlb_chainer.recurrent")
 functions = LazyModule("dlb_chainer.functions")
 
 _WEIGHT = {"weight": location("W")}
@@ -169,12 +170,24 @@ LAYERS = {
     ),
     "lstm": Layer(
         "native: StatelessLSTM's links and F.lstm step by step, the upward product taken once",
-        lambda node: modules.SequenceLSTM(node.input_shape[-1], node.hidden),
+        lambda node: recurrent.SequenceLSTM(node.input_shape[-1], node.hidden),
         {
             "input_weight": _gates("upward.W"),
             "recurrent_weight": _gates("lateral.W"),
             "bias": _gates("upward.b"),
         },
+    ),
+    "gru": Layer(
+        "composed step by step, the input's product taken once: GRU's links have the reset gate on one "
+        "side only, and NStepGRU, with it on the other, takes each sequence apart",
+        lambda node: recurrent.SequenceGRU(node, "linear_before_reset"),
+        {role: location(role) for role in ("input_weight", "recurrent_weight", "bias")},
+    ),
+    "rnn": Layer(
+        "composed step by step, the input's product taken once: NStepRNNTanh and NStepRNNReLU take each "
+        "sequence apart",
+        lambda node: recurrent.SequenceRNN(node, "activation"),
+        {role: location(role) for role in ("input_weight", "recurrent_weight", "bias")},
     ),
     "attention": Layer(
         "composed of two linear links, one of them for queries, keys and values, matmul and "

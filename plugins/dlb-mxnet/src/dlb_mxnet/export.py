@@ -22,6 +22,7 @@ from onnx.helper import make_node
 
 from dlb_mxnet.model import MXNetModel
 from dlb_mxnet.modules import EXPORTING
+from dlb_mxnet.recurrent import STAND_IN
 from dlb_mxnet.user_model import UserBlock
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import tensors
@@ -33,6 +34,9 @@ OPSET = 17
 
 #: The format of the file that came with that opset, in which weights need not be inputs.
 IR_VERSION = 8
+
+#: Gates of the recurrent operators that stand for loops.
+GATES = {"GRU": 3}
 
 #: How MXNet writes an attribute that is true.
 TRUE = ("True", "1")
@@ -146,6 +150,31 @@ def _reduce(node: Any, **context: Any) -> list[NodeProto]:
     keepdims = int(attributes.get("keepdims") in TRUE)
     operator = f"Reduce{node['op'].title()}"
     return [make_node(operator, [*inputs, f"{name}_axes"], [name], name=name, keepdims=keepdims)]
+
+
+@MXNetGraph.register("Custom", OPSET)
+def _recurrent(node: Any, **context: Any) -> list[NodeProto]:
+    """What stands for a loop over steps, as one operator; its one bias is [bias, 0]."""
+    name, (steps, *weights, bias), attributes = get_inputs(node, context)
+    if attributes["op_type"] != STAND_IN:
+        raise UnsupportedError(f"MXNet exports no operator of Python: {attributes['op_type']}")
+    (dtype, *_), hidden = get_input_dtypes(node, context), int(attributes["hidden_size"])
+    rows = GATES[attributes["operator"]] * hidden
+    numbers = {"first": np.array([0]), "second": np.array([1]), "zeros": np.zeros(rows, dtype)}
+    for key, array in numbers.items():
+        context["initializer"].append(numpy_helper.from_array(array, f"{name}_{key}"))
+    nodes = [make_node("Concat", [bias, f"{name}_zeros"], [f"{name}_biases"], axis=0)]
+    read = [f"{name}_W", f"{name}_R", f"{name}_B"]
+    nodes += [
+        make_node("Unsqueeze", [each, f"{name}_first"], [output])
+        for each, output in zip((*weights, f"{name}_biases"), read)
+    ]
+    every = f"{name}_directions"
+    return [
+        *nodes,
+        make_node(attributes["operator"], [steps, *read], [every], hidden_size=hidden),
+        make_node("Squeeze", [every, f"{name}_second"], [name], name=name),
+    ]
 
 
 def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:

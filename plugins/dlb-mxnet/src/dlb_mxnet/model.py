@@ -187,7 +187,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
         updates one at a time. In order of size it takes 1.4 times as long as in the network's.
         """
         # Attention keeps several parameters in one.
-        natives = [each.natives[0] for each in self.parameters if each.trained]
+        natives = self.trained_natives()
         trained = list(dict.fromkeys(_part(native).parameter for native in natives))
         at_once = self.optimizer.aggregate_num
         if at_once <= 1:

@@ -11,7 +11,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon import HybridBlock, Parameter, nn, rnn
+from mxnet.gluon import HybridBlock, Parameter, nn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
@@ -550,9 +550,3 @@ def gelu(node: Node, dtype: str) -> HybridBlock:
 
 def dropout(node: Node, dtype: str) -> HybridBlock:
     return (DropoutInDouble if dtype == "float64" else nn.Dropout)(node.rate)
-
-
-def lstm(node: Node) -> HybridBlock:
-    layer = rnn.LSTM(node.hidden, layout="NTC", input_size=node.input_shape[-1])
-    layer.l0_h2h_bias.grad_req = "null"
-    return layer

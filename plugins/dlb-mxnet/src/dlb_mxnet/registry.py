@@ -1,10 +1,19 @@
 """The registry: for each layer kind the sentence, the gluon block, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.parameters import ParameterMapping, attention_locations, location, lstm_gates
+from dlb_worker.model import Node
+from dlb_worker.parameters import (
+    Mappings,
+    ParameterMapping,
+    attention_locations,
+    gru_mappings,
+    location,
+    lstm_gates,
+)
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
+recurrent = LazyModule("dlb_mxnet.recurrent")
 functions = LazyModule("dlb_mxnet.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
@@ -14,6 +23,15 @@ _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
 def _first_of(attribute: str) -> ParameterMapping:
     """Numbers that are kept with an axis for the batch, of size 1."""
     return location(attribute, lambda array: array[None], lambda array: array[0])
+
+
+def _gru(node: Node) -> Mappings:
+    """MXNet's gates are reset, update, new; the composed layer's are ONNX's."""
+    if not node.linear_before_reset:
+        return {role: location(role) for role in node.parameters}
+    return gru_mappings(
+        ("l0_i2h_weight", "l0_h2h_weight"), ("l0_i2h_bias", "l0_h2h_bias"), (1, 0, 2)
+    )
 
 
 #: By layer kind; each builds a gluon ``HybridBlock`` from a node and the dtype of the model.
@@ -158,11 +176,26 @@ LAYERS = {
     ),
     "lstm": Layer(
         "native; the second of its two biases stays zero",
-        lambda node, dtype: modules.lstm(node),
+        lambda node, dtype: recurrent.lstm(node),
         {
             "input_weight": lstm_gates("l0_i2h_weight"),
             "recurrent_weight": lstm_gates("l0_h2h_weight"),
             "bias": lstm_gates("l0_i2h_bias"),
+        },
+    ),
+    "gru": Layer(
+        "native with linear_before_reset; else composed step by step, which MXNet does not have",
+        lambda node, dtype: recurrent.gru(node),
+        mappings=_gru,
+    ),
+    "rnn": Layer(
+        "native; the second of its two biases stays zero; relu in float64 composed, for the operator has "
+        "it in float32",
+        lambda node, dtype: recurrent.elman(node, dtype),
+        {
+            "input_weight": location("l0_i2h_weight"),
+            "recurrent_weight": location("l0_h2h_weight"),
+            "bias": location("l0_i2h_bias"),
         },
     ),
     "attention": Layer(

@@ -25,6 +25,7 @@ from dlb_worker.contract import (
 )
 from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
+    AS_IS,
     TRANSPOSED_CONV,
     Kinds,
     Mappings,
@@ -90,6 +91,18 @@ def _gru(block: Block) -> Mappings:
     )
 
 
+def _rnn(block: Block) -> Mappings:
+    """The two biases as one, as in an LSTM."""
+    return _every_layer(
+        block,
+        lambda start: {
+            "input_weight": location(f"{start}i2h_weight"),
+            "recurrent_weight": location(f"{start}h2h_weight"),
+            "bias": summed(f"{start}i2h_bias", f"{start}h2h_bias", AS_IS),
+        },
+    )
+
+
 def _every_layer(block: Block, mappings: Callable[[str], Mappings]) -> Mappings:
     """For every layer and direction of a recurrent block, by the start of its attributes' names."""
     if isinstance(block, rnn.RecurrentCell):
@@ -113,6 +126,7 @@ KINDS: Kinds = {
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
     (rnn.LSTM, rnn.LSTMCell): ("lstm", _lstm),
     (rnn.GRU, rnn.GRUCell): ("gru", _gru),
+    (rnn.RNN, rnn.RNNCell): ("rnn", _rnn),
 }
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf2onnx
 from tf2onnx.onnx_opset.nn import ConvTranspose
 
+from dlb_tf import recurrent
 from dlb_tf.model import TFModel
 from dlb_tf.modules import EXPORTING
 from dlb_tf.user_model import UserKerasModel
@@ -82,7 +83,10 @@ def _export(
             evaluate,
             input_signature=signature,
             opset=OPSET,
-            custom_op_handlers={"Conv2DBackpropInput": (_conv_transpose, [])},
+            custom_op_handlers={
+                "Conv2DBackpropInput": (_conv_transpose, []),
+                recurrent.STAND_IN: (recurrent.write, []),
+            },
         )
     finally:
         EXPORTING.reset(exporting)
@@ -108,7 +112,7 @@ def _array(variable: keras.Variable) -> np.ndarray:
 
 
 def _large(network: keras.Layer) -> list[keras.Variable]:
-    """Kernels and tables, but for those of an LSTM, which tf2onnx knows by constants alone."""
+    """Kernels and tables, but for those of recurrent layers: tf2onnx knows an LSTM by constants alone."""
     constant = {
         id(variable)
         for layer in network._flatten_layers()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 K = LazyModule("keras.layers")
 modules = LazyModule("dlb_tf.modules")
+recurrent = LazyModule("dlb_tf.recurrent")
 functions = LazyModule("dlb_tf.functions")
 
 _SCALE_AND_BIAS = {"scale": location("gamma"), "bias": location("beta")}
@@ -105,6 +106,10 @@ def _gates(attribute: str) -> ParameterMapping:
         lambda array: gates.to_native(array)[0].T,
         lambda native: gates.to_canonical([native.T]),
     )
+
+
+def _turned(attribute: str) -> ParameterMapping:
+    return location(attribute, lambda array: array.T, lambda native: native.T)
 
 
 def _attention(node: Node, layouts: Layouts) -> Mappings:
@@ -262,6 +267,28 @@ LAYERS = {
             "input_weight": _gates("cell.kernel"),
             "recurrent_weight": _gates("cell.recurrent_kernel"),
             "bias": _gates("cell.bias"),
+        },
+    ),
+    "gru": Layer(
+        "native; exported as one operator, which tf2onnx writes as a loop",
+        lambda node, layouts: [
+            recurrent.GRU(node.hidden, return_sequences=True, reset_after=node.linear_before_reset)
+        ],
+        {
+            "input_weight": _turned("cell.kernel"),
+            "recurrent_weight": _turned("cell.recurrent_kernel"),
+            "bias": location("cell.bias"),
+        },
+    ),
+    "rnn": Layer(
+        "native; exported as one operator, which tf2onnx writes as a loop",
+        lambda node, layouts: [
+            recurrent.SimpleRNN(node.hidden, activation=node.activation, return_sequences=True)
+        ],
+        {
+            "input_weight": _turned("cell.kernel"),
+            "recurrent_weight": _turned("cell.recurrent_kernel"),
+            "bias": location("cell.bias"),
         },
     ),
     "attention": Layer(

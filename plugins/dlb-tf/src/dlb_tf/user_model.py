@@ -131,6 +131,7 @@ KINDS: Kinds = {
     K.Embedding: ("embedding", LAYERS["embedding"].parameters),
     K.LSTM: ("lstm", LAYERS["lstm"].parameters),
     K.GRU: ("gru", _gru),
+    K.SimpleRNN: ("rnn", LAYERS["rnn"].parameters),
     K.MultiHeadAttention: ("attention", _attention),
 }
 _ACTIVATIONS = (K.Activation, K.ReLU, K.LeakyReLU, K.ELU)

@@ -137,11 +137,6 @@ class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
     pass
 
 
-class LastAxisLSTM(nn.LSTM):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs)[0]
-
-
 class SelfAttention(nn.Module):
     """Four linear layers around scaled_dot_product_attention."""
 
@@ -276,13 +271,6 @@ def _rounds_up(node: Node) -> bool | None:
 def batch_norm(node: Node) -> nn.Module:
     kind = BatchNorm2d if len(node.input_shape) == 3 else BatchNorm1d
     return kind(node.input_shape[0], eps=node.epsilon, momentum=1 - node.momentum)
-
-
-def lstm(node: Node) -> nn.Module:
-    layer = LastAxisLSTM(node.input_shape[-1], node.hidden, batch_first=True)
-    nn.init.zeros_(layer.bias_hh_l0)
-    layer.bias_hh_l0.requires_grad_(False)
-    return layer
 
 
 def pad(node: Node) -> nn.Module:

@@ -1,14 +1,30 @@
 """The registry: for each layer kind the sentence, the torch module, and where its parameters are."""
 
 from dlb_worker.layers import Layer, LazyModule
-from dlb_worker.parameters import attention_locations, location, lstm_gates
+from dlb_worker.model import Node
+from dlb_worker.parameters import (
+    Mappings,
+    attention_locations,
+    gru_mappings,
+    location,
+    lstm_gates,
+)
 
 nn = LazyModule("torch.nn")
 modules = LazyModule("dlb_torch.modules")
+recurrent = LazyModule("dlb_torch.recurrent")
 functions = LazyModule("dlb_torch.functions")
 
 _WEIGHT_AND_BIAS = {"weight": location("weight"), "bias": location("bias")}
 _SCALE_AND_BIAS = {"scale": location("weight"), "bias": location("bias")}
+
+
+def _gru(node: Node) -> Mappings:
+    """torch's gates are reset, update, new; the composed layer's are ONNX's."""
+    if not node.linear_before_reset:
+        return {role: location(role) for role in node.parameters}
+    return gru_mappings(("weight_ih_l0", "weight_hh_l0"), ("bias_ih_l0", "bias_hh_l0"), (1, 0, 2))
+
 
 #: By layer kind; each builds a ``torch.nn.Module`` from a node.
 LAYERS = {
@@ -100,11 +116,25 @@ LAYERS = {
     ),
     "lstm": Layer(
         "native; the second of its two biases stays zero",
-        lambda node: modules.lstm(node),
+        lambda node: recurrent.lstm(node),
         {
             "input_weight": lstm_gates("weight_ih_l0"),
             "recurrent_weight": lstm_gates("weight_hh_l0"),
             "bias": lstm_gates("bias_ih_l0"),
+        },
+    ),
+    "gru": Layer(
+        "native with linear_before_reset; else composed step by step, which torch does not have",
+        lambda node: recurrent.gru(node),
+        mappings=_gru,
+    ),
+    "rnn": Layer(
+        "native; the second of its two biases stays zero",
+        lambda node: recurrent.rnn(node),
+        {
+            "input_weight": location("weight_ih_l0"),
+            "recurrent_weight": location("weight_hh_l0"),
+            "bias": location("bias_ih_l0"),
         },
     ),
     "attention": Layer(

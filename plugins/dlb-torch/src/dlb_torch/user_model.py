@@ -24,6 +24,7 @@ from dlb_worker.contract import (
 )
 from dlb_worker.native import tensors, text_attributes
 from dlb_worker.parameters import (
+    AS_IS,
     TRANSPOSED_CONV,
     Kinds,
     Mappings,
@@ -64,6 +65,18 @@ def _gru(module: nn.Module) -> Mappings:
         lambda end: gru_mappings(
             (f"weight_ih{end}", f"weight_hh{end}"), (f"bias_ih{end}", f"bias_hh{end}"), (1, 0, 2)
         ),
+    )
+
+
+def _rnn(module: nn.Module) -> Mappings:
+    """The two biases as one, as in an LSTM."""
+    return _every_layer(
+        module,
+        lambda end: {
+            "input_weight": location(f"weight_ih{end}"),
+            "recurrent_weight": location(f"weight_hh{end}"),
+            "bias": summed(f"bias_ih{end}", f"bias_hh{end}", AS_IS),
+        },
     )
 
 
@@ -133,6 +146,7 @@ KINDS: Kinds = {
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
     (nn.LSTM, nn.LSTMCell): ("lstm", _lstm),
     (nn.GRU, nn.GRUCell): ("gru", _gru),
+    (nn.RNN, nn.RNNCell): ("rnn", _rnn),
     nn.MultiheadAttention: ("attention", _attention),
 }
 

@@ -62,8 +62,10 @@ _LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {
     L.Attention: ("query_weight", "key_weight", "value_weight"),
     L.Conv: ("weight",),
     L.ConvTranspose: ("weight",),
+    L.GRU: ("input_weight",),
     L.LSTM: ("input_weight",),
     L.Linear: ("weight",),
+    L.RNN: ("input_weight",),
 }
 
 

@@ -29,7 +29,7 @@ __all__ = ["is_analytic", "show_functions", "undecided_nodes"]
 # fmt: off
 _ANALYTIC = LAYOUT | {
     "Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "Cos",
-    "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "Gelu", "Gemm",
+    "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "GRU", "Gelu", "Gemm",
     "GlobalAveragePool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM",
     "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Mean", "Mish",
     "Mul", "Neg", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceLogSum",
@@ -85,6 +85,9 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
         return node.input[1] not in traced.live
     if node.op_type in ("IsNaN", "Where"):
         return _replaces_empty_rows(traced, node)
+    if node.op_type == "RNN":
+        named = attributes_of(node).get("activations", [])
+        return all(name.decode().lower() == "tanh" for name in named)
     return node.op_type in _ANALYTIC
 
 

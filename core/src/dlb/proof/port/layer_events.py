@@ -19,7 +19,7 @@ __all__ = ["Event", "Side", "layer_events"]
 
 Array = npt.NDArray[Any]
 #: Kinds of layers that are called with a sequence, or once for each step of it.
-RECURRENT = ("lstm", "gru")
+RECURRENT = ("lstm", "gru", "rnn")
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ def _embedding(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
 
 
 def _recurrent(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
-    """An LSTM or a GRU: parameters of each direction, gates in ONNX's order."""
+    """An LSTM, a GRU or an RNN: parameters of each direction, gates in ONNX's order."""
     weight, recurrent = nodes.constant(node, 1), nodes.constant(node, 2)
     attributes = attributes_of(node)
     if weight is None or recurrent is None or (len(node.input) > 7 and node.input[7]):
@@ -280,7 +280,7 @@ def _recurrent(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
         roles[f"{start}input_weight"] = _direction(node.input[1], direction)
         roles[f"{start}recurrent_weight"] = _direction(node.input[2], direction)
         if nodes.constant(node, 3) is not None:
-            summed = node.op_type == "LSTM" or not after
+            summed = not (node.op_type == "GRU" and after)
             roles[f"{start}bias"] = _biases(node.input[3], direction, summed)
     output = next((name for name in node.output if name), "")
     sequence = bool(node.output[0])
@@ -337,4 +337,5 @@ _RULES: dict[str, Callable[[GraphNodes, onnx.NodeProto], NodeLayer | None]] = {
     "Gather": _embedding,
     "LSTM": _recurrent,
     "GRU": _recurrent,
+    "RNN": _recurrent,
 }
