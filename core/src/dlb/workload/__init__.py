@@ -44,6 +44,14 @@ from dlb.workload.layers import (
     layer_types,
     type_name,
 )
+from dlb.workload.losses import (
+    AbsoluteError,
+    BinaryCrossEntropy,
+    Huber,
+    Loss,
+    SoftmaxCrossEntropy,
+    SquaredError,
+)
 from dlb.workload.model import Augmentation, Data, Input, Model, Node, Workload, workload_hash
 from dlb.workload.optimizers import (
     SGD,
@@ -61,9 +69,7 @@ from dlb.workload.training import (
     CosineRestarts,
     Decay,
     Inverse,
-    Loss,
     Schedule,
-    SoftmaxCrossEntropy,
     Step,
     WarmupCosine,
     WarmupLinear,
@@ -75,6 +81,7 @@ __all__ = [
     "LRN",
     "LSTM",
     "SGD",
+    "AbsoluteError",
     "Adadelta",
     "Adagrad",
     "Adam",
@@ -86,6 +93,7 @@ __all__ = [
     "AveragePool",
     "BatchNorm",
     "Binary",
+    "BinaryCrossEntropy",
     "Concat",
     "Constant",
     "Conv",
@@ -101,6 +109,7 @@ __all__ = [
     "Gather",
     "GlobalAveragePool",
     "HardSigmoid",
+    "Huber",
     "Input",
     "Inverse",
     "Layer",
@@ -127,6 +136,7 @@ __all__ = [
     "Slice",
     "Softmax",
     "SoftmaxCrossEntropy",
+    "SquaredError",
     "Step",
     "Tanh",
     "Transpose",
