@@ -136,8 +136,8 @@ class Tested(_Part, frozen=True, kw_only=True):
     Attributes:
         step: the steps before it.
         seconds: their time, with the waiting for batches.
-        accuracy: share of test samples whose largest logit is at the label, or share of logits on their target's
-            side of 0; null for losses of numbers.
+        accuracy: share of test samples whose largest logit is at the label, or share of logits on their
+            target's side of 0; null for losses of numbers.
         loss: mean loss of the test samples, without smoothing and class weights; null if it is not finite.
     """
 
@@ -150,8 +150,8 @@ class Tested(_Part, frozen=True, kw_only=True):
 class QualitySummary(_Part, frozen=True, kw_only=True):
     """The result of training: accuracy and loss on the test split, at the end and while it trained.
 
-    ``test_accuracy`` is null for losses of numbers. ``test_seconds`` are those of the forward passes of the test at
-    the end; they and ``test_loss`` are null in older records.
+    ``test_accuracy`` is null for losses of numbers. ``test_seconds`` are those of the forward passes of the
+    test at the end; they and ``test_loss`` are null in older records.
     """
 
     test_accuracy: float | None

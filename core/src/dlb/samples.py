@@ -252,8 +252,8 @@ def noise(model: Model, seed: int, samples: int) -> Array:
 def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
     """Labels that a loss reads.
 
-    For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``. Else float32, of
-    the outputs' shape: 0 and 1 for shares, and normal noise for numbers.
+    For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``. Else float32,
+    of the outputs' shape: 0 and 1 for shares, and normal noise for numbers.
     """
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
     generator, kind = np.random.default_rng(seed + 1000), target_kind(loss)

@@ -140,7 +140,7 @@ class Loss(_Attributes):
 
     @property
     def of_classes(self) -> bool:
-        """Whether labels are classes, int64; else they are targets in the model's dtype, of its outputs' shape."""
+        """Whether labels are classes, int64; else they are real targets of the outputs' shape."""
         return self.kind == "softmax_cross_entropy"
 
 

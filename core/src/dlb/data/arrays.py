@@ -88,12 +88,7 @@ def user_array_source(inputs: Array, labels: Array, where: str, name: str) -> So
     shapes = (
         f"inputs {inputs.dtype} {list(inputs.shape)}, labels {labels.dtype} {list(labels.shape)}"
     )
-    if (
-        inputs.ndim < 2
-        or labels.ndim < 1
-        or len(inputs) != len(labels)
-        or not labels.size
-    ):
+    if inputs.ndim < 2 or labels.ndim < 1 or len(inputs) != len(labels) or not labels.size:
         raise DataError(
             f"{name}: has {shapes}; inputs [N, ...] and labels [N], [N, T] or as the outputs are needed, of "
             "one N, 1 or more"

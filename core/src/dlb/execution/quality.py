@@ -17,9 +17,7 @@ def test_model(stage: Stage, run: TimedRun) -> Quality:
     stage.phase("testing")
     prepared = stage.prepared
     predicted = run.model.predict(prepared.test)
-    accuracy, test_loss = score(
-        predicted.logits, prepared.test_labels, stage.request.workload.loss
-    )
+    accuracy, test_loss = score(predicted.logits, prepared.test_labels, stage.request.workload.loss)
     return Quality(
         losses=tuple(float(loss) if math.isfinite(loss) else None for loss in run.losses),
         test_accuracy=accuracy,

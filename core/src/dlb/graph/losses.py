@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.graph.elementwise import softplus
 from dlb.graph.layer_nodes import Graph
 from dlb.graph.operators import sigmoid
 from dlb.workload.losses import (
@@ -34,8 +33,8 @@ LOSS = "loss"
 class Formula(abc.ABC):
     """What a loss is of a batch's outputs and targets.
 
-    Outputs are float64 or float32 [batch, ..., numbers]; all results are computed in their type. Targets are what
-    :func:`dlb.workload.losses.target_kind` says.
+    Outputs are float64 or float32 [batch, ..., numbers], and results are computed in their type. Targets are
+    what :func:`dlb.workload.losses.target_kind` says.
     """
 
     @abc.abstractmethod
@@ -87,9 +86,11 @@ class _SoftmaxCrossEntropy(Formula):
         return float(losses.mean()), gradient / number(targets.size)
 
     def difference(self, outputs: Array, base: Array, targets: Array) -> float:
-        """With p the softmax of ``base`` and d the difference of the outputs, ``log(1 + sum(p * (exp(d) - 1))) -
-        d[label]``. If labels are smoothed by s, ``d[label]`` becomes ``(1 - s) * d[label] + s * mean(d)``. Class
-        weights multiply it."""
+        """log(1 + sum(p * (exp(d) - 1))) - d[label].
+
+        p is the softmax of ``base``, and d the difference of the outputs. If labels are smoothed by s, d[label]
+        becomes (1 - s) * d[label] + s * mean(d). Class weights multiply it.
+        """
         apart = outputs - base
         shifted = np.exp(base - base.max(axis=-1, keepdims=True))
         probabilities = shifted / shifted.sum(axis=-1, keepdims=True)
@@ -129,9 +130,7 @@ class _SoftmaxCrossEntropy(Formula):
             ]
             graph.node("Sub", parts, name, name=f"{LOSS}/smoothed")
         if weighted:
-            weights = graph.initializer(
-                f"{LOSS}/class_weights", np.array(self.loss.class_weights)
-            )
+            weights = graph.initializer(f"{LOSS}/class_weights", np.array(self.loss.class_weights))
             factors = graph.node("Gather", [weights, LABELS], f"{LOSS}/factors")
             products = graph.node("Mul", [name, factors], f"{LOSS}/products")
             graph.node("ReduceMean", [products], LOSS, keepdims=0)

@@ -74,7 +74,7 @@ class Reference:
         model: the model as it is built for the proof.
         weights: seeded weights, float32, by ``layer.parameter``.
         inputs: float32 or int64 [batch, ...].
-        labels: int64 [batch] or [batch, T], or targets of the shape of the last layer's value, float32 or float64.
+        labels: int64 [batch] or [batch, T], or real targets of the shape of the last layer's value.
         masks: factors of dropout in training mode, [rows, ...], by layer. A batch of n samples uses the
             first n rows. A dropout without a mask is the identity.
         loss: the loss that slopes are computed for.
@@ -382,4 +382,3 @@ class Reference:
             self.model, None, dtype="float64", training=True, masks=masks, loss=self.loss
         )
         return Evaluator(graph)
-

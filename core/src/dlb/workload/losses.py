@@ -1,8 +1,9 @@
 """The losses: what each computes of a model's outputs and the targets of the samples.
 
-Frameworks halve a loss, divide it by a number of their own, or take its mean over other numbers. So each formula is
-written out. Every loss is a mean over all samples, so that the workers of a distributed run, which have equal
-shares of a batch, compute that of the whole batch. :mod:`dlb.graph.losses` has the formulas in NumPy and in ONNX.
+Frameworks halve a loss, divide it by a number of their own, or take its mean over other numbers. So each
+formula is written out. Every loss is a mean over all samples, so that the workers of a distributed run, which
+have equal shares of a batch, compute that of the whole batch. :mod:`dlb.graph.losses` has the formulas in NumPy
+and in ONNX.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ __all__ = [
     "target_kind",
 ]
 
-#: What the targets of samples are. ``class``: int64 [N], or [N, T] for outputs [N, T, classes], each below the number
-#: of classes. ``share``: real numbers from 0 to 1, in the outputs' shape. ``number``: any real numbers, in that shape.
+#: What the targets of samples are. ``class``: int64 [N], or [N, T] for outputs [N, T, classes], each below the
+#: number of classes. ``share``: real numbers from 0 to 1, in the outputs' shape. ``number``: any real numbers,
+#: in that shape.
 TargetKind = Literal["class", "share", "number"]
 
 
@@ -63,15 +65,16 @@ class BinaryCrossEntropy(Part, tag="binary_cross_entropy", frozen=True):
 class SquaredError(Part, tag="squared_error", frozen=True):
     """The square of output minus target, averaged over all numbers of a batch.
 
-    torch.nn.MSELoss, keras.losses.MeanSquaredError, chainer.functions.mean_squared_error. gluon's L2Loss is half of it.
+    torch.nn.MSELoss, keras.losses.MeanSquaredError, chainer.functions.mean_squared_error. gluon's L2Loss is
+    half of it.
     """
 
 
 class AbsoluteError(Part, tag="absolute_error", frozen=True):
     """The size of output minus target, averaged over all numbers of a batch.
 
-    torch.nn.L1Loss, keras.losses.MeanAbsoluteError, gluon.loss.L1Loss, chainer.functions.mean_absolute_error. The
-    gradient of an output that is its target is 0.
+    torch.nn.L1Loss, keras.losses.MeanAbsoluteError, gluon.loss.L1Loss, chainer.functions.mean_absolute_error.
+    The gradient of an output that is its target is 0.
     """
 
 
