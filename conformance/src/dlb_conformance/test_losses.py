@@ -16,7 +16,7 @@ from .subject import PLAIN, Adapter
 
 SMOOTHED = W.SoftmaxCrossEntropy(label_smoothing=0.3)
 #: Losses of targets of the outputs' shape. Errors are on both sides of Huber's deltas, which no float32 is.
-OF_NUMBERS = {
+OF_NUMBERS: dict[str, W.Loss] = {
     "binary_cross_entropy": W.BinaryCrossEntropy(),
     "squared_error": W.SquaredError(),
     "absolute_error": W.AbsoluteError(),

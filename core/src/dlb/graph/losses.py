@@ -164,15 +164,15 @@ class _Pointwise(Formula):
         self.loss = loss
 
     @abc.abstractmethod
-    def _values(self, x: Array, y: Array) -> Array:
+    def _values(self, x: Array, y: Array) -> Any:
         """The loss of each number."""
 
     @abc.abstractmethod
-    def _slopes(self, x: Array, y: Array) -> Array:
+    def _slopes(self, x: Array, y: Array) -> Any:
         """Its derivative with respect to the output."""
 
     @abc.abstractmethod
-    def _differences(self, x: Array, base: Array, y: Array) -> Array:
+    def _differences(self, x: Array, base: Array, y: Array) -> Any:
         """The loss of each number minus that at ``base``."""
 
     @abc.abstractmethod
@@ -197,13 +197,13 @@ class _Pointwise(Formula):
 
 
 class _BinaryCrossEntropy(_Pointwise):
-    def _values(self, x: Array, y: Array) -> Array:
+    def _values(self, x: Array, y: Array) -> Any:
         return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
 
-    def _slopes(self, x: Array, y: Array) -> Array:
+    def _slopes(self, x: Array, y: Array) -> Any:
         return sigmoid(x) - y
 
-    def _differences(self, x: Array, base: Array, y: Array) -> Array:
+    def _differences(self, x: Array, base: Array, y: Array) -> Any:
         """log(1 + s * (exp(d) - 1)) - y * d, with s the sigmoid of ``base`` and d the difference."""
         return np.log1p(sigmoid(base) * np.expm1(x - base)) - y * (x - base)
 
@@ -230,14 +230,14 @@ class _OfErrors(_Pointwise):
 
 
 class _SquaredError(_OfErrors):
-    def _values(self, x: Array, y: Array) -> Array:
+    def _values(self, x: Array, y: Array) -> Any:
         errors = x - y
         return errors * errors
 
-    def _slopes(self, x: Array, y: Array) -> Array:
+    def _slopes(self, x: Array, y: Array) -> Any:
         return 2 * (x - y)
 
-    def _differences(self, x: Array, base: Array, y: Array) -> Array:
+    def _differences(self, x: Array, base: Array, y: Array) -> Any:
         return (x - base) * ((x - y) + (base - y))
 
     def _add_values(self, graph: Graph, outputs: str) -> str:
@@ -246,13 +246,13 @@ class _SquaredError(_OfErrors):
 
 
 class _AbsoluteError(_OfErrors):
-    def _values(self, x: Array, y: Array) -> Array:
+    def _values(self, x: Array, y: Array) -> Any:
         return np.abs(x - y)
 
-    def _slopes(self, x: Array, y: Array) -> Array:
+    def _slopes(self, x: Array, y: Array) -> Any:
         return np.sign(x - y)
 
-    def _differences(self, x: Array, base: Array, y: Array) -> Array:
+    def _differences(self, x: Array, base: Array, y: Array) -> Any:
         """On one side of the target, the difference of the outputs with its sign."""
         errors, before = x - y, base - y
         one_side = errors * before > 0
@@ -265,15 +265,15 @@ class _AbsoluteError(_OfErrors):
 class _Huber(_OfErrors):
     loss: Huber
 
-    def _values(self, x: Array, y: Array) -> Array:
+    def _values(self, x: Array, y: Array) -> Any:
         sizes = np.abs(x - y)
         limited = np.minimum(sizes, self.loss.delta)
         return limited * (sizes - limited / 2)
 
-    def _slopes(self, x: Array, y: Array) -> Array:
+    def _slopes(self, x: Array, y: Array) -> Any:
         return np.clip(x - y, -self.loss.delta, self.loss.delta)
 
-    def _differences(self, x: Array, base: Array, y: Array) -> Array:
+    def _differences(self, x: Array, base: Array, y: Array) -> Any:
         """On one piece of the function, the difference of the outputs times the slope between both."""
         errors, before, delta = x - y, base - y, self.loss.delta
         inside = (np.abs(errors) <= delta) & (np.abs(before) <= delta)
