@@ -24,12 +24,12 @@ def test_a_regression_is_proven_and_has_a_loss_alone(dlb: Dlb) -> None:
     assert quality["test_accuracy"] is None and 0 < quality["test_loss"] < 3
     assert [test["accuracy"] for test in quality["tests"]] == [None, None]
     assert quality["tests"][-1]["loss"] == quality["test_loss"]
-    shown = dlb("results", "show", dlb.out)
-    assert shown.status == 0, shown.err
-    reached = dlb("results", "target", dlb.out, "--loss", 100)
-    assert reached.status == 0, reached.err
-    assert dlb("results", "target", dlb.out, "--accuracy", "1%").status in (0, 1)
-    report = dlb("report", dlb.out, "--out", "report.html")
+    shown = dlb("results", "show", "last", "--in", dlb.out)
+    assert shown.status == 0 and "test loss" in shown.out, shown.err
+    for target in (("--loss", 100), ("--accuracy", "1%")):
+        reached = dlb("results", "target", *target, "--in", dlb.out)
+        assert reached.status == 0, reached.err
+    report = dlb("report", dlb.out, "--output", "report.html")
     assert report.status == 0, report.err
     assert "test loss at the end" in (dlb.folder / "report.html").read_text()
 
