@@ -114,8 +114,8 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
             raise WorkloadError(
                 "data.mean and data.std need the same number of values, std above 0"
             )
-        classes = infer_shapes(workload.model)[workload.model.nodes[-1].name][-1]
-        if fault := loss_fault(workload.loss, classes):
+        outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+        if fault := loss_fault(workload.loss, outputs):
             raise WorkloadError(fault)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)

@@ -108,13 +108,18 @@ def target_kind(loss: Loss) -> TargetKind:
     return _TARGETS[type(loss)]
 
 
-def loss_fault(loss: Loss, classes: int) -> str:
-    """What is wrong with a loss's numbers for so many classes; "" if nothing is."""
+def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
+    """What is wrong with a loss's numbers for outputs of a shape; "" if nothing is."""
     if isinstance(loss, Huber) and not 0 < loss.delta < math.inf:
         return f"loss.delta = {loss.delta} must be above 0 and finite"
     if not isinstance(loss, SoftmaxCrossEntropy):
+        if len(outputs) > 2:
+            return (
+                f"the last layer gives {list(outputs)} a sample, and this loss reads [numbers] or [T, numbers]: "
+                "add a flatten"
+            )
         return ""
-    smoothing, weights = loss.label_smoothing, loss.class_weights
+    smoothing, weights, classes = loss.label_smoothing, loss.class_weights, outputs[-1]
     if not 0 <= smoothing < 1:
         return f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
     if weights and len(weights) != classes:
