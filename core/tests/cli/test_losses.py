@@ -8,9 +8,9 @@ from dlb_process import TESTS, Dlb
 
 REGRESSION = TESTS / "workloads" / "regression.toml"
 LOSSES = (
-    "{type='binary_cross_entropy'}",
-    "{type='absolute_error'}",
     "{type='huber', delta=0.7}",
+    pytest.param("{type='binary_cross_entropy'}", marks=pytest.mark.long),
+    pytest.param("{type='absolute_error'}", marks=pytest.mark.long),
 )
 
 
@@ -53,7 +53,9 @@ def test_targets_of_the_user_are_trained_on(dlb: Dlb) -> None:
     assert record["quality"]["test_loss"] < 0.2 < record["quality"]["losses"][0]
 
 
-@pytest.mark.parametrize("fault", ["wrong-gradient", "nan-loss"])
+@pytest.mark.parametrize(
+    "fault", ["wrong-gradient", pytest.param("nan-loss", marks=pytest.mark.long)]
+)
 def test_a_wrong_adapter_deviates_with_another_loss(dlb: Dlb, fault: str) -> None:
     ended = dlb.run("--on", "faulty", "--json", workload=REGRESSION, fault=fault)
     assert ended.status == 1

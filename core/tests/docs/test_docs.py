@@ -362,7 +362,7 @@ def test_the_adapter_on_one_page_is_proven(
 def test_what_the_adapter_lacks_is_refused_with_the_reason(
     numpy_adapter: Path, capsys: pytest.CaptureFixture[str], change: str, reason: str
 ) -> None:
-    words = ["verify", str(numpy_adapter), "--on", "numpy", "--set", change]
+    words = ["verify", str(numpy_adapter), "--on", "numpy", "--data", "synthetic", "--set", change]
     assert cli.call(words) != 0
     ended = capsys.readouterr()
     assert reason in ended.out + ended.err

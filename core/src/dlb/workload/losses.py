@@ -115,8 +115,8 @@ def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
     if not isinstance(loss, SoftmaxCrossEntropy):
         if len(outputs) > 2:
             return (
-                f"the last layer gives {list(outputs)} a sample, and this loss reads [numbers] or [T, numbers]: "
-                "add a flatten"
+                f"the last layer gives {list(outputs)} a sample, and this loss reads [numbers] or "
+                "[T, numbers]: add a flatten"
             )
         return ""
     smoothing, weights, classes = loss.label_smoothing, loss.class_weights, outputs[-1]

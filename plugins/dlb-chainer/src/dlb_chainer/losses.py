@@ -31,16 +31,10 @@ def _softmax_cross_entropy(logits: Variable, labels: Any, loss: Loss) -> Variabl
     return F.mean(losses if weights is None else losses * weights[labels])
 
 
-def _huber(outputs: Variable, targets: Any, loss: Loss) -> Variable:
-    sizes = F.absolute(outputs - targets)
-    limited = F.clip(sizes, 0.0, loss.delta)
-    return F.mean(limited * (sizes - limited / 2))
-
-
 LOSSES: dict[str, Callable[[Variable, Any, Loss], Variable]] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "binary_cross_entropy": lambda x, y, loss: F.mean(F.softplus(x) - x * y),
     "squared_error": lambda x, y, loss: F.mean_squared_error(x, y),
     "absolute_error": lambda x, y, loss: F.mean_absolute_error(x, y),
-    "huber": _huber,
+    "huber": lambda x, y, loss: F.mean(F.huber_loss(x, y, loss.delta, reduce="no")),
 }

@@ -67,7 +67,7 @@ class ChainerAdapter(Adapter):
         "binary_cross_entropy": "composed of functions: Chainer's reads integers",
         "squared_error": "native",
         "absolute_error": "native",
-        "huber": "composed of functions: Chainer's subtracts squares, which loses digits",
+        "huber": "native",
     }
     features = (
         "augmentation",
