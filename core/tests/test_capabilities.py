@@ -24,6 +24,7 @@ from dlb.workload import (
     Node,
     ReLU,
     SoftmaxCrossEntropy,
+    SquaredError,
     Workload,
 )
 from dlb.workload.files import load
@@ -93,6 +94,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "act",
     ),
     "an optimizer": (WHOLE, {"workload": changed(optimizer=Adam(learning_rate=0.1))}, "adam", ""),
+    "a loss": (
+        {**WHOLE, "losses": {"squared_error": "native", "huber": "native"}},
+        {"workload": changed(loss=SoftmaxCrossEntropy())},
+        "it has no loss softmax_cross_entropy; it has huber, squared_error",
+        "",
+    ),
+    "a loss, of an adapter that tells of none": (
+        WHOLE,
+        {"workload": changed(loss=SquaredError())},
+        "it has no loss squared_error; it has softmax_cross_entropy",
+        "",
+    ),
     "clipping": (
         without("clip_norm"),
         {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_norm=1.0))},

@@ -43,7 +43,10 @@ def first_alone(names: Iterable[str]) -> list[str | ParameterSet]:
 
 @pytest.mark.parametrize(
     "workload",
-    first_alone(["pictures", "words", "sequences", "parts", "deep", "bounds", "rmsprop", "adamw"]),
+    first_alone(
+        ["pictures", "words", "sequences", "parts", "deep", "bounds", "rmsprop", "adamw"]
+        + ["huber", "shares"]
+    ),
 )
 def test_without_a_fault_nothing_is_found(workload: str) -> None:
     certificate = dlb.assert_proven(WORKLOADS / f"{workload}.toml", ["seeded-faults"], threads=1)

@@ -215,6 +215,13 @@ def test_layers_that_are_not_described_are_named(calls, tmp_path):
         build(calls, tmp_path, numpy_adapter.workload(), workload=document)
 
 
+def test_a_loss_that_is_not_described_is_refused(calls, tmp_path):
+    document = numpy_adapter.workload().document()
+    document["loss"] = {"kind": "huber", "attributes": {"delta": 1.0}}
+    with pytest.raises(UnsupportedError, match="no loss huber; it has softmax_cross_entropy"):
+        build(calls, tmp_path, numpy_adapter.workload(), workload=document)
+
+
 def test_variants_reach_the_adapter_with_their_defaults(calls, tmp_path):
     build(calls, tmp_path, numpy_adapter.workload())
     assert numpy_adapter.adapter.layout == "rows"

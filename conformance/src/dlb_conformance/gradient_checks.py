@@ -8,7 +8,7 @@ from dlb import workload as W
 from dlb_worker.contract import Gradients
 
 from . import truth
-from .subject import Arrays
+from .subject import PLAIN_LOSS, Arrays
 
 #: How far a slope may be from the true one, in units of its gradient's norm (or of a hundredth of
 #: that of all gradients, where its own is next to nothing, as that of a bias before a batch norm),
@@ -37,7 +37,7 @@ def assert_gradients(
     anywhere in it shows, and by as much as its own size.
     """
     random = np.random.default_rng(seed)
-    loss = truth.Loss(model, weights, inputs, labels, masks or {}, by or W.SoftmaxCrossEntropy())
+    loss = truth.Loss(model, weights, inputs, labels, masks or {}, by or PLAIN_LOSS)
     gradients = dict(found.parameters)
     if found.inputs is not None:
         gradients[model.input.name] = found.inputs

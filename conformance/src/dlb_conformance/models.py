@@ -8,9 +8,10 @@ from collections.abc import Collection
 import numpy as np
 
 from dlb import workload as W
+from dlb.workload.losses import target_kind
 from dlb.workload.shapes import Shape
 
-from .subject import BATCH
+from .subject import BATCH, PLAIN_LOSS
 
 CLASSES = 5
 
@@ -70,9 +71,14 @@ def random_weights(model: W.Model, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def random_batch(
-    model: W.Model, dtype: str = "float64", *, samples: int = BATCH, seed: int = 1
+    model: W.Model,
+    dtype: str = "float64",
+    *,
+    samples: int = BATCH,
+    seed: int = 1,
+    loss: W.Loss = PLAIN_LOSS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (of numbers that float32 holds) and int64 labels."""
+    """Inputs (of numbers that float32 holds), and labels as a loss reads them: int64, or real."""
     random = np.random.default_rng(seed)
     shape = (samples, *model.input.shape)
     if model.input.kind == "index":
@@ -82,6 +88,10 @@ def random_batch(
         inputs = random.integers(0, entries, shape)
     else:
         inputs = random.standard_normal(shape).astype(np.float32).astype(dtype)
-    logits = list(W.infer_shapes(model).values())[-1]
-    labels = random.integers(0, logits[-1], (samples, *logits[:-1]))
-    return inputs, labels
+    outputs = list(W.infer_shapes(model).values())[-1]
+    if target_kind(loss) == "class":
+        return inputs, random.integers(0, outputs[-1], (samples, *outputs[:-1]))
+    targets = random.standard_normal((samples, *outputs)).astype(np.float32)
+    if target_kind(loss) == "share":
+        targets = np.clip(targets, 0, 1)  # half of them 0, a sixth 1
+    return inputs, targets.astype(dtype)

@@ -32,6 +32,7 @@ Arrays = Mapping[str, np.ndarray]
 BATCH = 3
 
 PLAIN = W.SGD(learning_rate=0.05)
+PLAIN_LOSS = W.SoftmaxCrossEntropy()
 
 
 def workload(
@@ -49,7 +50,7 @@ def workload(
         data=W.Data(name="made-up"),
         optimizer=optimizer,
         schedule=schedule or W.Constant(),
-        loss=loss or W.SoftmaxCrossEntropy(),
+        loss=loss or PLAIN_LOSS,
         model=model,
     )
 
@@ -124,7 +125,7 @@ class Adapter:
             order=order,
             input_mode=via,
             device="cpu",
-            dtype="float64" if inputs.dtype == np.float64 else "float32",
+            dtype="float64" if np.float64 in (inputs.dtype, labels.dtype) else "float32",
             variant=variant or {},
             crops=crops,
         )
@@ -170,9 +171,11 @@ class Adapter:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:
             missing = missing or self._lacks("clip_value")
-        if loss and loss.class_weights:
+        if loss and W.type_name(loss) not in self.described.losses:
+            missing = f"no loss {W.type_name(loss)}"
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.class_weights:
             missing = missing or self._lacks("class_weights")
-        if loss and loss.label_smoothing:
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.label_smoothing:
             missing = missing or self._lacks("label_smoothing")
         if missing:
             pytest.skip(f"adapter '{self.name}' describes {missing}")

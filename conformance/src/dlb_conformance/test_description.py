@@ -52,7 +52,9 @@ def test_names_are_those_of_the_workload(adapter: Adapter) -> None:
     assert "cpu" in described.devices
     assert set(described.devices) <= {"cpu", "cuda"}
     assert described.exporter
-    for entry in (*described.layers.values(), *described.optimizers.values()):
+    assert set(described.losses) <= {W.type_name(each) for each in get_args(W.Loss)}
+    sentences = (described.layers, described.optimizers, described.losses)
+    for entry in (entry for each in sentences for entry in each.values()):
         assert entry.startswith(("native", "composed")), entry
 
 
@@ -96,6 +98,17 @@ def test_optimizers_are_built_if_and_only_if_described(
             adapter.build(model, random_weights(model), dtype, optimizer=optimizer)
         return
     adapter.build(model, random_weights(model), dtype, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("loss", [kind() for kind in get_args(W.Loss)], ids=W.type_name)
+def test_losses_are_built_if_and_only_if_described(adapter: Adapter, loss: W.Loss) -> None:
+    model = chain((6,), W.Linear(out_features=CLASSES))
+    kind, dtype = W.type_name(loss), adapter.described.dtypes[0]
+    if kind not in adapter.described.losses:
+        with pytest.raises(UnsupportedError, match=kind):
+            adapter.build(model, random_weights(model), dtype, loss=loss)
+        return
+    adapter.build(model, random_weights(model), dtype, loss=loss)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -1,4 +1,4 @@
-"""The loss with smoothed labels and with class weights, of images and of sequences."""
+"""The losses: of classes with smoothed labels and with class weights, and of targets of the outputs' shape."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ import pytest
 from dlb import workload as W
 
 from . import truth
-from .closeness import FLOAT64, VALUES, assert_near
+from .closeness import FLOAT64, VALUES, assert_near, assert_same_bits
 from .gradient_checks import assert_gradients
 from .layer_cases import EVERY_LAYER
-from .models import random_batch, random_weights
+from .models import CLASSES, chain, random_batch, random_weights
 from .subject import PLAIN, Adapter
 
 SMOOTHED = W.SoftmaxCrossEntropy(label_smoothing=0.3)
+#: Losses of targets of the outputs' shape. Errors are on both sides of Huber's deltas, which no float32 is.
+OF_NUMBERS: dict[str, W.Loss] = {
+    "binary_cross_entropy": W.BinaryCrossEntropy(),
+    "squared_error": W.SquaredError(),
+    "absolute_error": W.AbsoluteError(),
+    "huber": W.Huber(delta=0.7),
+    "huber-mostly-linear": W.Huber(delta=0.1),
+}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -78,3 +86,64 @@ def test_a_step_is_by_the_smoothed_loss(adapter: Adapter, name: str) -> None:
             "float64",
             key,
         )
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("features", "float32"), ("sequence", "float64")])
+@pytest.mark.parametrize("loss", OF_NUMBERS)
+def test_a_loss_of_targets_is_that_of_the_canonical_graph(
+    adapter: Adapter, loss: str, name: str, dtype: str
+) -> None:
+    model, by = EVERY_LAYER[name], OF_NUMBERS[loss]
+    adapter.require(model, dtype, loss=by)
+    weights = random_weights(model)
+    inputs, targets = random_batch(model, dtype, loss=by)
+    built = adapter.build(model, weights, dtype, batch_size=len(targets), loss=by)
+    found = built.gradients(inputs, targets)
+    true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))
+    assert_near(np.asarray(found.loss), true, VALUES[dtype], dtype, "the loss")
+    assert_gradients(found, model, weights, inputs, targets, dtype, by=by)
+    lost = np.asarray(float(built.train_step(*adapter.native(inputs, targets))), dtype)
+    assert_near(lost, true, VALUES[dtype], dtype, "the loss of a step")
+    for key, gradient in found.parameters.items():
+        moved = weights[key] - np.multiply(PLAIN.learning_rate, gradient)
+        assert_near(built.weights()[key], moved, VALUES[dtype], dtype, key)
+
+
+@pytest.mark.parametrize("loss", OF_NUMBERS)
+def test_an_output_of_0_has_the_slope_of_the_definition(adapter: Adapter, loss: str) -> None:
+    """Where the loss of an error has a kink, and where a ReLU within binary cross-entropy would have one."""
+    dtype = "float64"
+    model, by = chain((6,), W.Linear(out_features=CLASSES)), OF_NUMBERS[loss]
+    adapter.require(model, dtype, loss=by)
+    weights = {name: np.zeros_like(array) for name, array in random_weights(model).items()}
+    inputs, _ = random_batch(model, dtype)
+    built = adapter.build(model, weights, dtype, loss=by)
+    found = built.gradients(inputs, np.zeros((len(inputs), CLASSES), dtype)).parameters
+    slope = 0.5 / CLASSES if loss == "binary_cross_entropy" else 0.0
+    (bias,) = (array for name, array in found.items() if name.endswith(".bias"))
+    assert_near(bias, np.full(CLASSES, slope), VALUES[dtype], dtype, "the gradient of the bias")
+
+
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "squared_error", "huber"])
+def test_large_outputs_neither_overflow_nor_lose_the_loss(adapter: Adapter, loss: str) -> None:
+    dtype = "float32"
+    model, by = chain((6,), W.Linear(out_features=CLASSES)), OF_NUMBERS[loss]
+    adapter.require(model, dtype, loss=by)
+    weights = {name: 100 * array for name, array in random_weights(model).items()}
+    inputs, targets = random_batch(model, dtype, loss=by)
+    found = adapter.build(model, weights, dtype, loss=by).gradients(inputs, targets)
+    true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))
+    assert_near(np.asarray(found.loss), true, VALUES[dtype], dtype, "the loss")
+    assert all(np.isfinite(array).all() for array in found.parameters.values())
+
+
+@pytest.mark.parametrize("via", ["memory", "pipeline"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_targets_of_real_numbers_arrive_as_they_are(adapter: Adapter, dtype: str, via: str) -> None:
+    model, by = EVERY_LAYER["features"], W.SquaredError()
+    adapter.require(model, dtype, loss=by)
+    inputs, targets = random_batch(model, dtype, samples=7, loss=by)
+    built = adapter.build(model, random_weights(model), dtype, loss=by)
+    order = np.array([[4, 0, 6], [1, 1, 5]])
+    for rows, batch in zip(order, adapter.load(inputs, targets, order, via), strict=True):
+        assert_same_bits(built.read_batch(*batch)[1], targets[rows], "targets")

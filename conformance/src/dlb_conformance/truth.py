@@ -10,7 +10,7 @@ from dlb import workload as W
 from dlb.graph.canonical import LABELS, LOSS, canonical_graph, loss_graph
 from dlb.graph.evaluate import Evaluator
 
-from .subject import Arrays
+from .subject import PLAIN_LOSS, Arrays
 
 #: Rounding of the loss, in its own size: a few hundred roundings of float64, which partly cancel.
 _LOSS_ROUNDING = 4 * np.finfo(np.float64).eps
@@ -18,7 +18,6 @@ _LOSS_ROUNDING = 4 * np.finfo(np.float64).eps
 #: step; a kink of a ReLU or a maximum is less likely to lie within a short one.
 _STEPS = (3e-3, 3e-4, 3e-5, 3e-6)
 _NO_MASKS: Arrays = {}
-_PLAIN = W.SoftmaxCrossEntropy()
 
 
 def values(
@@ -45,7 +44,7 @@ def loss(
     inputs: np.ndarray,
     labels: np.ndarray,
     masks: Arrays = _NO_MASKS,
-    by: W.Loss = _PLAIN,
+    by: W.Loss = PLAIN_LOSS,
 ) -> float:
     """The mean loss of a batch in training mode."""
     return Loss(model, weights, inputs, labels, masks, by).at({})
@@ -69,7 +68,7 @@ class Loss:
         inputs: np.ndarray,
         labels: np.ndarray,
         masks: Arrays = _NO_MASKS,
-        by: W.Loss = _PLAIN,
+        by: W.Loss = PLAIN_LOSS,
     ) -> None:
         graph = loss_graph(model, weights, dtype="float64", training=True, masks=masks, loss=by)
         self._evaluator = Evaluator(graph)

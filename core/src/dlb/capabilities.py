@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlb.errors import UnsupportedError, WorkerError
-from dlb.workload import Workload, type_name
+from dlb.workload import SoftmaxCrossEntropy, Workload, type_name
 from dlb.workload.shapes import tied_to
-from dlb_worker.contract import PRECISION
+from dlb_worker.contract import LOSSES, PRECISION
 
 __all__ = [
     "Capabilities",
@@ -32,7 +32,7 @@ class Capabilities:
 
     Attributes:
         name, title: the adapter's name and the framework's.
-        layers, optimizers, dtypes, devices: what the adapter supports.
+        layers, optimizers, losses, dtypes, devices: what the adapter supports.
         variants: choices, each with its values.
         features: those of :data:`dlb_worker.contract.FEATURES` that it has; empty if it lists none.
         deviations: the differences that the adapter declares.
@@ -42,6 +42,7 @@ class Capabilities:
     title: str
     layers: frozenset[str] | None = None
     optimizers: frozenset[str] | None = None
+    losses: frozenset[str] = frozenset(LOSSES)
     dtypes: frozenset[str] | None = None
     devices: frozenset[str] | None = None
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -75,6 +76,7 @@ def capabilities_of(described: Mapping[str, Any], adapter: str) -> Capabilities:
         title=entry.get("title", adapter),
         layers=optional_names("layers"),
         optimizers=optional_names("optimizers"),
+        losses=frozenset(entry.get("losses", LOSSES)),
         dtypes=optional_names("dtypes"),
         devices=optional_names("devices"),
         variants={name: tuple(values) for name, values in entry.get("variants", {}).items()},
@@ -120,11 +122,21 @@ def check_capabilities(
     optimizer = type_name(workload.optimizer)
     if adapter.optimizers is not None and optimizer not in adapter.optimizers:
         raise unsupported(f"it has no optimizer {optimizer}")
+    loss = workload.loss
+    if type_name(loss) not in adapter.losses:
+        raise unsupported(
+            f"it has no loss {type_name(loss)}; it has {', '.join(sorted(adapter.losses))}"
+        )
+    smoothing, weights = (
+        (loss.label_smoothing, loss.class_weights)
+        if isinstance(loss, SoftmaxCrossEntropy)
+        else (0.0, ())
+    )
     needed = (
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
-        ("label_smoothing", workload.loss.label_smoothing, "loss.label_smoothing must be 0"),
-        ("class_weights", workload.loss.class_weights, "loss.class_weights must be left out"),
+        ("label_smoothing", smoothing, "loss.label_smoothing must be 0"),
+        ("class_weights", weights, "loss.class_weights must be left out"),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),
     )
     for feature, is_needed, remedy in needed:

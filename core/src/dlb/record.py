@@ -136,24 +136,27 @@ class Tested(_Part, frozen=True, kw_only=True):
     Attributes:
         step: the steps before it.
         seconds: their time, with the waiting for batches.
-        accuracy: share of test samples whose largest logit is at the label.
-        loss: mean softmax cross-entropy of the test samples; null if it is not finite.
+        accuracy: share of test samples whose largest logit is at the label, or share of logits on their
+            target's side of 0; null for losses of numbers.
+        loss: mean loss of the test samples, without smoothing and class weights; null if it is not finite.
     """
 
     step: int
     seconds: float
-    accuracy: float
+    accuracy: float | None
     loss: float | None
 
 
 class QualitySummary(_Part, frozen=True, kw_only=True):
-    """The result of training: the accuracy on the test split, at the end and while it trained.
+    """The result of training: accuracy and loss on the test split, at the end and while it trained.
 
-    ``test_seconds`` are those of the forward passes of the test at the end; null in older records.
+    ``test_accuracy`` is null for losses of numbers. ``test_seconds`` are those of the forward passes of the
+    test at the end; they and ``test_loss`` are null in older records.
     """
 
-    test_accuracy: float
+    test_accuracy: float | None
     test_samples: int
+    test_loss: float | None = None
     test_seconds: float | None = None
     tests: tuple[Tested, ...] = ()
 

@@ -20,7 +20,14 @@ from dlb.proof.checks.float32_layers import small_references
 from dlb.proof.extremes import ExtremeKind, check_domains, extremes
 from dlb.proof.reference import Reference
 from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
-from dlb.samples import open_split, proof_inputs, proof_labels, read_samples, write_samples
+from dlb.samples import (
+    open_split,
+    proof_inputs,
+    proof_labels,
+    read_labels,
+    read_samples,
+    write_samples,
+)
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Model, Workload, infer_shapes, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
@@ -280,7 +287,9 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     update_batches = UpdateBatches(
         folder=scratch,
         inputs=as_dtype(proof_inputs(model, request.seed + 1, UPDATE_SAMPLES), "float64"),
-        labels=proof_labels(model, request.seed + 1, UPDATE_SAMPLES),
+        labels=as_dtype(
+            proof_labels(model, request.seed + 1, UPDATE_SAMPLES, workload.loss), "float64"
+        ),
         order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, len(numbers), request.seed),
         numbers=numbers,
     )
@@ -298,7 +307,10 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     )
     write_samples(workload, test, test_samples, request.dtype, test_path)
     for dtype in ("float64", "float32"):
-        arrays = {"inputs": as_dtype(update_batches.inputs, dtype), "labels": update_batches.labels}
+        arrays = {
+            "inputs": as_dtype(update_batches.inputs, dtype),
+            "labels": as_dtype(update_batches.labels, dtype),
+        }
         write_arrays(update_batches.path(dtype), arrays)
     weights_of_proof = proof_weights(weights, request.seed)
     # A model that is built for proofs also receives whole batches of the run.
@@ -307,7 +319,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
 
     def reference(samples: int) -> Reference:
         inputs = proof_inputs(model, request.seed, samples)
-        labels = proof_labels(model, request.seed, samples)
+        labels = proof_labels(model, request.seed, samples, workload.loss)
         return Reference(model, weights_of_proof, inputs, labels, masks, workload.loss)
 
     ordinary, few = reference(batch), reference(extreme_batch(model))
@@ -320,14 +332,14 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         order=sample_schedule.order,
         crops=sample_schedule.crops,
         test_inputs=read_samples(workload, test, test_samples[: request.batch_size], request.dtype),
-        test_labels=test.labels[test_samples],
+        test_labels=read_labels(test, test_samples, request.dtype),
         reference=ordinary,
         timed=ordinary if timed_batch == batch else reference(timed_batch),
         extremes={
             case.kind: Reference(model, case.weights, case.inputs, few.labels, masks, workload.loss)
             for case in extremes(model, weights_of_proof, few.inputs)
         },
-        seeded=Reference(model, weights, ordinary.inputs, ordinary.labels),
+        seeded=Reference(model, weights, ordinary.inputs, ordinary.labels, loss=workload.loss),
         update_batches=update_batches,
         first_update=Reference(
             model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,18 @@ from dlb.data.registry import data_set
 from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source
 from dlb.data.text import word_source
 from dlb.errors import RequestError
-from dlb.workload import Augmentation, Data, Embedding, Model, Workload, infer_shapes
+from dlb.workload import (
+    Augmentation,
+    Data,
+    Embedding,
+    Loss,
+    Model,
+    SoftmaxCrossEntropy,
+    Workload,
+    infer_shapes,
+    type_name,
+)
+from dlb.workload.losses import target_kind
 
 __all__ = [
     "SYNTHETIC",
@@ -34,6 +45,7 @@ __all__ = [
     "proof_inputs",
     "proof_labels",
     "random_labels",
+    "read_labels",
     "read_samples",
     "replace_missing_data",
     "with_data",
@@ -48,6 +60,7 @@ SYNTHETIC_SAMPLES = {"train": 2048, "test": 512}
 _SEEDS = {"train": 1, "test": 2}
 #: Samples that are read and written at a time.
 _CHUNK = 256
+_PLAIN = SoftmaxCrossEntropy()
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,8 @@ class Samples:
 
     Attributes:
         inputs: [N, ...] of the requested dtype, or int64 for indices.
-        labels: int64 [N], or [N, T] where the logits are [T, classes].
+        labels: int64 [N], or [N, T] where the logits are [T, classes]; or targets of the outputs' shape, of the
+            requested dtype.
         where: where the samples were read from.
     """
 
@@ -125,11 +139,11 @@ def open_split(workload: Workload, split: str) -> Source:
             f"'{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
         )
     elif data.name == SYNTHETIC:
-        return _synthetic_source(model, split)
+        return _synthetic_source(workload, split)
     else:
         source = _data_set_source(data_set(data.name), split, model_signature(model))
     _check_fit(workload, source)
-    return source
+    return _with_targets(workload, source)
 
 
 def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
@@ -139,8 +153,9 @@ def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
         RequestError: the data set is missing, or does not fit the model.
     """
     source = open_split(workload, split)
-    inputs = read_samples(workload, source, np.arange(source.count), dtype)
-    return Samples(inputs, source.labels, source.where)
+    samples = np.arange(source.count)
+    inputs = read_samples(workload, source, samples, dtype)
+    return Samples(inputs, read_labels(source, samples, dtype), source.where)
 
 
 def read_samples(
@@ -173,6 +188,12 @@ def read_samples(
     return inputs if source.kind == "index" else inputs.astype(dtype)
 
 
+def read_labels(source: Source, samples: npt.NDArray[np.int64], dtype: str) -> Array:
+    """The labels of samples: int64, or targets of a dtype."""
+    labels = source.labels[samples]
+    return labels.astype(dtype) if labels.dtype.kind == "f" else labels
+
+
 def _crop_chooser(draws: npt.NDArray[np.uint32], augmentation: Augmentation) -> ChooseCrop:
     return lambda row, height, width: crop_box(draws[row], height, width, augmentation)
 
@@ -202,7 +223,7 @@ def write_samples(
             yield read_samples(workload, source, samples[chunk], dtype, crops)
 
     input_dtype = np.dtype(np.int64 if source.kind == "index" else dtype)
-    labels = source.labels[samples]
+    labels = read_labels(source, samples, dtype)
     write_npz(
         path,
         {
@@ -228,10 +249,20 @@ def noise(model: Model, seed: int, samples: int) -> Array:
     return generator.integers(0, _embedding_entries(model), shape, dtype=np.int64)
 
 
-def random_labels(model: Model, seed: int, samples: int) -> Array:
-    """Labels, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``."""
+def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
+    """Labels that a loss reads.
+
+    For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``. Else float32,
+    of the outputs' shape: 0 and 1 for shares, and normal noise for numbers.
+    """
     *steps, classes = infer_shapes(model)[model.nodes[-1].name]
-    return np.random.default_rng(seed + 1000).integers(0, classes, (samples, *steps), np.int64)
+    generator, kind = np.random.default_rng(seed + 1000), target_kind(loss)
+    if kind == "class":
+        return generator.integers(0, classes, (samples, *steps), np.int64)
+    shape = (samples, *steps, classes)
+    if kind == "share":
+        return generator.integers(0, 2, shape).astype(np.float32)
+    return generator.standard_normal(shape, dtype=np.float32)
 
 
 def proof_inputs(model: Model, seed: int, samples: int) -> Array:
@@ -245,10 +276,19 @@ def proof_inputs(model: Model, seed: int, samples: int) -> Array:
     return _covering(inputs, _embedding_entries(model), seed)
 
 
-def proof_labels(model: Model, seed: int, samples: int) -> Array:
-    """Labels for a proof: as :func:`random_labels`, but with every class that there is room for."""
-    classes = infer_shapes(model)[model.nodes[-1].name][-1]
-    return _covering(random_labels(model, seed, samples), classes, seed + 1000)
+def proof_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
+    """Labels for a proof: as :func:`random_labels`, but with every class that there is room for.
+
+    Shares are quarters, since an adapter that takes them for classes is right for 0 and 1.
+    """
+    labels, kind = random_labels(model, seed, samples, loss), target_kind(loss)
+    if kind == "class":
+        classes = infer_shapes(model)[model.nodes[-1].name][-1]
+        return _covering(labels, classes, seed + 1000)
+    if kind == "share":
+        quarters = np.random.default_rng(seed + 1000).integers(0, 5, labels.shape)
+        return (_covering(quarters, 5, seed + 1000) / 4).astype(np.float32)
+    return labels
 
 
 def _covering(drawn: Array, count: int, seed: int) -> Array:
@@ -270,12 +310,12 @@ def _embedding_entries(model: Model) -> int:
     return min(layer.entries for layer in readers if isinstance(layer, Embedding))
 
 
-def _synthetic_source(model: Model, split: str) -> Source:
-    count, seed = SYNTHETIC_SAMPLES[split], _SEEDS[split]
+def _synthetic_source(workload: Workload, split: str) -> Source:
+    count, seed, model = SYNTHETIC_SAMPLES[split], _SEEDS[split], workload.model
     return array_source(
         "real" if model.input.kind == "real" else "index",
         noise(model, seed, count),
-        random_labels(model, seed, count),
+        random_labels(model, seed, count, workload.loss),
         "made up from a fixed seed",
     )
 
@@ -290,7 +330,7 @@ def _data_set_source(
 
 
 def _check_fit(workload: Workload, source: Source) -> None:
-    """Raise a RequestError if a split does not fit the model's input or labels."""
+    """Raise a RequestError if a split does not fit the model's input."""
     name, signature = f"'{workload.data.name}'", model_signature(workload.model)
     if source.shape != signature.shape or (source.kind == "index") != (signature.kind == "index"):
         kind = "indices" if signature.kind == "index" else "real numbers"
@@ -298,11 +338,6 @@ def _check_fit(workload: Workload, source: Source) -> None:
             f"workload '{workload.name}' reads {kind} of shape {list(signature.shape)}; data set "
             f"{name} has {source.kind_name} of shape {list(source.shape)}; '{SYNTHETIC}' fits any "
             "model"
-        )
-    if source.labels.shape[1:] != signature.steps:
-        raise RequestError(
-            f"workload '{workload.name}' predicts labels of shape {list(signature.steps)} a sample; "
-            f"data set {name} has {list(source.labels.shape[1:])}"
         )
     if source.kind != "pixels" and (set(workload.data.mean), set(workload.data.std)) != (
         {0.0},
@@ -320,6 +355,55 @@ def _check_fit(workload: Workload, source: Source) -> None:
                 f"of workload '{workload.name}' has {signature.entries} entries, 0 to "
                 f"{signature.entries - 1}"
             )
+
+
+def _with_targets(workload: Workload, source: Source) -> Source:
+    """The split with labels as the loss reads them.
+
+    Raises:
+        RequestError: they do not fit the loss, or the model's outputs.
+    """
+    if target_kind(workload.loss) == "class":
+        _check_classes(workload, source)
+        return source
+    name, loss = f"'{workload.data.name}'", type_name(workload.loss)
+    shape = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+    labels = source.labels
+    if labels.shape[1:] == shape[:-1] and shape[-1] == 1:
+        labels = labels[..., None]
+    if labels.shape[1:] != shape:
+        raise RequestError(
+            f"the loss of workload '{workload.name}', {loss}, reads targets of the shape of its outputs, "
+            f"{list(shape)} a sample; data set {name} has labels of shape {list(labels.shape[1:])}"
+        )
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(labels.astype(np.float32)).all()
+    least, largest = labels.min(), labels.max()
+    if not finite:
+        raise RequestError(
+            f"data set {name} has targets from {least:g} to {largest:g}, which float32 cannot hold"
+        )
+    if target_kind(workload.loss) == "share" and (least < 0 or largest > 1):
+        raise RequestError(
+            f"data set {name} has targets from {least:g} to {largest:g}; the loss of workload "
+            f"'{workload.name}', {loss}, reads targets from 0 to 1"
+        )
+    return replace(source, labels=labels.astype(np.float64))
+
+
+def _check_classes(workload: Workload, source: Source) -> None:
+    """Raise a RequestError if labels are not the classes that the model predicts."""
+    name, signature = f"'{workload.data.name}'", model_signature(workload.model)
+    if source.labels.shape[1:] != signature.steps:
+        raise RequestError(
+            f"workload '{workload.name}' predicts labels of shape {list(signature.steps)} a sample; "
+            f"data set {name} has {list(source.labels.shape[1:])}"
+        )
+    if source.labels.dtype.kind != "i":
+        raise RequestError(
+            f"data set {name} has labels that are no integers, and the loss of workload '{workload.name}', "
+            f"{type_name(workload.loss)}, reads classes; for targets of real numbers, choose another loss"
+        )
     least, largest = int(source.labels.min()), int(source.labels.max())
     if least < 0 or largest >= signature.classes:
         raise RequestError(

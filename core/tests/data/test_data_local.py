@@ -17,7 +17,7 @@ from dlb.data.load import normalise
 from dlb.errors import DataError, RequestError
 from dlb.samples import count_samples, load_samples, open_split, write_samples
 from dlb.workload import Workload, workload_hash
-from dlb.workload.files import from_document
+from dlb.workload.files import from_document, to_document
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -126,7 +126,9 @@ BAD_NPZ: dict[str, tuple[bytes, str]] = {
     "other keys": (npz(x=images(10), y=labels(10)), "lacks inputs and labels; it has x, y"),
     "another N": (npz(inputs=images(10), labels=labels(9)), "of one N"),
     "no samples": (npz(inputs=images(0), labels=labels(0)), "of one N, 1 or more"),
-    "real labels": (npz(inputs=images(10), labels=labels(10) / 2), "labels must be integers"),
+    "real labels": (npz(inputs=images(10), labels=labels(10) / 2), "labels that are no integers"),
+    "labels of text": (npz(inputs=images(10), labels=np.full(10, "a")), "labels must be numbers"),
+    "labels NaN": (npz(inputs=images(10), labels=np.full(10, np.nan)), "labels hold NaN"),
     "texts": (npz(inputs=np.full((10, 3), "a"), labels=labels(10)), "inputs must be numbers"),
     "NaN": (npz(inputs=np.full((10, 3), np.nan), labels=labels(10)), "NaN or infinity"),
     "label above": (npz(inputs=images(10), labels=labels(10) + 1), "label 3; .* 0 to 2"),
@@ -145,6 +147,61 @@ def test_npz_files_that_cannot_be_used_are_refused(
     path.write_bytes(content)
     with pytest.raises(RequestError, match=told):
         load_samples(classifier({"name": "npz", "path": str(path)}), "train", "float32")
+
+
+def regression(path: Path, outputs: int, loss: str) -> Workload:
+    document = to_document(classifier({"name": "npz", "path": str(path)}, (5,), outputs + 1))
+    document["model"]["nodes"][-1]["layer"]["out_features"] = outputs
+    return from_document({**document, "loss": {"type": loss}})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(10, 4), (10, 1), (10,)])
+def test_targets_are_real_numbers_of_the_shape_of_the_outputs(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str
+) -> None:
+    """Labels [N] are those of models with one output."""
+    random = np.random.RandomState(2)
+    inputs, targets = random.standard_normal((10, 5)), random.standard_normal(shape)
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=targets)
+    workload = regression(tmp_path / "mine.npz", targets.reshape(10, -1).shape[1], "huber")
+    read = load_samples(workload, "train", dtype)
+    assert read.labels.dtype == dtype and read.labels.shape == (9, targets.size // 10)
+    np.testing.assert_array_equal(read.labels, targets[:9].reshape(9, -1).astype(dtype))
+    write_samples(
+        workload, open_split(workload, "train"), np.arange(9), dtype, tmp_path / "out.npz"
+    )
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["labels"], read.labels)
+        assert stored["labels"].dtype == dtype
+
+
+def test_classes_0_and_1_are_targets_of_one_logit(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((10, 5)), labels=np.arange(10) % 2)
+    workload = regression(tmp_path / "mine.npz", 1, "binary_cross_entropy")
+    assert load_samples(workload, "train", "float32").labels[:3].tolist() == [[0.0], [1.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss", "told"),
+    [
+        (
+            np.ones((10, 3)),
+            "squared_error",
+            r"shape of its outputs, \[2\] a sample; .* shape \[3\]",
+        ),
+        (np.ones(10), "absolute_error", r"shape of its outputs, \[2\] a sample; .* shape \[\]"),
+        (np.full((10, 2), 1e300), "squared_error", "1e\\+300, which float32 cannot hold"),
+        (np.full((10, 2), 1.5), "binary_cross_entropy", "from 1.5 to 1.5; .* targets from 0 to 1"),
+        (np.full((10, 2), -1), "binary_cross_entropy", "from -1 to -1; .* targets from 0 to 1"),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused(
+    tmp_path: Path, labels: np.ndarray, loss: str, told: str
+) -> None:
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((10, 5)), labels=labels)
+    with pytest.raises(RequestError, match=told):
+        open_split(regression(tmp_path / "mine.npz", 2, loss), "train")
 
 
 def test_an_array_file_is_no_npz(tmp_path: Path) -> None:

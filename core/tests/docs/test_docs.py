@@ -32,9 +32,10 @@ from dlb.results import measurement, sweep
 from dlb.supervision import group
 from dlb.workload import files
 from dlb.workload.layers import Initializer, layer_types
+from dlb.workload.losses import Loss
 from dlb.workload.optimizers import Optimizer
 from dlb.workload.shapes import trained_names
-from dlb.workload.training import Loss, Schedule
+from dlb.workload.training import Schedule
 from dlb_worker import contract, hookspecs, protocol
 from dlb_worker.calls import Calls
 from dlb_worker.contract import PlanRequest
@@ -355,12 +356,13 @@ def test_the_adapter_on_one_page_is_proven(
     [
         ("optimizer.clip_norm=1", "does not have the feature 'clip_norm'"),
         ("loss.label_smoothing=0.1", "does not have the feature 'label_smoothing'"),
+        ("loss.type=squared_error", "it has no loss squared_error; it has softmax_cross_entropy"),
     ],
 )
 def test_what_the_adapter_lacks_is_refused_with_the_reason(
     numpy_adapter: Path, capsys: pytest.CaptureFixture[str], change: str, reason: str
 ) -> None:
-    words = ["verify", str(numpy_adapter), "--on", "numpy", "--set", change]
+    words = ["verify", str(numpy_adapter), "--on", "numpy", "--data", "synthetic", "--set", change]
     assert cli.call(words) != 0
     ended = capsys.readouterr()
     assert reason in ended.out + ended.err

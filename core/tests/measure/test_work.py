@@ -71,6 +71,15 @@ def test_a_perceptron_by_hand() -> None:
     assert counted.update == Work(2 * 75, 4 * 3 * 75)
 
 
+def test_targets_are_read_as_the_outputs_are() -> None:
+    """Three real numbers a sample, for an integer."""
+    nodes = (node("out", W.Linear(out_features=3)),)
+    classes = workload(*nodes)
+    numbers = msgspec.structs.replace(classes, loss=W.SquaredError())
+    apart = step_work(numbers, 4).forward.bytes - step_work(classes, 4).forward.bytes
+    assert apart == 4 * (3 * 4 - 8)
+
+
 def test_a_sum_is_made_in_place_of_the_branch_that_nobody_else_reads() -> None:
     branches = (
         node("first", W.Linear(out_features=8)),

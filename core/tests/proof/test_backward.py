@@ -12,17 +12,23 @@ from dlb.samples import proof_inputs, proof_labels
 from dlb.workload import (
     GRU,
     RNN,
+    AbsoluteError,
+    BinaryCrossEntropy,
     Conv,
     Flatten,
+    Huber,
     Input,
     Layer,
     Linear,
+    Loss,
     MaxPool,
     Model,
     Node,
     ReLU,
     ReLU6,
     SoftmaxCrossEntropy,
+    SquaredError,
+    type_name,
 )
 from dlb.workload.files import load, read
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
@@ -63,6 +69,28 @@ def assert_slopes(model: Model) -> None:
     gradients = truth.gradients(truth.training_layers)
     parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
     for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():
+        assert slope.error < 1e-5, (name, slope)
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+@pytest.mark.parametrize(
+    "loss", [BinaryCrossEntropy(), SquaredError(), AbsoluteError(), Huber(delta=0.7)], ids=type_name
+)
+def test_gradients_of_other_losses_are_their_slopes(loss: Loss, scale: float) -> None:
+    """At outputs of order 1000, too, where a loss may be a million."""
+    nodes = (
+        Node(name="hidden", layer=Linear(out_features=6)),
+        Node(name="relu", layer=ReLU()),
+        Node(name="numbers", layer=Linear(out_features=2)),
+    )
+    model = Model(input=Input(shape=(3, 7)), nodes=nodes)
+    weights = proof_weights(initial_weights(model, 0), 0)
+    weights["numbers.weight"] = weights["numbers.weight"] * scale
+    inputs, targets = proof_inputs(model, 0, 8), proof_labels(model, 0, 8, loss)
+    truth = Reference(model, weights, inputs, targets, loss=loss)
+    gradients = truth.gradients(truth.training_layers)
+    parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
+    for name, slope in truth.slopes(parameters, gradients["input"], 0).items():
         assert slope.error < 1e-5, (name, slope)
 
 

@@ -65,6 +65,11 @@ REFUSED = {
     "optimizer={type='adamw', clip_norm=1.0, clip_value=1.0}": "set one of them to 0",
     "loss.class_weights=[1.0]": "one for each",
     "loss.class_weights=[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]": "one above 0",
+    "loss.type=mse": "known: absolute_error, binary_cross_entropy, huber, softmax_cross_entropy, squared_error",
+    "loss={type='squared_error', delta=1.0}": "type 'squared_error' has no fields",
+    "loss={type='huber', delta=0}": "loss.delta = 0.0 must be above 0",
+    "loss={type='huber', delta=inf}": "loss.delta",
+    "loss={type='huber', delta=nan}": "loss.delta",
     "schedule.type=decay": "start",
     "model.nodes.fc9.layer.bias=false": "no field 'fc9'; it has conv1, ",
     "model.nodes.fc1.layer.out_features=0": "fc1",
@@ -85,3 +90,16 @@ def test_what_makes_no_workload_is_refused_and_named(change: str, named: str) ->
     with pytest.raises(RequestError) as refused:
         with_changes(LENET, [change])
     assert named in str(refused.value)
+
+
+def test_a_loss_of_another_type_starts_with_its_own_defaults() -> None:
+    found = with_changes(LENET, ["loss.label_smoothing=0.1", "loss.type=huber"])
+    assert found.loss == W.Huber(delta=1.0)
+    assert with_changes(found, ["loss.delta=2", "loss.type=softmax_cross_entropy"]) == LENET
+
+
+def test_a_loss_without_a_type_is_that_of_files_older_than_other_losses() -> None:
+    found = with_changes(LENET, ["loss={label_smoothing=0.1}"])
+    assert found == with_changes(LENET, ["loss.label_smoothing=0.1"])
+    with pytest.raises(RequestError, match="can have label_smoothing, class_weights"):
+        with_changes(LENET, ["loss={delta=1.0}"])

@@ -251,17 +251,19 @@ def test_what_takes_a_parser_long_is_refused_at_once(
     assert time.perf_counter() - start < 20
 
 
+def test_maps_are_no_outputs_of_a_loss_of_targets(tmp_path: Path) -> None:
+    path = tmp_path / "maps.toml"
+    conv = '{ name = "c", layer = { type = "conv", out_channels = 2, kernel = [1, 1] } }'
+    text = HEAD.replace("shape = [4]", "shape = [1, 3, 3]")
+    path.write_text(f'loss = {{ type = "huber" }}\n{text}model.nodes = [{conv}]')
+    with pytest.raises(WorkloadError, match=r"\[2, 3, 3\] a sample.*add a flatten"):
+        files.read(path)
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (
-            LINEAR % 1,
-            r'layer \'l\': softmax .*one class.*\{ type = "pad", pads = \[1, 0\] \}',
-        ),
-        (
-            '{ name = "r", layer = { type = "reshape", shape = [2, 2] } }, ' + LINEAR % 1,
-            r"pads = \[0, 1, 0, 0\]",
-        ),
+        (LINEAR % 1, r"layer 'l': softmax .*one class.*binary_cross_entropy"),
         (
             '{ name = "dead", layer = { type = "relu" } }, '
             + LINEAR.replace(" }", ' }, inputs = ["input"] }', 1).removesuffix(" }") % 2,

@@ -83,6 +83,11 @@ optimizers = st.one_of(
     ),
     st.builds(W.Adagrad, initial_accumulator=finite(0, 1)),
 )
+losses = st.one_of(
+    st.builds(W.SoftmaxCrossEntropy, label_smoothing=finite(0, 0.9)),
+    st.sampled_from([W.BinaryCrossEntropy(), W.SquaredError(), W.AbsoluteError()]),
+    st.builds(W.Huber, delta=finite(1e-3, 1e3)),
+)
 schedules = st.one_of(
     st.just(W.Constant()),
     st.builds(
@@ -113,6 +118,7 @@ def workloads(draw: Any) -> W.Workload:
             std=draw(st.tuples(*[finite(1e-3, 10)] * channels)),
             augmentation=augmentation,
         ),
+        loss=draw(losses),
         optimizer=draw(optimizers),
         schedule=draw(schedules),
         model=model,

@@ -13,7 +13,8 @@ from dlb.catalogue import load_workload
 from dlb.measure.work import step_work
 from dlb.workload.initial import initial_weights
 from dlb.workload.lower import lower
-from dlb_torch.model import TorchModel, mean_loss
+from dlb_torch.losses import mean_loss
+from dlb_torch.model import TorchModel
 from dlb_worker.contract import BuildRequest
 
 BATCH = 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tu
 
 from dlb_worker import hookimpl
 from dlb_worker.contract import (
+    LOSSES,
     AdapterDescription,
     Batches,
     BuildRequest,
@@ -129,6 +130,7 @@ class Adapter(abc.ABC):
     exporter = ""
     deviations: Tuple[str, ...] = ()
     variants: Mapping[str, Tuple[str, ...]] = {}
+    losses: Mapping[str, str] = LOSSES
     strategies: Tuple[Strategy, ...] = ()
 
     def describe(self) -> AdapterDescription:
@@ -147,6 +149,7 @@ class Adapter(abc.ABC):
             exporter=self.exporter,
             deviations=self.deviations,
             variants=self.variants,
+            losses=self.losses,
         )
 
     @abc.abstractmethod
@@ -202,7 +205,7 @@ class Adapter(abc.ABC):
         """Refuse what is not described, which a worker may be asked for by other callers than dlb.
 
         Raises:
-            UnsupportedError: a layer, the optimizer, the dtype or the device.
+            UnsupportedError: a layer, the optimizer, the loss, the dtype or the device.
         """
         workload = request.workload
         for node in workload.model.nodes:
@@ -213,6 +216,7 @@ class Adapter(abc.ABC):
                 )
         for what, value, known in (
             ("optimizer", workload.optimizer.kind, self.optimizers),
+            ("loss", workload.loss.kind, self.losses),
             ("dtype", request.dtype, self.dtypes),
             ("device", request.device, self.devices),
         ):

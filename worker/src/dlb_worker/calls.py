@@ -338,8 +338,10 @@ class Calls:
             np.concatenate([arrays[name] for arrays in parts]) for name in ("inputs", "labels")
         )
         real = inputs.dtype.kind == "f"
+        classes = self.requests[model].workload.loss.of_classes
         found = held.gradients(
-            inputs.astype(held.dtype if real else "int64"), labels.astype("int64")
+            inputs.astype(held.dtype if real else "int64"),
+            labels.astype("int64" if classes else held.dtype),
         )
         arrays = {"loss": np.asarray(found.loss)}
         for name, gradient in found.parameters.items():

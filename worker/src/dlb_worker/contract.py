@@ -31,6 +31,7 @@ else:  # The command describes adapters without importing NumPy.
 __all__ = [
     "CONTRACT",
     "FEATURES",
+    "LOSSES",
     "PHASES",
     "PRECISION",
     "AdapterDescription",
@@ -58,7 +59,7 @@ __all__ = [
 #: Version of the hook contract: (major, minor). An adapter made for another major does not run.
 CONTRACT = (2, 1)
 
-#: What an adapter may be able to do besides its layers and optimizers, and what each one means.
+#: What an adapter may be able to do besides its layers, optimizers and losses, and what each one means.
 FEATURES = {
     "augmentation": "feeds batches that the core cut out of images",
     "class_weights": "computes the loss with a weight for each class",
@@ -72,6 +73,9 @@ FEATURES = {
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",
 }
+
+#: The losses of an adapter that does not say which it has.
+LOSSES = {"softmax_cross_entropy": "native"}
 
 #: The parts of a training step, in their order.
 PHASES = ("forward", "backward", "update")
@@ -102,6 +106,7 @@ class AdapterDescription:
             show them; they never widen a tolerance.
         variants: named choices of how a model is built (``compile``, ``layout``), each with its
             values, the default first. Every choice computes the same, but for :data:`PRECISION`.
+        losses: loss kinds, as layers.
     """
 
     name: str
@@ -117,6 +122,7 @@ class AdapterDescription:
     exporter: str = ""
     deviations: Tuple[str, ...] = ()
     variants: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=LOSSES.copy)
 
     def choices(self, variant: Mapping[str, str]) -> Mapping[str, str]:
         """The value of every choice, the default where ``variant`` has none.
@@ -209,7 +215,7 @@ class DataRequest:
 
     Attributes:
         inputs: [N, ...] samples in canonical layout ([C, H, W] or [T]) and the run's dtype.
-        labels: int64 [N] or [N, T].
+        labels: int64 [N] or [N, T]; or, as the loss reads, targets of the outputs' shape, of the run's dtype.
         order: int64 [steps, batch], the indices of each step's samples.
         input_mode: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
             batches while training goes on) or ``memory`` (the whole set lies on the device as native

@@ -131,12 +131,17 @@ class Loss(_Attributes):
     """The loss.
 
     Attributes:
-        kind: ``softmax_cross_entropy``.
-        attributes: its ``label_smoothing`` and ``class_weights``.
+        kind: such as ``softmax_cross_entropy``; see the reference of workloads.
+        attributes: its numbers, such as ``label_smoothing`` or ``delta``.
     """
 
     kind: str
     attributes: Mapping[str, Any]
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether labels are classes, int64; else they are real targets of the outputs' shape."""
+        return self.kind == "softmax_cross_entropy"
 
 
 @dataclass(frozen=True)

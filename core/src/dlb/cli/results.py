@@ -122,7 +122,7 @@ def show_command(name: str, folder: Path, condition: str, as_json: bool) -> None
     "--loss",
     type=click.FloatRange(0, min_open=True),
     metavar="X",
-    help="The target: a mean cross-entropy of the test split.",
+    help="The target: a mean loss of the test split.",
 )
 @click.option(
     "--baseline",

@@ -78,7 +78,8 @@ def user_array_source(inputs: Array, labels: Array, where: str, name: str) -> So
     """A split of arrays from the user.
 
     uint8 [N, C, H, W] are images and are normalised. Floating inputs are not normalised. Other
-    integers are indices. Labels are integers, [N] or [N, T].
+    integers are indices. Labels are integers, [N] or [N, T], or
+    targets, [N, ...], which are not normalised either.
 
     Raises:
         DataError: the arrays have other dtypes or shapes, differ in N, are empty, or hold NaN or
@@ -87,19 +88,16 @@ def user_array_source(inputs: Array, labels: Array, where: str, name: str) -> So
     shapes = (
         f"inputs {inputs.dtype} {list(inputs.shape)}, labels {labels.dtype} {list(labels.shape)}"
     )
-    if (
-        inputs.ndim < 2
-        or labels.ndim not in (1, 2)
-        or len(inputs) != len(labels)
-        or not labels.size
-    ):
+    if inputs.ndim < 2 or labels.ndim < 1 or len(inputs) != len(labels) or not labels.size:
         raise DataError(
-            f"{name}: has {shapes}; inputs [N, ...] and labels [N] or [N, T] are needed, of one N, "
-            "1 or more"
+            f"{name}: has {shapes}; inputs [N, ...] and labels [N], [N, T] or as the outputs are needed, of "
+            "one N, 1 or more"
         )
-    if labels.dtype.kind not in "iu":
-        raise DataError(f"{name}: has {shapes}; labels must be integers")
-    labels = labels.astype(np.int64)
+    if labels.dtype.kind not in "iuf":
+        raise DataError(f"{name}: has {shapes}; labels must be numbers")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise DataError(f"{name}: labels hold NaN or infinity")
+    labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
         return array_source("pixels", inputs, labels, where)
     if inputs.dtype.kind == "f":

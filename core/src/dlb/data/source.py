@@ -34,7 +34,7 @@ class Source:
     Attributes:
         kind: the kind of the inputs.
         shape: the shape of one input.
-        labels: int64 [N] or [N, T].
+        labels: int64 [N] or [N, T], or targets: [N, ...], integers or real numbers.
         read: reads the inputs of samples by index, [n, *shape]: uint8, floating or int64.
         read_crops: the same for crops of images, each resized to ``shape``.
         where: where the samples are read from, for the record.
@@ -43,7 +43,7 @@ class Source:
 
     kind: Kind
     shape: tuple[int, ...]
-    labels: Indices
+    labels: Array
     read: Callable[[Indices], Array]
     read_crops: Callable[[Indices, ChooseCrop], Array]
     where: str
@@ -87,7 +87,7 @@ class ModelSignature:
     entries: int = 0
 
 
-def array_source(kind: Kind, inputs: Array, labels: Indices, where: str) -> Source:
+def array_source(kind: Kind, inputs: Array, labels: Array, where: str) -> Source:
     """A split of arrays in memory; ``inputs`` are [N, ...]."""
 
     def read_crops(indices: Indices, choose: ChooseCrop) -> Array:

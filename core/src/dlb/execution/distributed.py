@@ -46,7 +46,8 @@ def train_few_steps(stage: Stage, model: RemoteModel) -> list[dict[str, Array]]:
     if not data.exists():
         stored = read_or_map(prepared.train)
         inputs, labels = stored["inputs"][samples], stored["labels"][samples]
-        write_arrays(data, {"inputs": as_dtype(inputs, "float64"), "labels": labels})
+        arrays = {"inputs": inputs, "labels": labels}
+        write_arrays(data, {name: as_dtype(array, "float64") for name, array in arrays.items()})
     model.train(data, indices.reshape(rows.shape).astype(np.int64))
     return model.weights()
 

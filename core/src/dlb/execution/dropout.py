@@ -28,5 +28,6 @@ def prove_native_dropout(stage: Stage, group: Group, dtype: str) -> None:
         if request.groups & {"forward", "float32"}:
             prove_dropout(model, described, stage.adapter, request.seed, stage.keep)
         if request.groups & {"gradients", "float32"}:
-            inputs = as_dtype(reference.inputs, dtype)
-            prove_dropout_gradients(model, inputs, reference.labels, stage.adapter, stage.keep)
+            arrays = reference.inputs, reference.labels
+            inputs, labels = (as_dtype(array, dtype) for array in arrays)
+            prove_dropout_gradients(model, inputs, labels, stage.adapter, stage.keep)

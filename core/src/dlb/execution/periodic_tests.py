@@ -9,12 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.execution.models import Stage
+from dlb.graph.losses import formula
 from dlb.record import Tested
 from dlb.supervision.remote import RemoteModel, RemoteTraining
+from dlb.workload import Loss, SoftmaxCrossEntropy
 
-__all__ = ["PeriodicTests", "accuracy_of"]
+__all__ = ["PeriodicTests", "score"]
 
 Array = npt.NDArray[Any]
+#: Numbers of outputs whose loss is computed at once: those of all samples may take gigabytes.
+_NUMBERS = 1 << 22
 
 
 class PeriodicTests:
@@ -26,10 +30,11 @@ class PeriodicTests:
 
     def __init__(self, stage: Stage, model: RemoteModel) -> None:
         self._model, self._prepared = model, stage.prepared
+        self._loss = stage.request.workload.loss
         self._steps, self._seconds = stage.request.test_steps, stage.request.test_seconds
         self._trained_seconds, self._due = 0.0, self._seconds or 0.0
         self._blocks = stage.blocks
-        self.found: dict[int, tuple[float, float]] = {}
+        self.found: dict[int, tuple[float | None, float | None]] = {}
 
     def advance(self, training: RemoteTraining, to: int) -> None:
         """Take steps until ``to`` of them are done, with tests between them."""
@@ -63,7 +68,7 @@ class PeriodicTests:
                 step=done,
                 seconds=float(until[done - 1]),
                 accuracy=accuracy,
-                loss=loss if np.isfinite(loss) else None,
+                loss=loss,
             )
             for done, (accuracy, loss) in self.found.items()
         )
@@ -80,24 +85,25 @@ class PeriodicTests:
         return done + max(1, int(rate * (self._due - self._trained_seconds)))
 
     def _test(self, done: int) -> None:
-        logits, labels = self._model.predict(self._prepared.test).logits, self._prepared.test_labels
-        self.found[done] = accuracy_of(logits, labels), _loss(logits, labels)
+        outputs = self._model.predict(self._prepared.test).logits
+        self.found[done] = score(outputs, self._prepared.test_labels, self._loss)
 
 
-def accuracy_of(logits: Array, labels: Array) -> float:
-    """The share of samples whose largest logit is at the label. Logits that are not finite count as wrong.
+def score(outputs: Array, targets: Array, loss: Loss) -> tuple[float | None, float | None]:
+    """The accuracy of predictions and their mean loss, in float64, without smoothing and class weights.
+
+    The accuracy is None for a loss of no decisions, the loss if it is not finite.
 
     Args:
-        logits: [..., classes].
-        labels: int64 [...].
+        outputs: [samples, ..., numbers].
+        targets: int64 [samples, ...], or targets of the outputs' shape.
     """
-    correct = np.isfinite(logits).all(axis=-1) & (logits.argmax(-1) == labels)
-    return float(correct.mean())
-
-
-def _loss(logits: Array, labels: Array) -> float:
-    """The mean softmax cross-entropy, without smoothing, in float64."""
-    with np.errstate(all="ignore"):
-        shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-        log_shares = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-        return float(-np.take_along_axis(log_shares, labels[..., None], -1).mean())
+    by = formula(SoftmaxCrossEntropy() if isinstance(loss, SoftmaxCrossEntropy) else loss)
+    at_once, total = max(1, _NUMBERS * len(outputs) // outputs.size), 0.0
+    for first in range(0, len(outputs), at_once):
+        part = outputs[first : first + at_once].astype(np.float64)
+        with np.errstate(all="ignore"):
+            mean, _ = by.value_and_gradient(part, targets[first : first + at_once])
+        total += mean * len(part)
+    mean = total / len(outputs)
+    return by.accuracy(outputs, targets), mean if np.isfinite(mean) else None

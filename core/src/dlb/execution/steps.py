@@ -98,7 +98,8 @@ def _one_step(
     updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, 0))
     data = scratch_file(model.group)
     inputs = as_dtype(reference.inputs, model.dtype)
-    write_arrays(data, {"inputs": inputs, "labels": reference.labels})
+    labels = as_dtype(reference.labels, model.dtype)
+    write_arrays(data, {"inputs": inputs, "labels": labels})
     order = np.arange(len(inputs), dtype=np.int64)[None]
     trained = model.train(data, order, input_mode=input_mode)
     after = model.weights()[0] | model.optimizer_state()

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.layer_gradients import Pass, layer_gradients
+from dlb.graph.losses import formula
+from dlb.workload.losses import Loss
 from dlb.workload.model import Model
 from dlb.workload.shapes import parameter_shapes, tied_to, trained_names
-from dlb.workload.training import Loss
 
-__all__ = ["loss_and_cotangent", "model_gradients"]
+__all__ = ["model_gradients"]
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +42,8 @@ def model_gradients(
         weights: parameters by ``layer.parameter``.
         inputs: [batch, ...].
         values: the value of every layer in training mode, [batch, ...], by name.
-        labels: int64 [batch] or [batch, T].
+        labels: what the loss compares the last layer's value with: int64 [batch] or [batch, T], or targets of
+            the value's shape.
         masks: by layer name, what dropout multiplies by before it scales; without one it is the identity.
         dtype: dtype of all computations, ``float64`` or ``float32``.
         rounded: rounds what passes from one layer to the one below it; None to leave it.
@@ -54,11 +56,11 @@ def model_gradients(
             return inputs.astype(dtype, copy=False) if real else inputs
         return values[name].astype(dtype, copy=False)
 
-    mean_loss, cotangent = loss_and_cotangent(read(last), labels, loss)
-    cotangents = {last: cotangent if rounded is None else rounded(cotangent)}
-    gradients: dict[str, Array] = {"loss": np.asarray(mean_loss)}
     names = parameter_shapes(model)
     with np.errstate(all="ignore"):  # values that are not finite are compared, not reported
+        mean_loss, cotangent = formula(loss).value_and_gradient(read(last), labels)
+        cotangents = {last: cotangent if rounded is None else rounded(cotangent)}
+        gradients: dict[str, Array] = {"loss": np.asarray(mean_loss)}
         for node in reversed(model.wired()):
             if node.name not in cotangents:  # nothing reads this layer
                 continue
@@ -85,29 +87,6 @@ def model_gradients(
     for name in trained_names(model):
         gradients.setdefault(name, np.zeros(names[name], dtype))
     return gradients
-
-
-def loss_and_cotangent(logits: Array, labels: Array, loss: Loss) -> tuple[float, Array]:
-    """The mean softmax cross-entropy, and its gradient with respect to the logits.
-
-    Args:
-        logits: [..., classes].
-        labels: int64 [...].
-    """
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_shares = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    smoothing, count = loss.label_smoothing, labels.size
-    at_labels = np.take_along_axis(log_shares, labels[..., None], -1)[..., 0]
-    losses = -(1 - smoothing) * at_labels - smoothing * log_shares.mean(axis=-1)
-    cotangent = np.exp(log_shares) - logits.dtype.type(smoothing / logits.shape[-1])
-    at_label = np.take_along_axis(cotangent, labels[..., None], -1) - logits.dtype.type(
-        1 - smoothing
-    )
-    np.put_along_axis(cotangent, labels[..., None], at_label, -1)
-    if loss.class_weights:
-        factors = np.array(loss.class_weights, logits.dtype)[labels]
-        losses, cotangent = factors * losses, factors[..., None] * cotangent
-    return float(losses.mean()), cotangent / logits.dtype.type(count)
 
 
 def _add(sums: dict[str, Array], name: str, gradient: Array) -> None:

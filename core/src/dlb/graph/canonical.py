@@ -13,7 +13,6 @@ The graph has opset 17 and IR version 8, which ONNX 1.13 and later read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,9 +22,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import WorkloadError
 from dlb.graph.layer_nodes import Graph, add_layer
+from dlb.graph.losses import LABELS, LOSS, formula
+from dlb.workload.losses import Loss, SoftmaxCrossEntropy, target_kind
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
-from dlb.workload.training import Loss, SoftmaxCrossEntropy
 
 __all__ = [
     "INPUT_PREFIX",
@@ -40,8 +40,6 @@ __all__ = [
 
 OPSET = 17
 IR_VERSION = 8
-LABELS = "labels"
-LOSS = "loss"
 #: Prefix of a layer's input that the caller supplies in place of another layer's value.
 INPUT_PREFIX = "given/"
 
@@ -138,11 +136,9 @@ def loss_graph(
 ) -> onnx.ModelProto:
     """The canonical graph followed by the loss.
 
-    The loss is ONNX's SoftmaxCrossEntropyLoss, averaged, with the label smoothing and the class weights of
-    ``loss``; ONNX's own weights would divide by their sum. The
-    graph also reads ``labels``: int64 [batch] for logits [batch, classes], and [batch, T] for
-    logits [batch, T, classes]. The first output is ``loss``, a scalar. Those of
-    :func:`canonical_graph` follow.
+    The graph also reads ``labels``. For a cross-entropy of classes they are int64 [batch] for logits [batch,
+    classes], and [batch, T] for logits [batch, T, classes]; else they are targets of the last value's shape, in
+    the graph's ``dtype``. The first output is ``loss``, a scalar. Those of :func:`canonical_graph` follow.
 
     Raises:
         WorkloadError: as :func:`canonical_graph`; the loss does not accept the logits' shape; or a
@@ -160,11 +156,10 @@ def loss_graph(
             f"layer '{last}': a loss needs logits [N, classes] or [N, T, classes], not "
             f"{['N', *shapes[last]]}; put a flatten before the last linear layer"
         )
-    scores = last
-    if len(shapes[last]) == 2:
-        scores = graph.node("Transpose", [last], f"{LOSS}/classes_second", perm=[0, 2, 1])
-    _add_loss(graph, scores, loss)
-    labels = helper.make_tensor_value_info(LABELS, TensorProto.INT64, ["batch", *shapes[last][:-1]])
+    formula(loss).add_nodes(graph, last, 1 + len(shapes[last]))
+    labels = _value_info(LABELS, shapes[last], element_type)
+    if target_kind(loss) == "class":
+        labels = _value_info(LABELS, shapes[last][:-1], TensorProto.INT64)
     loss_output = helper.make_tensor_value_info(LOSS, element_type, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
     values = [_value_info(name, shapes[name], element_type) for name in names]
@@ -174,36 +169,6 @@ def loss_graph(
         *_weight_inputs(model, weights, element_type),
     ]
     return _model(graph, inputs, [loss_output, *values, *_running_outputs(graph, element_type)])
-
-
-def _add_loss(graph: Graph, scores: str, loss: Loss) -> None:
-    smoothing, weighted = loss.label_smoothing, bool(loss.class_weights)
-    reduction = "none" if weighted else "mean"
-    add_operator = partial(
-        graph.node, "SoftmaxCrossEntropyLoss", [scores, LABELS], reduction=reduction, name=LOSS
-    )
-    name = f"{LOSS}/samples" if weighted else LOSS
-    if not smoothing:
-        add_operator(name)
-    else:
-        label_loss, log_softmax = f"{LOSS}/hit", f"{LOSS}/log_softmax"
-        add_operator([label_loss, log_softmax])
-        over: dict[str, Any] = {"axes": [1]} if weighted else {}
-        mean = graph.node("ReduceMean", [log_softmax], f"{LOSS}/mean", keepdims=0, **over)
-        parts = [
-            graph.node(
-                "Mul",
-                [value, graph.initializer(f"{value}/share", np.array(factor))],
-                f"{value}/part",
-            )
-            for value, factor in ((label_loss, 1 - smoothing), (mean, smoothing))
-        ]
-        graph.node("Sub", parts, name, name=f"{LOSS}/smoothed")
-    if weighted:
-        weights = graph.initializer(f"{LOSS}/class_weights", np.array(loss.class_weights))
-        factors = graph.node("Gather", [weights, LABELS], f"{LOSS}/factors")
-        products = graph.node("Mul", [name, factors], f"{LOSS}/products")
-        graph.node("ReduceMean", [products], LOSS, keepdims=0)
 
 
 def _build_graph(

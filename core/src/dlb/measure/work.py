@@ -34,6 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.workload import layers as L
+from dlb.workload.losses import Loss, target_kind
 from dlb.workload.model import Model, Node, Workload
 from dlb.workload.optimizers import (
     SGD,
@@ -113,7 +114,7 @@ def step_work(
         value_bytes: bytes of a number of a layer's value, if that is another type than the weights'.
     """
     of_values = real_bytes if value_bytes is None else value_bytes
-    graph = _Graph(workload.model)
+    graph = _Graph(workload.model, workload.loss)
     real, index = graph.forward_traffic()
     forward = Work(
         batch_size * 2 * sum(graph.products.values()),
@@ -134,8 +135,8 @@ def step_work(
 class _Graph:
     """The layers that the output depends on. Traffic is that of one sample, in numbers."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, loss: Loss) -> None:
+        self.model, self.loss = model, loss
         self.shapes = infer_shapes(model)
         self.parameters = parameter_shapes(model)
         self.states = set(state_names(model))
@@ -160,8 +161,11 @@ class _Graph:
 
     def forward_traffic(self) -> tuple[int, int]:
         """Real numbers and integers that are read and written for each sample."""
-        real = self._size(self.last)  # read by the loss
-        index = math.prod(self.shapes[self.last][:-1])  # the labels
+        real, index = self._size(self.last), 0  # read by the loss, with its labels or targets
+        if target_kind(self.loss) == "class":
+            index += math.prod(self.shapes[self.last][:-1])
+        else:
+            real += self._size(self.last)
         for node in self.nodes:
             read, written = self._inputs_read(node), self._written(node)
             if isinstance(node.layer, L.Embedding):

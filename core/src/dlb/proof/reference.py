@@ -26,7 +26,7 @@ from dlb.workload.shapes import trained_names
 if TYPE_CHECKING:
     from dlb.graph.evaluate import Evaluator
 
-__all__ = ["Reference", "Slope", "loss_difference"]
+__all__ = ["Reference", "Slope"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Reference:
         model: the model as it is built for the proof.
         weights: seeded weights, float32, by ``layer.parameter``.
         inputs: float32 or int64 [batch, ...].
-        labels: int64 [batch] or [batch, T].
+        labels: int64 [batch] or [batch, T], or real targets of the shape of the last layer's value.
         masks: factors of dropout in training mode, [rows, ...], by layer. A batch of n samples uses the
             first n rows. A dropout without a mask is the identity.
         loss: the loss that slopes are computed for.
@@ -353,6 +353,8 @@ class Reference:
         self, variables: str, direction: Mapping[str, Array], length: float, step: float
     ) -> tuple[float, float]:
         """The loss's central difference along a direction scaled to length 1, and its rounding error."""
+        from dlb.graph.losses import formula
+
         point = self._point(variables)
         base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
         logits = []
@@ -362,8 +364,10 @@ class Reference:
             }
             last = self.model.nodes[-1].name
             logits.append(self._loss_evaluator().run({**base, **moved}, [last])[last])
+        by = formula(self.loss)
         rounding = LOGIT_ROUNDINGS * float(np.spacing(np.abs(logits[0]).max()))
-        difference = loss_difference(logits[0], logits[1], self.labels, self.loss)
+        rounding *= by.steepness(logits[0], self.labels)
+        difference = by.difference(logits[0], logits[1], self.labels)
         return difference / (2 * step), rounding / (2 * step)
 
     def _loss_evaluator(self) -> Evaluator:
@@ -378,29 +382,3 @@ class Reference:
             self.model, None, dtype="float64", training=True, masks=masks, loss=self.loss
         )
         return Evaluator(graph)
-
-
-def loss_difference(logits: Array, base_logits: Array, labels: Array, loss: Loss = _PLAIN) -> float:
-    """The mean softmax cross-entropy of ``logits`` minus that of ``base_logits``.
-
-    Subtracting two losses would lose the digits that log-sum-exp rounds away. With p the softmax of
-    ``base_logits`` and d the difference of the logits, the result is
-    ``log(1 + sum(p * (exp(d) - 1))) - d[label]``. If labels are smoothed by s, ``d[label]`` becomes
-    ``(1 - s) * d[label] + s * mean(d)``. Class weights multiply it.
-
-    Args:
-        logits, base_logits: float64 [..., classes].
-        labels: int64 [...].
-        loss: its label smoothing s, from 0 to 1, and its class weights.
-    """
-    logit_differences = logits - base_logits
-    shifted = np.exp(base_logits - base_logits.max(axis=-1, keepdims=True))
-    probabilities = shifted / shifted.sum(axis=-1, keepdims=True)
-    log_ratio = np.log1p((probabilities * np.expm1(logit_differences)).sum(axis=-1))
-    label_differences = np.take_along_axis(logit_differences, labels[..., None], -1)[..., 0]
-    mean_differences = logit_differences.mean(axis=-1)
-    smoothing = loss.label_smoothing
-    differences = log_ratio - (1 - smoothing) * label_differences - smoothing * mean_differences
-    if loss.class_weights:
-        differences = np.array(loss.class_weights)[labels] * differences
-    return float(differences.mean())

@@ -36,7 +36,7 @@ class UpdateBatches:
     Attributes:
         folder: folder with an .npz file of ``inputs`` and ``labels`` for each dtype.
         inputs: float64 or int64 [samples, ...].
-        labels: int64 [samples] or [samples, T].
+        labels: int64 [samples] or [samples, T]; or targets, float64, of the outputs' shape.
         order: rows of each batch, int64 [steps, batch].
         numbers: the number of each step for the learning-rate schedule, as :func:`step_numbers`.
     """

@@ -11,7 +11,7 @@ from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_var
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.findings.port import CutDifferently, DropoutSame, WeightsLeft
 from dlb.proof.findings.workload import RoundingGrows
-from dlb.record import Record, is_disturbed
+from dlb.record import Quality, Record, is_disturbed
 from dlb.report.sentences import describe, divergence_text, inapplicable_groups
 from dlb.report.table import Table
 
@@ -25,6 +25,7 @@ __all__ = [
     "provenance_table",
     "result_lines",
     "results_table",
+    "share_text",
     "tests_table",
 ]
 
@@ -51,7 +52,15 @@ def results_table(records: Sequence[Record]) -> Table:
 
 
 def result_lines(records: Sequence[Record]) -> Iterator[str]:
-    """How long the test at the end took, and what a reader must know of times."""
+    """The loss of the test at the end where it has no accuracy, how long it took, and what a reader must know
+    of times."""
+    losses = [
+        f"{with_variant(each.adapter, each.options.variant)} {_test_loss(each.quality)}"
+        for each in records
+        if each.quality is not None and each.quality.test_accuracy is None
+    ]
+    if losses:
+        yield f"Loss of the test at the end: {', '.join(losses)}"
     tested = [
         f"{with_variant(each.adapter, each.options.variant)} {each.quality.test_seconds:.2f}"
         for each in records
@@ -69,6 +78,15 @@ def result_lines(records: Sequence[Record]) -> Iterator[str]:
             )
 
 
+def _test_loss(quality: Quality) -> str:
+    return "not a number" if quality.test_loss is None else loss_text(quality.test_loss)
+
+
+def share_text(share: float | None) -> str:
+    """A share in percent; ``-`` where there is none."""
+    return "-" if share is None else f"{share:.1%}"
+
+
 def tests_table(records: Iterable[Record]) -> Table:
     """The tests while models trained, at most so many of each adapter; without rows if there were none."""
     rows = []
@@ -79,7 +97,7 @@ def tests_table(records: Iterable[Record]) -> Table:
         for test in tests[::-1][:: max(1, stride)][::-1]:
             loss = "not a number" if test.loss is None else loss_text(test.loss)
             rows.append(
-                [name, f"{test.step:,}", f"{test.seconds:,.1f}", loss, f"{test.accuracy:.1%}"]
+                [name, f"{test.step:,}", f"{test.seconds:,.1f}", loss, share_text(test.accuracy)]
             )
     columns = ["adapter", "after step", "seconds", "test loss", "accuracy"]
     return Table(columns, rows, "Tests during training", right=columns[1:])
@@ -104,7 +122,7 @@ def _result_row(record: Record) -> list[str]:
         last_loss = quality.losses[-1]
         cells += [
             "not a number" if last_loss is None else loss_text(last_loss),
-            f"{quality.test_accuracy:.1%}",
+            share_text(quality.test_accuracy),
         ]
     threads = timing.busy_threads if timing else None
     cells.append("-" if threads is None else str(threads))

@@ -11,6 +11,7 @@ from dlb.errors import UnknownNameError
 from dlb.measure.ratios import Ratio, Word
 from dlb.proof.certificate import with_variant
 from dlb.record import Record, StoredRecord
+from dlb.report.records import share_text
 from dlb.report.table import Table
 from dlb.results.targets import Target, TargetCell, compare_to
 
@@ -20,9 +21,10 @@ __all__ = ["common_target", "compared_to_baseline", "targets_table"]
 def common_target(records: Iterable[Record | StoredRecord]) -> Target | None:
     """The highest whole percent of accuracy that a test of every run reached; None without tests."""
     best = [
-        max(min(test.accuracy, 1.0) for test in record.quality.tests)
+        max(min(test.accuracy or 0.0, 1.0) for test in record.quality.tests)
         for record in records
         if record.quality is not None and record.quality.tests and record.failure is None
+        if record.quality.tests[0].accuracy is not None
     ]
     reached = int(min(best, default=0.0) * 100) / 100
     return Target(accuracy=reached) if reached > 0 else None
@@ -48,7 +50,8 @@ def targets_table(
             found, word = compared
             ratio = [f"{found.ratio:.3f}", f"{found.low:.3f} to {found.high:.3f}", word]
         between = cell.range
-        accuracy = sum(each.accuracy for each in cell.runs) / len(cell.runs)
+        accuracies = [each.accuracy for each in cell.runs if each.accuracy is not None]
+        accuracy = sum(accuracies) / len(accuracies) if accuracies else None
         proofs = {each.proof for each in cell.runs}
         rows.append(
             [
@@ -58,7 +61,7 @@ def targets_table(
                 "-" if cell.steps is None else f"{cell.steps:,.0f}",
                 "-" if cell.seconds is None else f"{cell.seconds:,.2f}",
                 "-" if between is None else f"{between[0]:,.2f} to {between[1]:,.2f}",
-                f"{accuracy:.1%}",
+                share_text(accuracy),
                 *ratio,
                 proofs.pop() if len(proofs) == 1 else "unproven",
             ]

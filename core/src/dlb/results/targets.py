@@ -24,7 +24,7 @@ __all__ = ["Reached", "Target", "TargetCell", "compare_to", "target_cells"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a test must reach: an accuracy from 0 to 1, or a mean cross-entropy; the other is None."""
+    """What a test must reach: an accuracy from 0 to 1, or a mean loss; the other is None."""
 
     accuracy: float | None = None
     loss: float | None = None
@@ -32,7 +32,7 @@ class Target:
     def is_met(self, test: Tested) -> bool:
         """Whether a test reaches it."""
         if self.accuracy is not None:
-            return test.accuracy >= self.accuracy
+            return test.accuracy is not None and test.accuracy >= self.accuracy
         return self.loss is not None and test.loss is not None and test.loss <= self.loss
 
 
@@ -46,7 +46,7 @@ class Reached:
         proof: the status of its proof.
         step, seconds: steps before the test, and their time with the waiting for batches; None if no test
             reached it.
-        accuracy: of the last test.
+        accuracy: of the last test; None for losses of numbers.
     """
 
     record: str
@@ -54,7 +54,7 @@ class Reached:
     proof: str
     step: int | None
     seconds: float | None
-    accuracy: float
+    accuracy: float | None
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,14 @@ from dlb.workload.layers import (
     layer_types,
     type_name,
 )
+from dlb.workload.losses import (
+    AbsoluteError,
+    BinaryCrossEntropy,
+    Huber,
+    Loss,
+    SoftmaxCrossEntropy,
+    SquaredError,
+)
 from dlb.workload.model import Augmentation, Data, Input, Model, Node, Workload, workload_hash
 from dlb.workload.optimizers import (
     SGD,
@@ -66,9 +74,7 @@ from dlb.workload.training import (
     CosineRestarts,
     Decay,
     Inverse,
-    Loss,
     Schedule,
-    SoftmaxCrossEntropy,
     Step,
     WarmupCosine,
     WarmupLinear,
@@ -82,6 +88,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "SGD",
+    "AbsoluteError",
     "Adadelta",
     "Adagrad",
     "Adam",
@@ -93,6 +100,7 @@ __all__ = [
     "AveragePool",
     "BatchNorm",
     "Binary",
+    "BinaryCrossEntropy",
     "Concat",
     "Constant",
     "Conv",
@@ -108,6 +116,7 @@ __all__ = [
     "Gather",
     "GlobalAveragePool",
     "HardSigmoid",
+    "Huber",
     "Input",
     "Inverse",
     "Layer",
@@ -137,6 +146,7 @@ __all__ = [
     "Slice",
     "Softmax",
     "SoftmaxCrossEntropy",
+    "SquaredError",
     "Step",
     "Tanh",
     "Transpose",

@@ -9,6 +9,8 @@ import msgspec
 from msgspec.inspect import LiteralType, StructType, Type, UnionType, VarTupleType
 
 from dlb.errors import WorkloadError
+from dlb.workload.layers import type_name
+from dlb.workload.losses import SoftmaxCrossEntropy
 from dlb.workload.model import Workload
 
 __all__ = ["decode"]
@@ -28,10 +30,19 @@ def decode(document: Any, where: str) -> Workload:
         WorkloadError: a field is unknown, missing, or of the wrong type. The message names the
             field and lists the valid choices.
     """
+    document = _with_loss_type(document)
     try:
         return msgspec.convert(document, Workload)
     except msgspec.ValidationError as error:
         raise WorkloadError(f"{where}: {_explain(str(error), document)}") from None
+
+
+def _with_loss_type(document: Any) -> Any:
+    """The document with the type of its loss, which files leave out that are older than other losses."""
+    loss = document.get("loss") if isinstance(document, dict) else None
+    if not isinstance(loss, dict) or "type" in loss:
+        return document
+    return {**document, "loss": {"type": type_name(SoftmaxCrossEntropy), **loss}}
 
 
 def _explain(message: str, document: Any) -> str:

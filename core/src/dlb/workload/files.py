@@ -10,10 +10,11 @@ from typing import Any
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
-from dlb.workload.model import Augmentation, Model, Workload, without_defaults
+from dlb.workload.losses import SoftmaxCrossEntropy, loss_fault
+from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.optimizers import optimizer_fault
 from dlb.workload.shapes import infer_shapes, trained_names
-from dlb.workload.training import loss_fault, schedule_fault
+from dlb.workload.training import schedule_fault
 
 __all__ = [
     "from_document",
@@ -113,12 +114,12 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
             raise WorkloadError(
                 "data.mean and data.std need the same number of values, std above 0"
             )
-        classes = infer_shapes(workload.model)[workload.model.nodes[-1].name][-1]
-        if fault := loss_fault(workload.loss, classes):
+        outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+        if fault := loss_fault(workload.loss, outputs):
             raise WorkloadError(fault)
         if fault := _augmentation_fault(workload):
             raise WorkloadError(fault)
-        if trained and (fault := _training_fault(workload.model)):
+        if trained and (fault := _training_fault(workload)):
             raise WorkloadError(fault)
     except RequestError as error:
         error.path = path
@@ -152,8 +153,9 @@ def _augmentation_fault(workload: Workload) -> str:
     return ""
 
 
-def _training_fault(model: Model) -> str:
+def _training_fault(workload: Workload) -> str:
     """Why training would do nothing, or not what is described; "" if it would."""
+    model = workload.model
     read = {name for node in model.wired() for name in node.inputs}
     for node in model.nodes[:-1]:
         if node.name not in read:
@@ -163,13 +165,11 @@ def _training_fault(model: Model) -> str:
             )
     if not trained_names(model):
         return "no layer has weights, so there is nothing to train; add a linear layer, for example"
-    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
-    if classes == 1:
-        pads = [*(0 for _ in steps), 1, *(0 for _ in steps), 0]
+    classes = infer_shapes(model)[model.nodes[-1].name][-1]
+    if classes == 1 and isinstance(workload.loss, SoftmaxCrossEntropy):
         return (
             f"layer '{model.nodes[-1].name}': softmax cross-entropy of one class is always 0, so nothing "
-            "is trained; for binary cross-entropy, add a last layer "
-            f'{{ type = "pad", pads = {pads} }}: its two classes have the logits 0 and this one'
+            'is trained; for two classes with one logit, use loss = { type = "binary_cross_entropy" }'
         )
     return ""
 

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from dlb.workload.layers import Layer
+from dlb.workload.losses import Loss, SoftmaxCrossEntropy
 from dlb.workload.optimizers import Optimizer
-from dlb.workload.training import Constant, Loss, Schedule
+from dlb.workload.training import Constant, Schedule
 
 __all__ = ["Augmentation", "Data", "Input", "Model", "Node", "Workload", "workload_hash"]
 
@@ -46,7 +47,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A directed acyclic graph of layers; each node comes after its inputs.
 
-    The last node outputs the logits, [N, classes] or [N, T, classes].
+    The last node outputs the logits, [N, classes] or [N, T, classes], or the numbers that a loss compares with
+    targets of their shape.
     """
 
     input: Input
@@ -127,7 +129,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch_size: int
     epochs: int = 1
     data: Data
-    loss: Loss = Loss()
+    loss: Loss = SoftmaxCrossEntropy()
     optimizer: Optimizer
     schedule: Schedule = Constant()
     model: Model

@@ -1,4 +1,4 @@
-"""The loss and the learning-rate schedules; optimizers are in :mod:`dlb.workload.optimizers`."""
+"""The learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -12,38 +12,13 @@ __all__ = [
     "CosineRestarts",
     "Decay",
     "Inverse",
-    "Loss",
     "Schedule",
-    "SoftmaxCrossEntropy",
     "Step",
     "WarmupCosine",
     "WarmupLinear",
     "learning_rate",
-    "loss_fault",
     "schedule_fault",
 ]
-
-
-class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
-    """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
-
-    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 and K
-    classes, the target probability is ``1 - s + s / K`` for the label and ``s / K`` for every other
-    class (Szegedy et al., arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
-
-        -(1 - s) * log_softmax[label] - s * mean(log_softmax)
-
-    With ``class_weights``, one for each class, the loss of a sample (or time step) is multiplied by the weight
-    of its label; 0 ignores a label. The mean is still that over all samples, as Keras's ``class_weight`` and
-    Chainer's have it. torch and ONNX divide by the sum of the batch's weights, so that the workers of a
-    distributed run, which have other labels each, would not compute the mean of the whole batch.
-    """
-
-    label_smoothing: float = 0.0
-    class_weights: tuple[float, ...] = ()
-
-
-Loss = SoftmaxCrossEntropy
 
 
 class Constant(Part, tag="constant", frozen=True):
@@ -111,21 +86,6 @@ class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
 
 
 Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, WarmupLinear, CosineRestarts]
-
-
-def loss_fault(loss: Loss, classes: int) -> str:
-    """What is wrong with a loss's numbers for so many classes; "" if nothing is."""
-    smoothing, weights = loss.label_smoothing, loss.class_weights
-    if not 0 <= smoothing < 1:
-        return f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
-    if weights and len(weights) != classes:
-        return (
-            f"loss.class_weights has {len(weights)} numbers, and the last layer gives {classes} classes: "
-            "give one for each, or leave it out"
-        )
-    if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
-        return "loss.class_weights must be 0 or more and finite, and one above 0"
-    return ""
 
 
 def schedule_fault(schedule: Schedule) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 from chainer import Variable
 
 from dlb_chainer.framework import get_device, host_copy
+from dlb_chainer.losses import mean_loss
 from dlb_chainer.modules import Part, TiedLinear, describe, masked_dropout, parameters_of
 from dlb_chainer.optimizers import make_optimizer, set_learning_rate, state_of
 from dlb_chainer.registry import ELEMENTWISE, LAYERS, ROWWISE
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Model, Node
+from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 Shape = tuple[int, ...]
@@ -175,12 +176,16 @@ class ChainerModel(ChainerParameters, BuiltModel):
             values = self.network.values(self.native(inputs), names)
         return {name: host_copy(values[name].array) for name in names}
 
+    def _targets(self, labels: np.ndarray) -> Any:
+        """Labels as the loss reads them; Chainer's own are int32."""
+        if self.workload.loss.of_classes:
+            return self.device.send(labels.astype(np.int32))
+        return self.native(labels)
+
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
         native = self._source(inputs)
         with chainer.using_config("in_recomputing", True):
-            loss = mean_loss(
-                self.network(native), self.device.send(labels.astype(np.int32)), self.workload.loss
-            )
+            loss = mean_loss(self.network(native), self._targets(labels), self.workload.loss)
         self.network.cleargrads()
         loss.backward()
         gradients = self._gradients(loss, native, {})
@@ -213,21 +218,6 @@ class ChainerModel(ChainerParameters, BuiltModel):
 
     def describe_layers(self) -> dict[str, str]:
         return {name: describe(layer) for name, layer in self.network.layers.items()}
-
-
-def mean_loss(logits: Variable, labels: Any, loss: Loss) -> Variable:
-    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    if logits.ndim > 2:
-        logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
-    smoothing, weights = loss.label_smoothing, None
-    if loss.class_weights:
-        weights = logits.xp.array(loss.class_weights, logits.dtype)
-    if not smoothing:
-        return F.softmax_cross_entropy(logits, labels, class_weight=weights)
-    logarithm = F.log_softmax(logits)
-    hit, every = F.select_item(logarithm, labels), F.mean(logarithm, axis=1)
-    losses = -((1 - smoothing) * hit + smoothing * every)
-    return F.mean(losses if weights is None else losses * weights[labels])
 
 
 def gradient_of(native: Any) -> np.ndarray:

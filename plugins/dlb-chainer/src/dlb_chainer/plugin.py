@@ -62,6 +62,13 @@ class ChainerAdapter(Adapter):
         "adadelta": "composed of array operations: Chainer's has no learning rate",
         "adamax": "composed of array operations: Chainer has none",
     }
+    losses = {
+        "softmax_cross_entropy": "native; with smoothed labels, composed of functions",
+        "binary_cross_entropy": "composed of functions: Chainer's reads integers",
+        "squared_error": "native",
+        "absolute_error": "native",
+        "huber": "native",
+    }
     features = (
         "augmentation",
         "class_weights",

@@ -13,6 +13,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import HybridBlock, Parameter
 
 from dlb_mxnet.framework import context
+from dlb_mxnet.losses import make_loss
 from dlb_mxnet.modules import (
     BatchNormInDouble,
     MaskedDropout,
@@ -25,7 +26,7 @@ from dlb_mxnet.optimizers import make_optimizer
 from dlb_mxnet.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Model
+from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
@@ -60,26 +61,6 @@ class Network(HybridBlock):
         for name, sources in self.wiring:
             values[name] = self.layers[name](*[values[source] for source in sources])
         return values
-
-
-class ComposedLoss(HybridBlock):
-    """Softmax cross-entropy of smoothed labels, or weighted by label: one number a sample as gluon's own."""
-
-    def __init__(self, loss: Loss, dtype: str) -> None:
-        super().__init__()
-        self.smoothing = loss.label_smoothing
-        if loss.class_weights:
-            weights = mx.nd.array(loss.class_weights, dtype=dtype)
-            self.weights = self.params.get_constant("weights", weights)
-
-    def hybrid_forward(self, F: Any, logits: Any, labels: Any, weights: Any = None) -> Any:
-        logarithm = F.log_softmax(logits, axis=-1)
-        hit = F.pick(logarithm, labels, axis=-1) * (1 - self.smoothing)
-        shared = F.mean(logarithm, axis=-1) * self.smoothing
-        losses = hit + shared
-        if weights is not None:
-            losses = losses * F.take(weights, labels)
-        return -F.mean(losses, axis=0, exclude=True)
 
 
 class MeanLoss:
@@ -142,11 +123,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
-        loss = request.workload.loss
-        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
-        if loss.label_smoothing or loss.class_weights:
-            self.loss = ComposedLoss(loss, request.dtype)
-            self.loss.initialize(ctx=self.context)
+        self.loss = make_loss(request.workload.loss, request.dtype)
+        self.loss.initialize(ctx=self.context)
         if compile == "hybrid":
             for block in (self.network, self.loss):
                 block.hybridize(static_alloc=True, static_shape=True)

@@ -71,6 +71,13 @@ class MXNetAdapter(Adapter):
         "adadelta": "composed of array operators, as MXNet's own, which has no rate and decays otherwise",
         "adamax": "composed of array operators, as MXNet's own, which has no epsilon",
     }
+    losses = {
+        "softmax_cross_entropy": "native; with smoothed labels or class weights, composed of array operators",
+        "binary_cross_entropy": "composed of array operators: gluon's has another gradient where a logit is 0",
+        "squared_error": "native, times 2",
+        "absolute_error": "native",
+        "huber": "native, times delta",
+    }
     features = (
         "augmentation",
         "class_weights",

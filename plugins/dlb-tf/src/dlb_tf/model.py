@@ -15,12 +15,13 @@ import tensorflow as tf
 
 from dlb_tf.framework import default_dtype
 from dlb_tf.layout import layouts
+from dlb_tf.losses import mean_loss
 from dlb_tf.modules import MaskedDropout, TiedDense, description
 from dlb_tf.optimizers import make_optimizer, scaled_velocities, state_of
 from dlb_tf.registry import LAYERS, mappings_of
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
-from dlb_worker.model import Loss, Model, Node
+from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel
 from dlb_worker.parameters import NativeParameter
 
@@ -310,22 +311,6 @@ class TFModel(KerasParameters, BuiltModel):
             name: ", ".join(map(description, layers))
             for name, layers in self.network.layers.items()
         }
-
-
-def mean_loss(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
-    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    if logits.dtype == tf.bfloat16:
-        logits = tf.cast(logits, tf.float32)
-    smoothing, classes = loss.label_smoothing, logits.shape[-1]
-    if smoothing:
-        other = smoothing / classes
-        shares = tf.one_hot(labels, classes, 1 - smoothing + other, other, dtype=logits.dtype)
-        losses = tf.nn.softmax_cross_entropy_with_logits(shares, logits)
-    else:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    if loss.class_weights:
-        losses *= tf.gather(tf.constant(loss.class_weights, logits.dtype), labels)
-    return tf.reduce_mean(losses)
 
 
 #: Variables of models that were dropped, whose memory is still to be freed.

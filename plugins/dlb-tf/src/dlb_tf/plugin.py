@@ -57,6 +57,13 @@ class TFAdapter(Adapter):
         "adamax": "native with epsilon outside, an embedding's gradient summed by row; with epsilon "
         "inside, composed of TensorFlow's operations",
     }
+    losses = {
+        "softmax_cross_entropy": "native; smoothed labels, and a weight of each after it",
+        "binary_cross_entropy": "native",
+        "squared_error": "native",
+        "absolute_error": "native",
+        "huber": "native",
+    }
     features = (
         "augmentation",
         "class_weights",

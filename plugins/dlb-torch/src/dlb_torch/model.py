@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb_torch.compiled import check_inductor, compiled
 from dlb_torch.framework import MEMORY_FORMATS
+from dlb_torch.losses import mean_loss
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
 from dlb_torch.optimizers import make_optimizer, state_of
 from dlb_torch.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
-from dlb_worker.model import Loss, Model
+from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
 
 
@@ -239,16 +239,6 @@ def check_bfloat16_lstm(device: torch.device) -> None:
             f"torch has no LSTM in bfloat16 on this {device.type} ({str(error).splitlines()[0][:80]}); leave "
             "out --variant precision=bfloat16"
         ) from error
-
-
-def mean_loss(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-    """Mean softmax cross-entropy; logits [N, C], or [N, T, C] with labels [N, T]."""
-    logits, labels, smoothing = logits.flatten(0, -2), labels.flatten(), loss.label_smoothing
-    if not loss.class_weights:
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    # torch's own weights divide by their sum, and are those of each class in what is smoothed.
-    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
-    return (losses * losses.new_tensor(loss.class_weights)[labels]).mean()
 
 
 def clip(network: nn.Module, limit: float) -> None:

@@ -49,6 +49,13 @@ class TorchAdapter(Adapter):
         "adadelta": "native",
         "adamax": "native with epsilon inside; outside, composed of tensor operations",
     }
+    losses = {
+        "softmax_cross_entropy": "native; with class weights, weighted by label after it",
+        "binary_cross_entropy": "native",
+        "squared_error": "native",
+        "absolute_error": "native",
+        "huber": "native",
+    }
     features = (
         "augmentation",
         "class_weights",

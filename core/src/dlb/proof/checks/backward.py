@@ -44,7 +44,9 @@ def own_gradients(model: RemoteModel, reference: Reference) -> dict[str, Array]:
     Raises:
         PluginError: the adapter returned other gradients than the contract requires.
     """
-    gradients = model.gradients(as_dtype(reference.inputs, model.dtype), reference.labels)
+    gradients = model.gradients(
+        as_dtype(reference.inputs, model.dtype), as_dtype(reference.labels, model.dtype)
+    )
     check_gradient_shapes(gradients, reference.model)
     return gradients
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.losses import formula
 from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.backward import BACKWARD, missing_values, nearest_the_loss, own_gradients
 from dlb.proof.checks.float32 import gradient_errors, judge_multiples
@@ -90,7 +91,9 @@ class Float32Errors:
                     own = own_gradients(model, reference)
                     truth = reference.gradients(values, weights)
                     numpy = self.rounding.gradients(reference, values, weights)
-                    least = self.rounding.least * _cancellation(values[names[-1]], reference)
+                    least = self.rounding.least * formula(reference.loss).cancellation(
+                        values[names[-1]], reference.labels
+                    )
                     rounding = _by_tensor(gradient_errors(numpy, truth))
                     for name, item in rounding.items():
                         if (item.relative_l2 or 0.0) < least:
@@ -185,25 +188,6 @@ def _layer_errors(
         own[name] = figure(name, values[name], truth)
         numpy[name] = figure(name, baseline, truth)
     return own, numpy
-
-
-def _cancellation(logits: Array, reference: Reference) -> float:
-    """How many times the loss's gradient multiplies the relative error of the probabilities.
-
-    It is their difference from the labels. Once a model knows its batch, most of their digits cancel.
-    """
-    rows = logits.reshape(-1, logits.shape[-1]).astype(np.float64)
-    shifted = np.exp(rows - rows.max(axis=1, keepdims=True))
-    probabilities = shifted / shifted.sum(axis=1, keepdims=True)
-    classes, smoothing = rows.shape[1], reference.loss.label_smoothing
-    labels = np.full_like(rows, smoothing / classes)
-    labels[np.arange(len(rows)), reference.labels.reshape(-1)] += 1 - smoothing
-    if weights := reference.loss.class_weights:
-        factors = np.array(weights)[reference.labels.reshape(-1), None]
-        probabilities, labels = factors * probabilities, factors * labels
-    left = np.linalg.norm(probabilities - labels)
-    whole = np.linalg.norm(probabilities)
-    return max(1.0, float(whole / left)) if np.isfinite(whole) and left > 0 else 1.0
 
 
 def _by_tensor(collected: Iterable[Figure]) -> dict[str, Figure]:

@@ -74,13 +74,13 @@ def _step(
     start = {name: weights[name] for name in trained_names(workload.model)}
     truth = Updates(workload.optimizer, start)
     float32_baseline = Updates(workload.optimizer, start, "float32")
-    inputs = as_dtype(batches.inputs, model.dtype)
+    inputs, labels = (as_dtype(each, model.dtype) for each in (batches.inputs, batches.labels))
     order = batches.order[:FEW_STEPS]
     before: Mapping[str, Array] = weights
     for step, rows in enumerate(order):
         if states and step == len(order) - 1:
             before = model.weights()[0]
-        given_gradients = model.gradients(inputs[rows], batches.labels[rows])
+        given_gradients = model.gradients(inputs[rows], labels[rows])
         check_gradient_shapes(given_gradients, workload.model)
         gradients = {name: given_gradients[name] for name in start}
         number = batches.numbers[step]

@@ -63,7 +63,8 @@ def _target(results: Results) -> Iterator[Block]:
 def _is_sound(run: Run) -> bool:
     """Whether the numbers of a run's tests are finite; records may come from strangers."""
     tests = () if run.record.quality is None else run.record.quality.tests
-    numbers = [value for each in tests for value in (each.step, each.seconds, each.accuracy)]
+    numbers = [value for each in tests for value in (each.step, each.seconds)]
+    numbers += [each.accuracy for each in tests if each.accuracy is not None]
     return all(finite(value) is not None for value in numbers)
 
 
@@ -81,21 +82,27 @@ def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]
         by_step.append(Curve(title, style, steps, losses))
         if seconds is not None:
             by_second.append(Curve(title, style, seconds, losses))
-        tests = [each for each in quality.tests if finite(each.accuracy) is not None]
+        tests = [
+            each
+            for each in quality.tests
+            if each.accuracy is None or finite(each.accuracy) is not None
+        ]
         if tests:
             at = np.array([each.step for each in tests], np.float64)
             after = np.array([each.seconds for each in tests], np.float64)
-            right = np.array([each.accuracy * 100 for each in tests], np.float64)
             test_losses = [np.nan if each.loss is None else each.loss for each in tests]
             tested.append(Curve(title, style, at, np.array(test_losses, np.float64), True))
-            accuracy.append(Curve(title, style, at, right, True))
-            accuracy_by_second.append(Curve(title, style, after, right, True))
+            if all(each.accuracy is not None for each in tests):
+                right = np.array([(each.accuracy or 0.0) * 100 for each in tests], np.float64)
+                accuracy.append(Curve(title, style, at, right, True))
+                accuracy_by_second.append(Curve(title, style, after, right, True))
         for place in thinned(losses, results.points):
             moment = None if seconds is None else float(seconds[place])
             points.append([title, "loss", int(place) + 1, moment, float(losses[place]), None])
         points += [
             [title, "test", each.step, each.seconds, each.loss, each.accuracy] for each in tests
         ]
+        at_end = quality.test_accuracy
         rows.append(
             [
                 title,
@@ -103,7 +110,8 @@ def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]
                 number_text(losses[0]) if len(losses) else "-",
                 number_text(losses[-1]) if len(losses) else "-",
                 str(len(tests)),
-                number_text(quality.test_accuracy * 100, 3) + "%",
+                number_text(quality.test_loss),
+                "-" if at_end is None else number_text(at_end * 100, 3) + "%",
             ]
         )
     wanted = (
@@ -117,7 +125,8 @@ def _training(results: Results, runs: list[Run], number: int) -> Iterator[Block]
         curves_chart(f"{name}-{number}", title, curves, x_title, y_title, results.points)
         for name, title, curves, x_title, y_title in wanted
     ]
-    columns = ["name", "steps", "first loss", "last loss", "tests", "test accuracy at the end"]
+    columns = ["name", "steps", "first loss", "last loss", "tests"]
+    columns += ["test loss at the end", "test accuracy at the end"]
     table = Table(columns, rows, "Quality", right=columns[1:])
     names = ["name", "kind", "step", "seconds", "loss", "accuracy"]
     yield Plot(

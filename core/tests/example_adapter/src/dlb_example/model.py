@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dlb_example.losses import losses_and_slopes
 from dlb_example.registry import LAYERS
 from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.errors import UnsupportedError
@@ -177,9 +178,12 @@ class ExampleModel(BuiltModel):
 
     def loss_of(self, values: Arrays, labels: Array) -> tuple[Array, Array]:
         """The mean loss, and its gradient by the logits."""
-        last = values[self.nodes[-1].name]
+        last, described = values[self.nodes[-1].name], self.workload.loss
+        if not described.of_classes:
+            losses, slopes = losses_and_slopes(last, labels, described)
+            return losses.mean(), slopes / self.type.type(slopes.size)
         logits, labels = last.reshape(-1, last.shape[-1]), labels.ravel()
-        smoothing, classes = self.workload.loss.label_smoothing, logits.shape[1]
+        smoothing, classes = described.label_smoothing, logits.shape[1]
         shares = np.full_like(logits, smoothing / classes)
         shares[np.arange(len(labels)), labels] += 1 - smoothing
         shifted = logits - logits.max(axis=1, keepdims=True)

@@ -56,6 +56,16 @@ class ExampleAdapter(Adapter):
     contract = (2, 0)
     layers = LAYERS
     optimizers = {"sgd": "composed"}
+    losses = dict.fromkeys(
+        (
+            "softmax_cross_entropy",
+            "binary_cross_entropy",
+            "squared_error",
+            "absolute_error",
+            "huber",
+        ),
+        "composed",
+    )
     features = (
         "augmentation",
         "clip_norm",

@@ -1,0 +1,132 @@
+"""The losses: what each computes of a model's outputs and the targets of the samples.
+
+Frameworks halve a loss, divide it by a number of their own, or take its mean over other numbers. So each
+formula is written out. Every loss is a mean over all samples, so that the workers of a distributed run, which
+have equal shares of a batch, compute that of the whole batch. :mod:`dlb.graph.losses` has the formulas in NumPy
+and in ONNX.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Union
+
+from dlb.workload.optimizers import Part
+
+__all__ = [
+    "AbsoluteError",
+    "BinaryCrossEntropy",
+    "Huber",
+    "Loss",
+    "SoftmaxCrossEntropy",
+    "SquaredError",
+    "TargetKind",
+    "loss_fault",
+    "target_kind",
+]
+
+#: What the targets of samples are. ``class``: int64 [N], or [N, T] for outputs [N, T, classes], each below the
+#: number of classes. ``share``: real numbers from 0 to 1, in the outputs' shape. ``number``: any real numbers,
+#: in that shape.
+TargetKind = Literal["class", "share", "number"]
+
+
+class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
+    """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
+
+    ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 and K
+    classes, the target probability is ``1 - s + s / K`` for the label and ``s / K`` for every other
+    class (Szegedy et al., arXiv:1512.00567, section 7; torch.nn.CrossEntropyLoss)::
+
+        -(1 - s) * log_softmax[label] - s * mean(log_softmax)
+
+    With ``class_weights``, one for each class, the loss of a sample (or time step) is multiplied by the weight
+    of its label; 0 ignores a label. The mean is still that over all samples, as Keras's ``class_weight`` and
+    Chainer's have it. torch and ONNX divide by the sum of the batch's weights, so that the workers of a
+    distributed run, which have other labels each, would not compute the mean of the whole batch.
+    """
+
+    label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] = ()
+
+
+class BinaryCrossEntropy(Part, tag="binary_cross_entropy", frozen=True):
+    """Binary cross-entropy of the sigmoid of each output, averaged over all numbers of a batch.
+
+    With an output x, a logit, and its target z from 0 to 1 (torch.nn.BCEWithLogitsLoss;
+    tf.nn.sigmoid_cross_entropy_with_logits)::
+
+        max(x, 0) - x * z + log(1 + exp(-abs(x)))
+
+    The gradient is sigmoid(x) - z, at x = 0 too.
+    """
+
+
+class SquaredError(Part, tag="squared_error", frozen=True):
+    """The square of output minus target, averaged over all numbers of a batch.
+
+    torch.nn.MSELoss, keras.losses.MeanSquaredError, chainer.functions.mean_squared_error. gluon's L2Loss is
+    half of it.
+    """
+
+
+class AbsoluteError(Part, tag="absolute_error", frozen=True):
+    """The size of output minus target, averaged over all numbers of a batch.
+
+    torch.nn.L1Loss, keras.losses.MeanAbsoluteError, gluon.loss.L1Loss, chainer.functions.mean_absolute_error.
+    The gradient of an output that is its target is 0.
+    """
+
+
+class Huber(Part, tag="huber", kw_only=True, frozen=True):
+    """Huber's loss of the error e, output minus target, averaged over all numbers of a batch.
+
+    (Huber 1964, doi:10.1214/aoms/1177703732; torch.nn.HuberLoss; keras.losses.Huber)::
+
+        e * e / 2                          where abs(e) <= delta
+        delta * (abs(e) - delta / 2)       elsewhere
+
+    gluon's HuberLoss and torch's SmoothL1Loss divide it by ``delta``.
+    """
+
+    delta: float = 1.0
+
+
+Loss = Union[SoftmaxCrossEntropy, BinaryCrossEntropy, SquaredError, AbsoluteError, Huber]
+
+_TARGETS: dict[type, TargetKind] = {
+    SoftmaxCrossEntropy: "class",
+    BinaryCrossEntropy: "share",
+    SquaredError: "number",
+    AbsoluteError: "number",
+    Huber: "number",
+}
+
+
+def target_kind(loss: Loss) -> TargetKind:
+    """What the targets of a loss are."""
+    return _TARGETS[type(loss)]
+
+
+def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
+    """What is wrong with a loss's numbers for outputs of a shape; "" if nothing is."""
+    if isinstance(loss, Huber) and not 0 < loss.delta < math.inf:
+        return f"loss.delta = {loss.delta} must be above 0 and finite"
+    if not isinstance(loss, SoftmaxCrossEntropy):
+        if len(outputs) > 2:
+            return (
+                f"the last layer gives {list(outputs)} a sample, and this loss reads [numbers] or "
+                "[T, numbers]: add a flatten"
+            )
+        return ""
+    smoothing, weights, classes = loss.label_smoothing, loss.class_weights, outputs[-1]
+    if not 0 <= smoothing < 1:
+        return f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
+    if weights and len(weights) != classes:
+        return (
+            f"loss.class_weights has {len(weights)} numbers, and the last layer gives {classes} classes: "
+            "give one for each, or leave it out"
+        )
+    if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
+        return "loss.class_weights must be 0 or more and finite, and one above 0"
+    return ""

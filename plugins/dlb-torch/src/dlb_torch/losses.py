@@ -1,0 +1,36 @@
+"""The losses, by kind: functions of outputs and labels, or targets of the outputs' shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from dlb_worker.model import Loss
+
+
+def mean_loss(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
+    """The mean loss of a batch."""
+    if not loss.of_classes:
+        outputs = outputs.to(targets.dtype)  # under autocast it may have another
+    return LOSSES[loss.kind](outputs, targets, loss)
+
+
+def _softmax_cross_entropy(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+    """Of logits [N, C], or [N, T, C] with labels [N, T]."""
+    logits, labels, smoothing = logits.flatten(0, -2), labels.flatten(), loss.label_smoothing
+    if not loss.class_weights:
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    # torch's own weights divide by their sum, and are those of each class in what is smoothed.
+    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+    return (losses * losses.new_tensor(loss.class_weights)[labels]).mean()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor, Loss], Tensor]] = {
+    "softmax_cross_entropy": _softmax_cross_entropy,
+    "binary_cross_entropy": lambda x, y, loss: F.binary_cross_entropy_with_logits(x, y),
+    "squared_error": lambda x, y, loss: F.mse_loss(x, y),
+    "absolute_error": lambda x, y, loss: F.l1_loss(x, y),
+    "huber": lambda x, y, loss: F.huber_loss(x, y, delta=loss.delta),
+}

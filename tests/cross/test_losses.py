@@ -1,0 +1,65 @@
+"""Losses of targets of the outputs' shape, on all four adapters: proven, and trained to the same loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ADAPTERS, ONE_THREAD, Dlb
+
+WORKLOAD = """
+name = "targets"
+batch_size = 20
+data = { name = "npz", path = "PATH" }
+optimizer = { type = "sgd", learning_rate = 0.05, momentum = 0.9 }
+loss = LOSS
+
+[model]
+input = { shape = [5] }
+nodes = [
+  { name = "hidden", layer = { type = "linear", out_features = 16 } },
+  { name = "tanh", layer = { type = "tanh" } },
+  { name = "out", layer = { type = "linear", out_features = 2 } },
+]
+"""
+#: Each with the accuracy that a test has at least; None where there is none.
+LOSSES: dict[str, float | None] = {
+    '{ type = "huber", delta = 0.3 }': None,
+    '{ type = "squared_error" }': None,
+    '{ type = "absolute_error" }': None,
+    '{ type = "binary_cross_entropy" }': 0.8,
+}
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [pytest.param(each, marks=[pytest.mark.long] * (n > 0)) for n, each in enumerate(LOSSES)],
+)
+def test_a_loss_is_the_same_on_every_adapter(dlb: Dlb, tmp_path: Path, loss: str) -> None:
+    random, accuracy = np.random.RandomState(0), LOSSES[loss]
+    inputs = random.standard_normal((300, 5))
+    targets = inputs[:, :2] - inputs[:, 2:4] ** 2 / 2
+    if accuracy is not None:
+        targets = (targets > 0).astype(float)
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=targets)
+    path = tmp_path / "targets.toml"
+    path.write_text(WORKLOAD.replace("PATH", str(tmp_path / "mine.npz")).replace("LOSS", loss))
+    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
+    words = ("--steps", "80", "--out", str(tmp_path / "out"), "--json")
+    done = dlb("run", str(path), *on, *ONE_THREAD, *words)
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    document = json.loads(done.stdout)
+    assert document["proven"] is True
+    qualities = [one["quality"] for one in document["records"]]
+    assert len(qualities) == len(ADAPTERS)
+    first = qualities[0]["test_loss"]
+    for quality in qualities:
+        assert quality["test_loss"] == pytest.approx(first, rel=1e-3)
+        assert quality["test_loss"] < 0.7
+        if accuracy is None:
+            assert quality["test_accuracy"] is None
+        else:
+            assert quality["test_accuracy"] >= accuracy
