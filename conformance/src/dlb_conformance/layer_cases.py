@@ -11,8 +11,7 @@ from .primitive_cases import (
     MANY_AXES,
     MATMUL,
     REDUCE,
-    SCALE,
-    SHIFT,
+    SCALE_AND_SHIFT,
     SOFTMAX,
 )
 from .window_cases import IMAGE, WINDOWS
@@ -615,8 +614,8 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "mul": _MUL,
     "binary": BINARY,
     "matmul": MATMUL,
-    "scale": SCALE,
-    "shift": SHIFT,
+    "scale": SCALE_AND_SHIFT,
+    "shift": SCALE_AND_SHIFT,
     "softmax": SOFTMAX,
     "reduce": REDUCE,
     "embedding": _EMBEDDING,
