@@ -23,6 +23,8 @@ __all__ = [
     "phases_table",
 ]
 
+#: The ratio of a cell and itself is wider than this where the machine changes its speed.
+CHANGING = 0.1
 #: What the cores that were used follow from.
 _CPU = ("cpu_user_seconds", "cpu_system_seconds", "seconds")
 
@@ -184,6 +186,11 @@ def measurement_lines(measurement: Measurement) -> list[str]:
         lines.append(
             f"An adapter next to itself, in the same rounds: {own.ratio:.3f}, {interval_text(own)}"
         )
+        if measurement.order == "interleaved" and CHANGING < own.width < math.inf:
+            lines.append(
+                "The speed of this machine changes: --order alternating takes the steps of all in turns, which "
+                "has narrower intervals"
+            )
     disturbed = sum(trial.disturbed for trial in measurement.trials)
     if disturbed:
         lines.append(
