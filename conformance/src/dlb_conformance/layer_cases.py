@@ -550,15 +550,15 @@ def _gru(hidden: int, last: bool) -> W.GRU:
 _GRU = {
     "gru": chain((4, 3), _gru(6, True), W.Linear(out_features=CLASSES)),
     "gru-reset-first": chain((4, 3), _gru(6, False), W.Linear(out_features=CLASSES)),
-    "gru-of-one-step": chain((1, 3), _gru(6, True), _gru(4, False), W.Linear(out_features=CLASSES)),
-    "gru-as-logits": chain((4, 3), _gru(2, False), _gru(CLASSES, True)),
+    "gru-of-one-step-as-logits": chain((1, 3), _gru(6, True), _gru(CLASSES, False)),
 }
 
 _RNN = {
-    "rnn": chain((4, 3), W.RNN(hidden=6), W.Linear(out_features=CLASSES)),
-    "rnn-relu": chain((4, 3), W.RNN(hidden=6, activation="relu"), W.Linear(out_features=CLASSES)),
+    "rnn": chain(
+        (4, 3), W.RNN(hidden=6), W.RNN(hidden=5, activation="relu"), W.Linear(out_features=CLASSES)
+    ),
     "rnn-of-one-step-as-logits": chain(
-        (1, 3), W.RNN(hidden=6), W.RNN(hidden=CLASSES, activation="relu")
+        (1, 3), W.RNN(hidden=6, activation="relu"), W.RNN(hidden=CLASSES)
     ),
 }
 
@@ -677,9 +677,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("scaled", W.Scale(sizes=(1, 6)), ("products",)),
         ("shifted", W.Shift(sizes=(6, 1)), ("scaled",)),
         ("mean", W.ReduceMean(), ("shifted",)),
-        ("reset_last", _gru(5, True), ("sum",)),
-        ("reset_first", _gru(4, False), ("reset_last",)),
-        ("units", W.RNN(hidden=6), ("reset_first",)),
+        ("gated", _gru(5, True), ("sum",)),
+        ("units", W.RNN(hidden=6), ("gated",)),
         ("last", W.Select(index=-1), ("units",)),
         ("both", W.Concat(axis=1), ("mean", "last")),
         ("logits", W.Linear(out_features=CLASSES), ("both",)),

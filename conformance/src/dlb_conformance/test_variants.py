@@ -32,15 +32,9 @@ MODELS = {
         (3,),
         W.Embedding(entries=7, features=3),
         W.LSTM(hidden=4),
-        W.Linear(out_features=CLASSES),
-        kind="index",
-    ),
-    "gru": chain(
-        (3, 4),
-        W.RNN(hidden=5),
-        W.GRU(hidden=4, linear_before_reset=True),
         W.GRU(hidden=3, linear_before_reset=False),
         W.Linear(out_features=CLASSES),
+        kind="index",
     ),
     "parts": EVERY_LAYER["parts"],
 }
