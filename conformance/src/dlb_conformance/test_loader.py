@@ -87,6 +87,18 @@ def test_a_batch_reads_back_as_it_was(adapter: Adapter, name: str, via: str) -> 
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("via", VIAS)
+def test_targets_of_real_numbers_arrive_as_they_are(adapter: Adapter, via: str, dtype: str) -> None:
+    model, by = MODELS["features"], W.SquaredError()
+    adapter.require(model, dtype, loss=by)
+    inputs, targets = random_batch(model, dtype, samples=SAMPLES, loss=by)
+    built = adapter.build(model, random_weights(model), dtype, loss=by)
+    order = ORDERS["no-order-some-rows-twice"]
+    for rows, batch in zip(order, adapter.load(inputs, targets, order, via), strict=True):
+        assert_same_bits(built.read_batch(*batch)[1], targets[rows], "targets")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", MODELS)
 def test_pipeline_and_memory_train_alike_bit_for_bit(
     adapter: Adapter, name: str, dtype: str

@@ -8,7 +8,7 @@ import pytest
 from dlb import workload as W
 
 from . import truth
-from .closeness import FLOAT64, VALUES, assert_near, assert_same_bits
+from .closeness import FLOAT64, VALUES, assert_near
 from .gradient_checks import assert_gradients
 from .layer_cases import EVERY_LAYER
 from .models import CLASSES, chain, random_batch, random_weights
@@ -135,15 +135,3 @@ def test_large_outputs_neither_overflow_nor_lose_the_loss(adapter: Adapter, loss
     true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))
     assert_near(np.asarray(found.loss), true, VALUES[dtype], dtype, "the loss")
     assert all(np.isfinite(array).all() for array in found.parameters.values())
-
-
-@pytest.mark.parametrize("via", ["memory", "pipeline"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_targets_of_real_numbers_arrive_as_they_are(adapter: Adapter, dtype: str, via: str) -> None:
-    model, by = EVERY_LAYER["features"], W.SquaredError()
-    adapter.require(model, dtype, loss=by)
-    inputs, targets = random_batch(model, dtype, samples=7, loss=by)
-    built = adapter.build(model, random_weights(model), dtype, loss=by)
-    order = np.array([[4, 0, 6], [1, 1, 5]])
-    for rows, batch in zip(order, adapter.load(inputs, targets, order, via), strict=True):
-        assert_same_bits(built.read_batch(*batch)[1], targets[rows], "targets")
