@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
+from .norm_cases import GROUP_NORM
 from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
 from .window_cases import IMAGE, WINDOWS
 
@@ -563,6 +564,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
     "batch_norm": _BATCH_NORM,
     "layer_norm": _LAYER_NORM,
+    "group_norm": GROUP_NORM,
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
@@ -668,6 +670,12 @@ EVERY_LAYER: dict[str, W.Model] = {
         ),
         ("relu", W.ReLU(), ("doubled",)),
         ("flat", W.Flatten(), ("relu",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "normalised-groups": graph(
+        (4, 4, 3),
+        ("groups", W.GroupNorm(groups=2), ("input",)),
+        ("flat", W.Flatten(), ("groups",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
     "features": graph(

@@ -50,6 +50,7 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
         st.builds(W.MaxPool, **_POOL),
         st.builds(W.AveragePool, **_POOL, count_include_pad=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON, momentum=st.sampled_from([0.9, 0.3])),
+        st.builds(W.GroupNorm, groups=st.sampled_from([2, 4]), epsilon=_EPSILON),
         st.builds(
             W.LRN,
             size=st.sampled_from([1, 3, 5]),

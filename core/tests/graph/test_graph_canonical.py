@@ -25,6 +25,7 @@ from dlb.workload import (
     Embedding,
     Flatten,
     Gather,
+    GroupNorm,
     HardSigmoid,
     Input,
     LayerNorm,
@@ -81,7 +82,10 @@ ENLARGED = Model(
                 groups=2,
             ),
         ),
+        Node(name="groups", layer=GroupNorm(groups=3)),
+        Node(name="instances", layer=GroupNorm(groups=6)),
         Node(name="flat", layer=Flatten()),
+        Node(name="few", layer=GroupNorm(groups=2)),
         Node(name="logits", layer=Linear(out_features=3)),
     ),
 )

@@ -193,6 +193,17 @@ REFUSED = {
         ),
         "node 'culprit' (Split): its indices depend on the input",
     ),
+    "a normalisation without epsilon": (
+        before_head(
+            [
+                conv(),
+                node("InstanceNormalization", ["c", "b", "b"], ["h"], name="culprit", epsilon=0.0),
+            ],
+            CONV,
+            120,
+        ),
+        "node 'culprit' (InstanceNormalization): normalises",
+    ),
     "a mean of the batch": (
         before_head(
             [

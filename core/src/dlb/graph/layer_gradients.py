@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -244,6 +244,19 @@ def _batch_norm(layer: L.BatchNorm, read: Pass, cotangent: Array) -> Found:
 def _layer_norm(layer: L.LayerNorm, read: Pass, cotangent: Array) -> Found:
     others = tuple(range(cotangent.ndim - 1))
     return _normalisation(read, cotangent, (-1,), others, (-1,), layer.epsilon)
+
+
+@_rule(L.GroupNorm)
+def _group_norm(layer: L.GroupNorm, read: Pass, cotangent: Array) -> Found:
+    x, groups = read.input, layer.groups
+    shape = (len(x), groups, x.shape[1] // groups, math.prod(x.shape[2:]))
+    parts = replace(read, inputs=(x.reshape(shape),))
+    of_channels = (1, groups, shape[2], 1)
+    (of_parts,), gradients = _normalisation(
+        parts, cotangent.reshape(shape), (2, 3), (0, 3), of_channels, layer.epsilon
+    )
+    assert of_parts is not None
+    return (of_parts.reshape(x.shape),), {role: array.ravel() for role, array in gradients.items()}
 
 
 def _normalisation(

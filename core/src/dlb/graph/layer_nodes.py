@@ -149,6 +149,36 @@ def _batch_norm(
     )
 
 
+def _group_norm(
+    graph: Graph, name: str, layer: L.GroupNorm, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Groups as channels, then a scale and a bias for each channel: opset 17 has no GroupNormalization."""
+    channels, *sizes = shapes[0]
+    scale, bias = f"{name}.scale", f"{name}.bias"
+    if layer.groups == channels:
+        inputs = [*inputs, scale, bias]
+        graph.node("InstanceNormalization", inputs, name, epsilon=layer.epsilon)
+        return
+    split = graph.initializer(f"{name}/split", np.array([0, layer.groups, -1]))
+    groups = graph.node("Reshape", [*inputs, split], f"{name}/groups")
+    plain = [
+        graph.initializer(f"{name}/{part}", np.full(layer.groups, number))
+        for part, number in (("ones", 1.0), ("zeros", 0.0))
+    ]
+    normal = graph.node(
+        "InstanceNormalization", [groups, *plain], f"{name}/normal", epsilon=layer.epsilon
+    )
+    shape = graph.initializer(f"{name}/shape", np.array([0, channels, *sizes]))
+    joined = graph.node("Reshape", [normal, shape], f"{name}/joined")
+    if sizes:
+        axes = graph.initializer(f"{name}/axes", np.arange(1, 1 + len(sizes)))
+        scale, bias = (
+            graph.node("Unsqueeze", [f"{name}.{role}", axes], f"{name}/{role}")
+            for role in ("scale", "bias")
+        )
+    graph.node("Add", [graph.node("Mul", [joined, scale], f"{name}/scaled"), bias], name)
+
+
 def _pool(
     graph: Graph,
     name: str,
@@ -436,6 +466,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.LayerNorm: _operator(
         "LayerNormalization", parameters=("scale", "bias"), fields=("epsilon",), axis=-1
     ),
+    L.GroupNorm: _group_norm,
     L.LRN: _operator("LRN", fields=("alpha", "beta", "bias", "size")),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

@@ -214,6 +214,19 @@ def _layer_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -
     return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
 
 
+def _group_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """Of instances too: they have a group for each channel."""
+    if reader.live_inputs(node) != [node.input[0]]:
+        return generic_operation(reader, node, raw, output)
+    channels = reader.trace.values[node.input[0]].shape[1]
+    attributes = {
+        "channels": channels,
+        "groups": raw.get("num_groups", channels),
+        "epsilon": six_digits(raw.get("epsilon", 1e-5)),
+    }
+    return reader.make(node, "GroupNormalization", attributes, parameters=2 * channels)
+
+
 def _gelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     return reader.make(node, "Gelu", {"approximate": raw.get("approximate", "none")})
 
@@ -290,6 +303,7 @@ _RULES: dict[str, Rule] = {
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _group_norm),
     "Gelu": _gelu,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,

@@ -15,7 +15,7 @@ from dlb.imported.views import Shape, ValueView
 from dlb.workload.layers import Layer, Mul
 from dlb.workload.primitives import Binary, Elementwise, Reduce, Softmax
 
-__all__ = ["BINARY", "broadcast", "by_a_number", "power", "reduce", "softmax"]
+__all__ = ["BINARY", "broadcast", "by_a_number", "power", "reduce", "softmax", "whole_value"]
 
 Attributes = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ BINARY: Mapping[str, Any] = {"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "m
 _MOST_AXES = 3
 
 
-def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
+def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:
     """The layer that computes a value in the file's own layout, batch first."""
     shape = importer.value_shape(name)
     view = importer.materialise_layout(name)
@@ -43,7 +43,7 @@ def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) ->
     output = importer.value_shape(node.output[0])
     layers = []
     for name in names:
-        layer, shape = _whole(importer, node, name), importer.value_shape(name)
+        layer, shape = whole_value(importer, node, name), importer.value_shape(name)
         if shape[0] != output[0]:
             raise unsupported(node, "repeats a value along the batch")
         if len(shape) < len(output):
@@ -104,7 +104,7 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     keepdims = bool(attributes.get("keepdims", 1))
     if not keepdims and len(reduced) == len(shape) - 1:
         raise unsupported(node, "leaves no axis of a sample")
-    source = _whole(importer, node, node.input[0])
+    source = whole_value(importer, node, node.input[0])
     function: Any = node.op_type.removeprefix("Reduce").lower()
     layer = Reduce(function=function, axes=reduced, keepdims=keepdims)
     return ValueView(importer.add(node, layer, [source], importer.value_shape(node.output[0])))
@@ -122,6 +122,6 @@ def softmax(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
         (axis,) = large
     if axis == 0:
         raise unsupported(node, "adds up along the batch")
-    source = _whole(importer, node, node.input[0])
+    source = whole_value(importer, node, node.input[0])
     layer = Softmax(axis=axis, log=node.op_type == "LogSoftmax")
     return ValueView(importer.add(node, layer, [source], shape))

@@ -34,7 +34,7 @@ GAIN = 1024.0
 #: Summand of the case ``offset``. A variance computed as the mean of squares minus the squared mean loses
 #: the square of this, 1e-9 in float64, and is found; a correct one loses 1e-12.
 OFFSET = 4096.0
-_NORMS = (BatchNorm, LayerNorm)
+_NORMS = (BatchNorm, LayerNorm, L.GroupNorm)
 #: Layers whose values are bounded, or nearly so, whatever they read.
 _BOUNDED = (L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
 #: Parameters that make a layer's values larger.
@@ -43,6 +43,7 @@ _GROWN: Mapping[type, tuple[str, ...]] = {
     L.Conv: ("weight",),
     L.ConvTranspose: ("weight",),
     L.Embedding: ("weight",),
+    L.GroupNorm: ("scale",),
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
     L.Linear: ("weight",),

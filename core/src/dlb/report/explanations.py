@@ -22,6 +22,8 @@ _LAYERS = {
     "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
     "batch_norm": "epsilon, swapped or unloaded running statistics, or scale and bias left out",
     "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",
+    "group_norm": "epsilon and its place, the number of groups, a scale for each group (not channel), or "
+    "the variance (biased or not)",
     "lrn": "alpha (divided by the size or not), the constant k, or the window's alignment",
     "max_pool": "ceil mode, pads, or stride",
     "average_pool": "whether padding is counted, ceil mode, pads, or stride",

@@ -38,6 +38,7 @@ __all__ = [
     "Flatten",
     "Gather",
     "GlobalAveragePool",
+    "GroupNorm",
     "HardSigmoid",
     "Layer",
     "LayerNorm",
@@ -231,6 +232,25 @@ class LayerNorm(_Layer, tag="layer_norm", kw_only=True, frozen=True):
     Parameters: ``scale``, ``bias`` [features].
     """
 
+    epsilon: float = 1e-5
+
+
+class GroupNorm(_Layer, tag="group_norm", kw_only=True, frozen=True):
+    """Group normalisation of [N, C, H, W] or [N, C] (Wu and He, arXiv:1803.08494).
+
+    ``scale * (x - mean) / sqrt(variance + epsilon) + bias``, with mean and biased variance of each group
+    of a sample: C / groups consecutive channels with all their places. With a group for each channel it
+    is instance normalisation (Ulyanov et al., arXiv:1607.08022), ONNX InstanceNormalization. Otherwise
+    ONNX Reshape, InstanceNormalization, Reshape, Mul and Add.
+
+    Parameters: ``scale``, ``bias`` [C].
+
+    Attributes:
+        groups: number of groups that channels are divided into; each has 2 numbers or more.
+        epsilon: under the root; above 0.
+    """
+
+    groups: int
     epsilon: float = 1e-5
 
 
@@ -462,6 +482,7 @@ Layer = Union[
     Linear,
     BatchNorm,
     LayerNorm,
+    GroupNorm,
     LRN,
     MaxPool,
     AveragePool,

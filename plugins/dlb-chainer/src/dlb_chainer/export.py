@@ -199,6 +199,27 @@ def _layer_norm(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _group_norm(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own adds an epsilon in float32 to a variance of any type."""
+    (x, scale, bias), func = called.input_names, called.func
+    _, channels, *sizes = func.inputs[0].shape
+    dtype, add = func.inputs[0].dtype, called.context.add_const
+    split = add(np.array([0, func.groups, -1]), "split")
+    shape = add(np.array([0, channels, *sizes]), "shape")
+    of_channels = add(np.array([channels, *(1 for _ in sizes)]), "of_channels")
+    plain = [
+        add(np.ones(func.groups, dtype), "ones"),
+        add(np.zeros(func.groups, dtype), "zeros"),
+    ]
+    graph = GraphBuilder()
+    groups = graph.op("Reshape", [x, split])
+    normal = graph.op("InstanceNormalization", [groups, *plain], epsilon=func.eps)
+    scale, bias = (graph.op("Reshape", [each, of_channels]) for each in (scale, bias))
+    scaled = graph.op("Mul", [graph.op("Reshape", [normal, shape]), scale])
+    graph.op("Add", [scaled, bias])
+    return graph.nodes(called.output_names)
+
+
 def _pad(called: FunctionConverterParams) -> Nodes:
     """The exporter's own pads float64 with a float32 value."""
     add = called.context.add_const
@@ -232,6 +253,7 @@ CONVERTERS = {
     "AveragePoolingND": _average_pooling,
     "Deconvolution2DFunction": _deconvolution,
     "Erf": _erf,
+    "GroupNormalization": _group_norm,
     "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,
     "Pad": _pad,

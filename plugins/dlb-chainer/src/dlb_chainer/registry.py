@@ -73,6 +73,11 @@ LAYERS = {
         lambda node: L.LayerNormalization(node.input_shape[-1], node.epsilon),
         _SCALE_AND_BIAS,
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node: L.GroupNormalization(node.groups, node.input_shape[0], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
     "lrn": Layer(
         "native; alpha is divided by the size first",
         lambda node: partial(

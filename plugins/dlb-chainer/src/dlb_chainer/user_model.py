@@ -84,7 +84,7 @@ KINDS: Kinds = {
         {"weight": location("W"), "bias": location("b")},
     ),
     L.PReLU: ("prelu", {"slope": location("W")}),
-    L.GroupNormalization: ("group_norm", {"scale": location("gamma"), "bias": location("beta")}),
+    L.GroupNormalization: ("group_norm", LAYERS["group_norm"].parameters),
     L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
     L.EmbedID: ("embedding", LAYERS["embedding"].parameters),

@@ -39,6 +39,12 @@ LAYERS = {
         lambda node, dtype: modules.layer_norm(node, dtype),
         _SCALE_AND_BIAS,
     ),
+    "group_norm": Layer(
+        "in float32 native for maps with a group for each channel: InstanceNorm; else composed, for the "
+        "operator has a scale for each group, and those of both keep their epsilon in float32",
+        lambda node, dtype: modules.group_norm(node, dtype),
+        _SCALE_AND_BIAS,
+    ),
     "lrn": Layer(
         "composed of square, average pooling and power, for the operator refuses float64, and its "
         "float32 gradient is wrong before a convolution of 8 channels",

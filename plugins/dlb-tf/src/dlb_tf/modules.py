@@ -188,6 +188,16 @@ class Factor(Operator):
         return inputs * tf.constant(self.factor, inputs.dtype)
 
 
+class GroupNormalization(K.GroupNormalization):
+    """Keras's own, which leaves the batch to the last reshape; Keras asks for its size, which an export
+    would show."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        groups = self._reshape_into_groups(inputs)
+        normal = self._apply_normalization(groups, inputs.shape)
+        return tf.cast(tf.reshape(normal, (-1, *inputs.shape[1:])), self.compute_dtype)
+
+
 class LocalResponseNormalization(Operator):
     """tf.nn.local_response_normalization, and its own composition where it has no kernel.
 

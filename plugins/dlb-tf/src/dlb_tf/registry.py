@@ -140,6 +140,11 @@ LAYERS = {
     "layer_norm": Layer(
         "native", lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)], _SCALE_AND_BIAS
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node, layouts: [modules.GroupNormalization(node.groups, epsilon=node.epsilon)],
+        _SCALE_AND_BIAS,
+    ),
     "lrn": Layer(
         "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
         lambda node, layouts: [modules.LocalResponseNormalization(**node.attributes)],

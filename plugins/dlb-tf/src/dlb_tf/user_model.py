@@ -119,10 +119,7 @@ KINDS: Kinds = {
     K.Conv2DTranspose: ("conv_transpose", _transposed),
     K.Conv3DTranspose: ("conv_transpose", _transposed),
     K.PReLU: ("prelu", _prelu),
-    K.GroupNormalization: (
-        "group_norm",
-        {"scale": location("gamma"), "bias": location("beta")},
-    ),
+    K.GroupNormalization: ("group_norm", LAYERS["group_norm"].parameters),
     K.Conv1D: ("conv", _CONV),
     K.Conv2D: ("conv", _CONV),
     K.Conv3D: ("conv", _CONV),

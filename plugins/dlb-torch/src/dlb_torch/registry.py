@@ -31,6 +31,11 @@ LAYERS = {
     "layer_norm": Layer(
         "native", lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon), _SCALE_AND_BIAS
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node: nn.GroupNorm(node.groups, node.input_shape[0], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
     "lrn": Layer(
         "native",
         lambda node: nn.LocalResponseNorm(

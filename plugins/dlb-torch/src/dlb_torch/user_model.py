@@ -124,7 +124,7 @@ KINDS: Kinds = {
         _weighted(TRANSPOSED_CONV),
     ),
     nn.PReLU: ("prelu", {"slope": location("weight")}),
-    nn.GroupNorm: ("group_norm", {"scale": location("weight"), "bias": location("bias")}),
+    nn.GroupNorm: ("group_norm", LAYERS["group_norm"].parameters),
     (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d): (
         "batch_norm",
         LAYERS["batch_norm"].parameters,

@@ -54,6 +54,7 @@ _LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
     L.Conv: ("weight", "bias"),
     L.ConvTranspose: ("weight", "bias"),
     L.Embedding: ("weight",),
+    L.GroupNorm: ("scale", "bias"),
     L.LayerNorm: ("scale", "bias"),
     L.Linear: ("weight", "bias"),
 }
