@@ -36,7 +36,15 @@ def test_the_networks_have_every_layer_and_every_way_of_training() -> None:
 
 
 #: Layers that no network here has; the conformance suite has them.
-ELSEWHERE = {"binary", "conv_transpose", "elementwise", "group_norm", "reduce", "softmax"}
+ELSEWHERE = {
+    "binary",
+    "conv_transpose",
+    "elementwise",
+    "group_norm",
+    "reduce",
+    "rms_norm",
+    "softmax",
+}
 #: The default run has one; the random models have every kind of layer.
 CASES = [
     ("transformer", FEW_STEPS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
-from .norm_cases import GROUP_NORM
+from .norm_cases import GROUP_NORM, RMS_NORM
 from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
 from .window_cases import IMAGE, WINDOWS
 
@@ -565,6 +565,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "batch_norm": _BATCH_NORM,
     "layer_norm": _LAYER_NORM,
     "group_norm": GROUP_NORM,
+    "rms_norm": RMS_NORM,
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
@@ -676,7 +677,8 @@ EVERY_LAYER: dict[str, W.Model] = {
         (4, 4, 3),
         ("groups", W.GroupNorm(groups=2), ("input",)),
         ("flat", W.Flatten(), ("groups",)),
-        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+        ("norm", W.RMSNorm(), ("flat",)),
+        ("logits", W.Linear(out_features=CLASSES), ("norm",)),
     ),
     "features": graph(
         (6,),

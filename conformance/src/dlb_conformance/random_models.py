@@ -72,12 +72,14 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
         st.builds(W.ReduceMean, axis=st.sampled_from([1, 2])),
         st.builds(W.Select, axis=st.sampled_from([1, 2]), index=st.sampled_from([0, -1])),
         st.builds(W.LayerNorm, epsilon=_EPSILON),
+        st.builds(W.RMSNorm, epsilon=_EPSILON),
         st.builds(W.Linear, out_features=_SMALL, bias=st.booleans()),
     ],
     1: [
         st.builds(W.Linear, out_features=st.integers(1, 6), bias=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON),
         st.builds(W.LayerNorm, epsilon=_EPSILON),
+        st.builds(W.RMSNorm, epsilon=_EPSILON),
         st.just(W.Flatten()),
     ],
 }

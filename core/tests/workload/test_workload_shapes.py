@@ -57,6 +57,7 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
         {"weight": (4, 3, 3, 2), "bias": (6,)},
     ),
     (W.GroupNorm(groups=2), (4, 3, 2), (4, 3, 2), {"scale": (4,), "bias": (4,)}),
+    (W.RMSNorm(), (4, 3), (4, 3), {"scale": (3,)}),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (3, 7, 7), (3, 3, 3), {}),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2), ceil_mode=True), (3, 7, 7), (3, 4, 4), {}),
     # The last window would lie in the padding alone.
@@ -190,6 +191,7 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
     (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (10,), "needs 3 axes"),
     (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
     (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
+    (W.RMSNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.GroupNorm(groups=2), (6, 4), "needs 1 or 3 axes"),
     (W.GroupNorm(groups=4), (6, 2, 2), "groups = 4 must divide 6 channels"),
     (W.GroupNorm(groups=6), (6,), "each of 6 groups has one number"),
@@ -257,6 +259,7 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
     ),
     (W.GroupNorm(groups=0), "groups = 0 must be at least 1"),
     (W.GroupNorm(groups=1, epsilon=0.0), "epsilon = 0.0 must be above 0"),
+    (W.RMSNorm(epsilon=-1e-5), "epsilon = -1e-05 must be above 0"),
     (W.Reshape(shape=()), "shape is empty"),
     (W.Reshape(shape=(64, 0)), "must be at least 1"),
     (W.Transpose(axes=()), "axes is empty"),

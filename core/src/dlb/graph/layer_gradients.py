@@ -259,6 +259,17 @@ def _group_norm(layer: L.GroupNorm, read: Pass, cotangent: Array) -> Found:
     return (of_parts.reshape(x.shape),), {role: array.ravel() for role, array in gradients.items()}
 
 
+@_rule(L.RMSNorm)
+def _rms_norm(layer: L.RMSNorm, read: Pass, cotangent: Array) -> Found:
+    x = read.input
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    inverse = (1 / np.sqrt(mean + x.dtype.type(layer.epsilon))).astype(x.dtype)
+    normal, of_normal = x * inverse, cotangent * read.parameters["scale"]
+    of_input = inverse * (of_normal - normal * (of_normal * normal).mean(axis=-1, keepdims=True))
+    others = tuple(range(x.ndim - 1))
+    return (of_input,), {"scale": (cotangent * normal).sum(axis=others)}
+
+
 def _normalisation(
     read: Pass,
     cotangent: Array,

@@ -179,6 +179,19 @@ def _group_norm(
     graph.node("Add", [graph.node("Mul", [joined, scale], f"{name}/scaled"), bias], name)
 
 
+def _rms_norm(
+    graph: Graph, name: str, layer: L.RMSNorm, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """RMSNormalization is of operator set 23."""
+    (x,) = inputs
+    squares = graph.node("Mul", [x, x], f"{name}/squares")
+    mean = graph.node("ReduceMean", [squares], f"{name}/mean", axes=[-1])
+    epsilon = graph.initializer(f"{name}/epsilon", np.array(layer.epsilon))
+    root = graph.node("Sqrt", [graph.node("Add", [mean, epsilon], f"{name}/sum")], f"{name}/root")
+    normal = graph.node("Div", [x, root], f"{name}/normal")
+    graph.node("Mul", [normal, f"{name}.scale"], name)
+
+
 def _pool(
     graph: Graph,
     name: str,
@@ -467,6 +480,7 @@ _RULES: dict[type, Callable[..., None]] = {
         "LayerNormalization", parameters=("scale", "bias"), fields=("epsilon",), axis=-1
     ),
     L.GroupNorm: _group_norm,
+    L.RMSNorm: _rms_norm,
     L.LRN: _operator("LRN", fields=("alpha", "beta", "bias", "size")),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

@@ -1,4 +1,4 @@
-"""Decomposed normalisations of groups of channels, recognised by their results."""
+"""Decomposed normalisations of groups and by the root mean square, recognised by their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = ["group_normalization"]
+__all__ = ["group_normalization", "rms_normalization"]
 
 Array = npt.NDArray[Any]
 
@@ -101,6 +101,39 @@ def group_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
                 index_map=_index_map(trace, end, channels, last),
                 channels_last=first,
             )
+    return None
+
+
+def rms_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
+    """The normalisation by the root mean square over the last axis that ends in a node, or None.
+
+    Of a layer normalisation, :func:`~dlb.graph.blocks.layer_normalization` must be asked first: it divides
+    the value less its mean in this way.
+    """
+    trace = reader.trace
+    operators, needed = NORM_OPERATORS | {"ReduceSum"}, (*MEANS, "ReduceSum")
+    for start, nodes in candidates(trace, end, operators, needed):
+        if sum(node.op_type in needed for node in nodes) != 1 or contains_layer(reader, nodes):
+            continue
+        constants, features = real_constants(trace, nodes), trace.values[start].shape[-1]
+        epsilons = _epsilons(trace, nodes, constants)
+        if not epsilons:
+            continue
+        x, output = (array.reshape(-1, features) for array in _runs(trace, start, nodes, end))
+        squares = (x * x).mean(axis=1, keepdims=True)
+        for epsilon in epsilons:
+            normal = x / np.sqrt(squares + epsilon)
+            scale = (normal * output).sum(axis=0) / (normal * normal).sum(axis=0)
+            if is_near(output, scale * normal):
+                vectors = [c.ravel() for c in constants.values() if c.size == features]
+                return Block(
+                    "RMSNormalization",
+                    {"features": features, "epsilon": six_digits(epsilon)},
+                    (start,),
+                    features,
+                    nominal_constants(trace, nodes, (epsilon, 1 / features)),
+                    {"scale": without_rounding(scale, vectors)},
+                )
     return None
 
 

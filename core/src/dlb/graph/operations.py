@@ -227,6 +227,16 @@ def _group_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -
     return reader.make(node, "GroupNormalization", attributes, parameters=2 * channels)
 
 
+def _rms_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    shape = reader.trace.values[node.input[0]].shape
+    last = raw.get("axis", -1) % len(shape) == len(shape) - 1
+    if reader.trace.constant(node, 1) is None or not last:
+        return generic_operation(reader, node, raw, output)
+    epsilon = six_digits(raw.get("epsilon", 1e-5))
+    attributes = {"features": shape[-1], "epsilon": epsilon}
+    return reader.make(node, "RMSNormalization", attributes, parameters=shape[-1])
+
+
 def _gelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
     return reader.make(node, "Gelu", {"approximate": raw.get("approximate", "none")})
 
@@ -304,6 +314,7 @@ _RULES: dict[str, Rule] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _group_norm),
+    "RMSNormalization": _rms_norm,
     "Gelu": _gelu,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,

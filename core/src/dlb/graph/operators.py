@@ -25,6 +25,7 @@ BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
 InstanceNormalization    correct, but rounds epsilon to float32
 GroupNormalization       correct, but rounds epsilon to float32
+RMSNormalization         correct, but rounds epsilon to float32
 Relu                     correct, but copies its result
 Sigmoid                  correct, with overflow warnings
 HardSigmoid, HardSwish   compute with 1/6 rounded to float32
@@ -242,6 +243,16 @@ class GroupNormalization(_Operator):
     def _run(self, x: Array, scale: Array, bias: Array, **_: Any) -> tuple[Array]:
         groups = self.attribute("num_groups", 1)
         return (_normalised(x, scale, bias, groups, self.attribute("epsilon", 1e-5)),)
+
+
+class RMSNormalization(_Operator):
+    """Division by the root mean square over the axes from ``axis`` on."""
+
+    def _run(self, x: Array, scale: Array, **_: Any) -> tuple[Array]:
+        axes = tuple(range(self.attribute("axis", -1) % x.ndim, x.ndim))
+        mean = (x * x).mean(axis=axes, keepdims=True)
+        y = x / np.sqrt(mean + self.attribute("epsilon", 1e-5)) * scale
+        return (y.astype(x.dtype, copy=False),)
 
 
 def _normalised(x: Array, scale: Array, bias: Array, groups: int, epsilon: float) -> Array:
@@ -570,6 +581,7 @@ OPERATORS = (
     LayerNormalization,
     InstanceNormalization,
     GroupNormalization,
+    RMSNormalization,
     Relu,
     Sigmoid,
     HardSigmoid,

@@ -1,4 +1,4 @@
-"""Normalisations of groups of channels, as single operators or decomposed."""
+"""Normalisations of groups and by the root mean square, as single operators or decomposed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlb.imported.primitives import whole_value
 from dlb.imported.views import Shape, ValueView, positions, view_of
 from dlb.workload import layers as L
 
-__all__ = ["group_norm"]
+__all__ = ["group_norm", "rms_norm"]
 
 Array = npt.NDArray[Any]
 
@@ -113,3 +113,29 @@ def _channels_last(
             shape = (samples, channels, *sizes[:2])
             return importer.as_map(node, name, shape).layer, shape
     raise unsupported(node, f"normalises {channels} channels that no map has")
+
+
+def rms_norm(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> ValueView:
+    """A normalisation by the root mean square over the last axis of features or a sequence."""
+    block = importer.blocks.get(node.output[0])
+    if block is None:
+        start, scale = node.input[0], importer.trace.constant(node, 1)
+        rank = importer.trace.values[start].ndim
+        epsilon = decimal(attributes.get("epsilon", 1e-5))
+        if scale is None:
+            raise unsupported(node, "its scale depends on the input")
+        if attributes.get("axis", -1) % rank != rank - 1 or epsilon <= 0:
+            raise unsupported(node, "normalises more than the last axis, or has no epsilon")
+    else:
+        (start,), scale = block.inputs, block.weights["scale"]
+        epsilon = block.attributes["epsilon"]
+        importer.revert_fusion(start)
+        importer.nominal_values.update(block.nominal_values)
+    source, rows, order = importer.features(node, start)
+    shape = importer.layers[source].shape
+    weight = np.empty(len(order))
+    weight[order] = np.broadcast_to(scale, weight.shape)
+    layer = L.RMSNorm(epsilon=epsilon)
+    layer_name = importer.add(node, layer, [source], shape, {"scale": weight})
+    index_map = rows[:, None] * len(order) + order
+    return view_of(layer_name, index_map.reshape(importer.value_shape(node.output[0])), shape)

@@ -22,7 +22,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
-from dlb.imported.normalisations import group_norm
+from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import power, reduce, softmax
 from dlb.imported.slices import pad, select_part
@@ -465,6 +465,7 @@ RULES: dict[str, Rule] = {
     "LSTM": _lstm,
     "LayerNormalization": layer_norm,
     **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), group_norm),
+    "RMSNormalization": rms_norm,
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),

@@ -65,7 +65,7 @@ ELEMENTWISE = (*L.Activation, L.Dropout, L.Add, L.Mul, L.Binary, L.PositionEmbed
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (
     *(L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention),
-    *(L.BatchNorm, L.LayerNorm, L.GroupNorm, L.LRN, L.Mul, L.Binary, L.GELU),
+    *(L.BatchNorm, L.LayerNorm, L.GroupNorm, L.RMSNorm, L.LRN, L.Mul, L.Binary, L.GELU),
 )
 
 

@@ -47,6 +47,7 @@ _GROWN: Mapping[type, tuple[str, ...]] = {
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
     L.Linear: ("weight",),
+    L.RMSNorm: ("scale",),
 }
 #: Layers whose output has a large mean if their input has one.
 _KEEP_MEANS = (
@@ -212,7 +213,7 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
     for node in model.wired():
         reads_large = any(name in large for name in node.inputs)
         grown = _GROWN.get(type(node.layer))
-        if isinstance(node.layer, _NORMS) or (grown and not reads_large):
+        if isinstance(node.layer, (*_NORMS, L.RMSNorm)) or (grown and not reads_large):
             grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
         if not bounded and (grown or reads_large):

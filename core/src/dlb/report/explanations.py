@@ -24,6 +24,7 @@ _LAYERS = {
     "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",
     "group_norm": "epsilon and its place, the number of groups, a scale for each group (not channel), or "
     "the variance (biased or not)",
+    "rms_norm": "epsilon and its place, a mean that is taken off, or the norm for the root of the mean",
     "lrn": "alpha (divided by the size or not), the constant k, or the window's alignment",
     "max_pool": "ceil mode, pads, or stride",
     "average_pool": "whether padding is counted, ceil mode, pads, or stride",

@@ -48,6 +48,7 @@ __all__ = [
     "Normal",
     "Pad",
     "PositionEmbedding",
+    "RMSNorm",
     "ReLU",
     "ReLU6",
     "Reduce",
@@ -251,6 +252,21 @@ class GroupNorm(_Layer, tag="group_norm", kw_only=True, frozen=True):
     """
 
     groups: int
+    epsilon: float = 1e-5
+
+
+class RMSNorm(_Layer, tag="rms_norm", kw_only=True, frozen=True):
+    """Normalisation by the root mean square over the last axis (Zhang and Sennrich, arXiv:1910.07467).
+
+    [..., features]: ``scale * x / sqrt(mean of x * x + epsilon)`` with each row's own mean. ONNX
+    RMSNormalization of operator set 23; before it Mul, ReduceMean, Add, Sqrt, Div and Mul.
+
+    Parameters: ``scale`` [features].
+
+    Attributes:
+        epsilon: under the root; above 0.
+    """
+
     epsilon: float = 1e-5
 
 
@@ -483,6 +499,7 @@ Layer = Union[
     BatchNorm,
     LayerNorm,
     GroupNorm,
+    RMSNorm,
     LRN,
     MaxPool,
     AveragePool,

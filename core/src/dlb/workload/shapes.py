@@ -35,7 +35,7 @@ LARGEST_SIZE = 2**31 - 1
 #: Parameters that training updates by their own rule, not by gradients.
 _STATE: Mapping[type, tuple[str, ...]] = {L.BatchNorm: ("mean", "variance")}
 #: Layers whose epsilon is checked.
-_POSITIVE_EPSILON = (L.GroupNorm,)
+_POSITIVE_EPSILON = (L.GroupNorm, L.RMSNorm)
 
 
 def infer_shapes(model: Model) -> dict[str, Shape]:
@@ -148,6 +148,8 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
         return dict.fromkeys(("scale", "bias"), input_shape[-1:])
     if isinstance(layer, L.GroupNorm):
         return dict.fromkeys(("scale", "bias"), input_shape[:1])
+    if isinstance(layer, L.RMSNorm):
+        return {"scale": input_shape[-1:]}
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
@@ -547,6 +549,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3),
     L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
     L.GroupNorm: _group_norm,
+    L.RMSNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
     L.LRN: lambda layer, inputs: _checked_shape(layer, inputs, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

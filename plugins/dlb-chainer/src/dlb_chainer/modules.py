@@ -162,6 +162,22 @@ class BatchNormalization(L.BatchNormalization):
         return outputs
 
 
+class RMSNormalization(chainer.Link):
+    """Division of rows by their root mean square, which Chainer does not have."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        with self.init_scope():
+            self.gamma = chainer.Parameter(1, size)
+
+    def forward(self, inputs: Any) -> Variable:
+        rows = chainer.as_variable(inputs)
+        root = F.sqrt(F.average(rows * rows, axis=1, keepdims=True) + self.eps)
+        normal = rows / F.broadcast_to(root, rows.shape)
+        return normal * F.broadcast_to(self.gamma, rows.shape)
+
+
 class Deconvolution2D(L.Deconvolution2D):
     """Chainer's own, of an input that has a gradient in training.
 

@@ -78,6 +78,11 @@ LAYERS = {
         lambda node: L.GroupNormalization(node.groups, node.input_shape[0], node.epsilon),
         _SCALE_AND_BIAS,
     ),
+    "rms_norm": Layer(
+        "composed of F.average and F.sqrt, since Chainer has none; of rows where there is a time axis",
+        lambda node: modules.RMSNormalization(node.input_shape[-1], node.epsilon),
+        {"scale": location("gamma")},
+    ),
     "lrn": Layer(
         "native; alpha is divided by the size first",
         lambda node: partial(
@@ -178,7 +183,7 @@ LAYERS = {
 }
 
 #: Kinds that compute on rows [rows, features], of which a sample may have many; others on samples.
-ROWWISE = {"linear", "layer_norm", "attention"}
+ROWWISE = {"linear", "layer_norm", "rms_norm", "attention"}
 #: Kinds that compute on numbers one by one, in samples or in rows.
 ELEMENTWISE = {
     "relu",

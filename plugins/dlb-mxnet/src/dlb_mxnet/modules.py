@@ -298,6 +298,20 @@ class GroupNorm(Operator):
         return plain(F, whole) if len(self.shape) == 3 else whole
 
 
+class RMSNorm(Operator):
+    """Composed, since MXNet has none."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(epsilon=node.epsilon)
+        with self.name_scope():
+            self.gamma = self.params.get("gamma", shape=node.input_shape[-1:])
+
+    def hybrid_forward(self, F: Any, inputs: Any, gamma: Any) -> Any:
+        mean = F.mean(F.square(inputs), axis=-1, keepdims=True)
+        normal = F.broadcast_div(inputs, F.sqrt(mean + self.epsilon))
+        return F.broadcast_mul(normal, gamma)
+
+
 class DropoutInDouble(nn.Dropout):
     """Takes the operator's mask, and scales by itself: the operator's 1 / (1 - rate) is in float32.
 

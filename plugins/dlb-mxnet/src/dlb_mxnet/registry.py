@@ -45,6 +45,11 @@ LAYERS = {
         lambda node, dtype: modules.group_norm(node, dtype),
         _SCALE_AND_BIAS,
     ),
+    "rms_norm": Layer(
+        "composed of square, mean and sqrt, since MXNet has none",
+        lambda node, dtype: modules.RMSNorm(node),
+        {"scale": location("gamma")},
+    ),
     "lrn": Layer(
         "composed of square, average pooling and power, for the operator refuses float64, and its "
         "float32 gradient is wrong before a convolution of 8 channels",

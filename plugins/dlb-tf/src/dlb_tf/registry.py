@@ -145,6 +145,11 @@ LAYERS = {
         lambda node, layouts: [modules.GroupNormalization(node.groups, epsilon=node.epsilon)],
         _SCALE_AND_BIAS,
     ),
+    "rms_norm": Layer(
+        "native",
+        lambda node, layouts: [K.RMSNormalization(-1, node.epsilon)],
+        {"scale": location("scale")},
+    ),
     "lrn": Layer(
         "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
         lambda node, layouts: [modules.LocalResponseNormalization(**node.attributes)],

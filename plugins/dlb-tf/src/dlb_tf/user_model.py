@@ -125,6 +125,7 @@ KINDS: Kinds = {
     K.Conv3D: ("conv", _CONV),
     K.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     K.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),
+    K.RMSNormalization: ("rms_norm", LAYERS["rms_norm"].parameters),
     K.Embedding: ("embedding", LAYERS["embedding"].parameters),
     K.LSTM: ("lstm", LAYERS["lstm"].parameters),
     K.GRU: ("gru", _gru),

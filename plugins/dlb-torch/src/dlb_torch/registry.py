@@ -36,6 +36,11 @@ LAYERS = {
         lambda node: nn.GroupNorm(node.groups, node.input_shape[0], node.epsilon),
         _SCALE_AND_BIAS,
     ),
+    "rms_norm": Layer(
+        "native",
+        lambda node: nn.RMSNorm(node.input_shape[-1], node.epsilon),
+        {"scale": location("weight")},
+    ),
     "lrn": Layer(
         "native",
         lambda node: nn.LocalResponseNorm(

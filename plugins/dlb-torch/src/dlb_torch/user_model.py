@@ -130,6 +130,7 @@ KINDS: Kinds = {
         LAYERS["batch_norm"].parameters,
     ),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),
+    nn.RMSNorm: ("rms_norm", LAYERS["rms_norm"].parameters),
     nn.Embedding: ("embedding", LAYERS["embedding"].parameters),
     (nn.LSTM, nn.LSTMCell): ("lstm", _lstm),
     (nn.GRU, nn.GRUCell): ("gru", _gru),

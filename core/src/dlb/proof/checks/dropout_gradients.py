@@ -57,6 +57,7 @@ _LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
     L.GroupNorm: ("scale", "bias"),
     L.LayerNorm: ("scale", "bias"),
     L.Linear: ("weight", "bias"),
+    L.RMSNorm: ("scale",),
 }
 #: Weights through which alone a layer reads its input.
 _LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {
