@@ -41,6 +41,7 @@ ELSEWHERE = {
     "conv_transpose",
     "elementwise",
     "group_norm",
+    "prelu",
     "reduce",
     "rms_norm",
     "softmax",

@@ -7,6 +7,7 @@ from dlb import workload as W
 from .models import CLASSES, chain, classifier, graph
 from .norm_cases import GROUP_NORM, RMS_NORM
 from .primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX
+from .slope_cases import PRELU
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -575,6 +576,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "hard_sigmoid": _bounded(W.HardSigmoid()) | _HARD_SIGMOID,
     "gelu": _GELU,
     "elementwise": ELEMENTWISE,
+    "prelu": PRELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
     "reshape": _RESHAPE,
@@ -676,7 +678,8 @@ EVERY_LAYER: dict[str, W.Model] = {
     "normalised-groups": graph(
         (4, 4, 3),
         ("groups", W.GroupNorm(groups=2), ("input",)),
-        ("flat", W.Flatten(), ("groups",)),
+        ("slopes", W.PReLU(), ("groups",)),
+        ("flat", W.Flatten(), ("slopes",)),
         ("norm", W.RMSNorm(), ("flat",)),
         ("logits", W.Linear(out_features=CLASSES), ("norm",)),
     ),

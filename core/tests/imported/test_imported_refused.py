@@ -193,6 +193,14 @@ REFUSED = {
         ),
         "node 'culprit' (Split): its indices depend on the input",
     ),
+    "slopes of single numbers": (
+        before_head(
+            [conv(), node("PRelu", ["c", "slopes"], ["h"], name="culprit")],
+            {**CONV, "slopes": real(4, 5, 6)},
+            120,
+        ),
+        "node 'culprit' (PRelu): its slopes differ within a channel",
+    ),
     "a normalisation without epsilon": (
         before_head(
             [

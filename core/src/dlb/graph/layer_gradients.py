@@ -102,6 +102,17 @@ _elementwise(L.GELU, _gelu_slope)
 _elementwise(L.Elementwise, function_slope)
 
 
+@_rule(L.PReLU)
+def _prelu(layer: L.PReLU, read: Pass, cotangent: Array) -> Found:
+    x = read.input
+    slope = read.parameters["slope"].reshape(-1, *(1,) * (x.ndim - 2))
+    below = x <= 0
+    of_slope = np.where(below, cotangent * x, x.dtype.type(0))
+    others = tuple(axis for axis in range(x.ndim) if axis != 1 or layer.shared)
+    gradients = {"slope": of_slope.sum(axis=others).reshape(-1)}
+    return (np.where(below, cotangent * slope, cotangent),), gradients
+
+
 @_rule(L.Dropout)
 def _dropout(layer: L.Dropout, read: Pass, cotangent: Array) -> Found:
     if read.mask is None:

@@ -22,6 +22,9 @@ from dlb_worker.poolings import reaching_pads, rounds_up
 
 __all__ = ["Graph", "add_layer"]
 
+#: Real fields of layers that are no attribute of an operator.
+_NO_ATTRIBUTES = ("init", "rate")
+
 
 class Graph:
     """Nodes and initialisers of a graph under construction.
@@ -79,7 +82,7 @@ def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
     """
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
-        if isinstance(value, float) and name != "rate" and decimal(value) != value:
+        if isinstance(value, float) and name not in _NO_ATTRIBUTES and decimal(value) != value:
             raise WorkloadError(
                 f"layer '{node.name}': {name} = {value!r} has more digits than an ONNX attribute "
                 f"(float32) keeps; write {decimal(value)!r}"
@@ -290,6 +293,15 @@ def _elementwise(
     graph.node("Mul", [*inputs, gate], name)
 
 
+def _prelu(graph: Graph, name: str, layer: L.PReLU, inputs: list[str], shapes: list[Shape]) -> None:
+    """ONNX aligns slopes with the last axis."""
+    slope, places = f"{name}.slope", len(shapes[0]) - 1
+    if places and not layer.shared:
+        axes = graph.initializer(f"{name}/axes", np.arange(1, 1 + places))
+        slope = graph.node("Unsqueeze", [slope, axes], f"{name}/slope")
+    graph.node("PRelu", [*inputs, slope], name)
+
+
 def _dropout(
     graph: Graph, name: str, layer: L.Dropout, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -492,6 +504,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.HardSigmoid: _operator("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
     L.Elementwise: _elementwise,
+    L.PReLU: _prelu,
     L.Dropout: _dropout,
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),

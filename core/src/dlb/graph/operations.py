@@ -166,6 +166,13 @@ def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> O
     return reader.make(node, node.op_type, {"of": math.prod(over)})
 
 
+def _prelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    slope = reader.trace.constant(node, 1)
+    if slope is None:
+        return generic_operation(reader, node, raw, output)
+    return reader.make(node, "PRelu", {"slopes": slope.size}, parameters=slope.size)
+
+
 def _power(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """A square is a product, and a power of a half a root."""
     exponent = reader.trace.constant(node, 1)
@@ -302,6 +309,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys((*NAMED, "Where"), _elementwise),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
+    "PRelu": _prelu,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),

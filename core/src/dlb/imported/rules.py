@@ -26,6 +26,7 @@ from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import power, reduce, softmax
 from dlb.imported.slices import pad, select_part
+from dlb.imported.slopes import prelu
 from dlb.imported.transformers import (
     attention,
     complete_attention,
@@ -452,6 +453,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
+    "PRelu": prelu,
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys((*NAMED, "Where"), _function),
     "Dropout": _dropout,

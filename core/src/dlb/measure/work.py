@@ -61,11 +61,11 @@ INDEX_BYTES = 8
 #: Layers that only rearrange values: who reads them reads the values themselves.
 REARRANGING = (L.Flatten, L.Reshape, L.Transpose, L.Concat, L.Select, L.Slice, L.Gather, L.Pad)
 #: Layers that compute each element by itself, in place.
-ELEMENTWISE = (*L.Activation, L.Dropout, L.Add, L.Mul, L.Binary, L.PositionEmbedding)
+ELEMENTWISE = (*L.Activation, L.PReLU, L.Dropout, L.Add, L.Mul, L.Binary, L.PositionEmbedding)
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (
     *(L.Conv, L.ConvTranspose, L.Linear, L.LSTM, L.Attention),
-    *(L.BatchNorm, L.LayerNorm, L.GroupNorm, L.RMSNorm, L.LRN, L.Mul, L.Binary, L.GELU),
+    *(L.BatchNorm, L.LayerNorm, L.GroupNorm, L.RMSNorm, L.LRN, L.Mul, L.Binary, L.GELU, L.PReLU),
 )
 
 

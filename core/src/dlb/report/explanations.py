@@ -35,6 +35,7 @@ _LAYERS = {
     "embedding": "the table's order, or an index that is shifted or masked",
     "dropout": "dropout that acts in evaluation, or scales where it should not",
     "relu": "a slope below zero, or an upper bound",
+    "prelu": "one slope for all where each channel has its own, or slopes along another axis",
     "relu6": "the upper bound left out, or applied before what it bounds",
     "hard_sigmoid": "another slope (1/5 for 1/6), or a bound that is left out",
     "mul": "a sum in its place, or a number for each channel along another axis",

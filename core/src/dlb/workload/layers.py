@@ -46,6 +46,7 @@ __all__ = [
     "MaxPool",
     "Mul",
     "Normal",
+    "PReLU",
     "Pad",
     "PositionEmbedding",
     "RMSNorm",
@@ -338,6 +339,22 @@ class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
     approximate: Literal["none", "tanh"] = "none"
 
 
+class PReLU(_Layer, tag="prelu", kw_only=True, frozen=True):
+    """x above 0, else slope * x, with trained slopes (He et al., arXiv:1502.01852), ONNX PRelu.
+
+    The gradient at 0 is the slope.
+
+    Parameters: ``slope`` [C] of a map [N, C, H, W] or of features [N, C]; with ``shared`` [1], of any value.
+
+    Attributes:
+        shared: whether all channels have one slope.
+        init: the slopes before training.
+    """
+
+    shared: bool = False
+    init: float = 0.25
+
+
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
     """Dropout, ONNX Dropout. In training, it zeroes elements with probability ``rate`` and scales the
     others by 1 / (1 - rate); otherwise it is the identity. In proofs, dlb supplies the mask."""
@@ -511,6 +528,7 @@ Layer = Union[
     HardSigmoid,
     GELU,
     Elementwise,
+    PReLU,
     Dropout,
     Add,
     Mul,

@@ -150,6 +150,8 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
         return dict.fromkeys(("scale", "bias"), input_shape[:1])
     if isinstance(layer, L.RMSNorm):
         return {"scale": input_shape[-1:]}
+    if isinstance(layer, L.PReLU):
+        return {"slope": (1,) if layer.shared else input_shape[:1]}
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
@@ -360,6 +362,14 @@ def _group_norm(layer: L.GroupNorm, inputs: list[Shape]) -> Shape:
     return inputs[0]
 
 
+def _prelu(layer: L.PReLU, inputs: list[Shape]) -> Shape:
+    if not layer.shared and len(inputs[0]) not in (1, 3):
+        raise _ShapeMismatch(
+            "a slope for each channel is of features or a map; any shape has shared = true"
+        )
+    return inputs[0]
+
+
 def _pool(layer: L.MaxPool | L.AveragePool, inputs: list[Shape]) -> Shape:
     _check_rank(inputs[0], 3)
     sizes = window_sizes(
@@ -550,6 +560,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
     L.GroupNorm: _group_norm,
     L.RMSNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
+    L.PReLU: _prelu,
     L.LRN: lambda layer, inputs: _checked_shape(layer, inputs, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

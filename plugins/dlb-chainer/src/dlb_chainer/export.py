@@ -51,12 +51,14 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         dtype = model.type if described.kind == "real" else np.int64
         sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
-    # A sequence's LSTM is one function to the exporter, as F.n_step_gru is.
+    # A sequence's LSTM is one function to the exporter, as F.n_step_gru is, and so is a PReLU.
     exporting = EXPORTING.set(True)
     sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
+    prelu = fake_as_funcnode(modules.prelu, "prelu", experimental_warning=False)
     with (
         warnings.catch_warnings(),
         patch.object(modules, "lstm_sequence", sequence),
+        patch.object(modules, "prelu", prelu),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
@@ -230,6 +232,16 @@ def _pad(called: FunctionConverterParams) -> Nodes:
     return (make_node("Pad", inputs, called.output_names, mode="constant"),)
 
 
+def _prelu(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none of a composed one, and ONNX aligns slopes with the last axis."""
+    x, slope = called.input_names
+    places = len(called.func.inputs[0].shape) - 2
+    axes = called.context.add_const(np.array([-1, *(1,) * places]), "axes")
+    graph = GraphBuilder()
+    graph.op("PRelu", [x, graph.op("Reshape", [slope, axes])])
+    return graph.nodes(called.output_names)
+
+
 def _lstm(called: FunctionConverterParams) -> Nodes:
     """The exporter has none: [N, T, features] to [T, N, features], ONNX LSTM, and back."""
     upward, lateral, bias = [
@@ -258,4 +270,5 @@ CONVERTERS = {
     "LinearFunction": _linear,
     "Pad": _pad,
     "lstm_sequence": _lstm,
+    "prelu": _prelu,
 }

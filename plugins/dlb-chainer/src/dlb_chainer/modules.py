@@ -81,6 +81,18 @@ class SequenceLSTM(L.StatelessLSTM):
         )
 
 
+def prelu(inputs: Variable, slope: Variable) -> Variable:
+    """Composed, since the gradient of F.prelu at 0 is 1. Slopes are of channels, the second axis."""
+    above = F.relu(inputs)
+    slopes = F.reshape(slope, (1, -1, *(1,) * (inputs.ndim - 2)))
+    return above + (inputs - above) * F.broadcast_to(slopes, inputs.shape)
+
+
+class PReLU(L.PReLU):
+    def forward(self, inputs: Any) -> Variable:
+        return prelu(chainer.as_variable(inputs), self.W)
+
+
 class TiedLinear(chainer.Link):
     """A linear layer whose weight is an embedding's."""
 

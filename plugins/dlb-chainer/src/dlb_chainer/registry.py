@@ -124,6 +124,11 @@ LAYERS = {
         "F.elu, whose gradient at 0 is 1",
         lambda node: functions.elementwise(node),
     ),
+    "prelu": Layer(
+        "composed of F.relu, for the gradient of F.prelu at 0 is 1",
+        lambda node: modules.PReLU((1,) if node.shared else node.input_shape[:1]),
+        {"slope": location("W")},
+    ),
     "dropout": Layer("native", lambda node: partial(F.dropout, ratio=node.rate)),
     "add": Layer("native", lambda node: F.add),
     "mul": Layer(

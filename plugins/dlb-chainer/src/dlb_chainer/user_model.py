@@ -83,7 +83,7 @@ KINDS: Kinds = {
         "conv_transpose",
         {"weight": location("W"), "bias": location("b")},
     ),
-    L.PReLU: ("prelu", {"slope": location("W")}),
+    L.PReLU: ("prelu", LAYERS["prelu"].parameters),
     L.GroupNormalization: ("group_norm", LAYERS["group_norm"].parameters),
     L.BatchNormalization: ("batch_norm", LAYERS["batch_norm"].parameters),
     L.LayerNormalization: ("layer_norm", LAYERS["layer_norm"].parameters),

@@ -276,6 +276,19 @@ class LayerNormInDouble(nn.LayerNorm):
         return F.broadcast_add(F.broadcast_mul(normal, gamma), beta)
 
 
+class PReLU(nn.PReLU):
+    """Exported with an axis for each axis of a map, which the exporter leaves out of the slopes."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(in_channels=1 if node.shared else node.input_shape[0])
+        self.places = len(node.input_shape) - 1
+
+    def hybrid_forward(self, F: Any, inputs: Any, alpha: Any) -> Any:
+        if EXPORTING.get() and self.places:
+            alpha = F.reshape(alpha, shape=(-1, *(1,) * self.places))
+        return super().hybrid_forward(F, inputs, alpha)
+
+
 class GroupNorm(Operator):
     """Composed, since the operator has a scale for each group, and keeps its epsilon in float32."""
 

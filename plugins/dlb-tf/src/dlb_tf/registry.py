@@ -81,6 +81,15 @@ def _linear(node: Node, layouts: Layouts) -> Mappings:
     return {"weight": weight, "bias": location("bias")}
 
 
+def _prelu(node: Node, layouts: Layouts) -> Mappings:
+    """Keras's slopes have an axis for each axis of a sample, of which channels are the last."""
+    before = (1,) * (len(node.input_shape) - 1)
+    slope = location(
+        "alpha", lambda array: array.reshape(*before, -1), lambda native: native.ravel()
+    )
+    return {"slope": slope}
+
+
 def _gates(attribute: str) -> ParameterMapping:
     """Keras keeps the gates of all units on the last axis."""
     gates = lstm_gates(attribute)
@@ -184,6 +193,10 @@ LAYERS = {
         "leaky_relu in float64 composed, for the operator keeps its slope in float32",
         lambda node, layouts: [functions.Elementwise(**node.attributes)],
     ),
+    "prelu": Layer(
+        "composed of tf.where, for the gradient of Keras's own at 0 is 0",
+        lambda node, layouts: [modules.prelu(node)],
+    ),
     "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
     "add": Layer("native", lambda node, layouts: [K.Add()]),
     "mul": Layer("native", lambda node, layouts: [modules.Multiply()]),
@@ -250,4 +263,4 @@ LAYERS = {
 }
 
 #: Where a layer holds its parameters, for the kinds where that depends on the node and the layouts.
-MAPPINGS = {"conv": _conv, "linear": _linear, "attention": _attention}
+MAPPINGS = {"conv": _conv, "linear": _linear, "prelu": _prelu, "attention": _attention}

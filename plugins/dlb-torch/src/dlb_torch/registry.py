@@ -70,6 +70,11 @@ LAYERS = {
         "in float32, celu of elu, and hard_swish of relu6",
         lambda node: functions.Elementwise(node),
     ),
+    "prelu": Layer(
+        "native",
+        lambda node: nn.PReLU(1 if node.shared else node.input_shape[0]),
+        {"slope": location("weight")},
+    ),
     "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
     "add": Layer("native", lambda node: modules.Operator("add")),
     "mul": Layer("native", lambda node: modules.Operator("mul")),

@@ -123,7 +123,7 @@ KINDS: Kinds = {
         "conv_transpose",
         _weighted(TRANSPOSED_CONV),
     ),
-    nn.PReLU: ("prelu", {"slope": location("weight")}),
+    nn.PReLU: ("prelu", LAYERS["prelu"].parameters),
     nn.GroupNorm: ("group_norm", LAYERS["group_norm"].parameters),
     (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d): (
         "batch_norm",
