@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from test_imported import CONV, TAIL, before_head, conv, kinds, node, real, saved
+from test_imported import CONV, TAIL, before_head, conv, graph, kinds, node, real, saved
 
 from dlb import workload as W
 from dlb.imported import import_file
@@ -111,3 +111,54 @@ def test_rows_are_normalised_as_maps(tmp_path: Path) -> None:
         "group_norm",
         *TAIL,
     ]
+
+
+def of_rows(*nodes: onnx.NodeProto, opset: int = 17) -> onnx.ModelProto:
+    """Nodes from ``x`` [7] to ``h``, and a matrix after them."""
+    held = {
+        "s": ROW_SCALE,
+        "w": real(7, 3),
+        "e": np.float32(1e-3),
+        "two": np.float32(2),
+        "seven": np.float32(7),
+        "one": np.array([1]),
+    }
+    read = {name for each in nodes for name in each.input} | {"w"}
+    held = {name: array for name, array in held.items() if name in read}
+    return graph([*nodes, node("MatMul", ["h", "w"], ["y"])], held, ("N", 7), opset=opset)
+
+
+ROW_SCALE = real(7) + 2
+ROWS = {
+    "an operator": of_rows(
+        node("RMSNormalization", ["x", "s"], ["h"], epsilon=1e-3, axis=-1), opset=23
+    ),
+    "by a reciprocal, as torch has it": of_rows(
+        node("Pow", ["x", "two"], ["q"]),
+        node("ReduceMean", ["q"], ["m"], axes=[1]),
+        node("Add", ["m", "e"], ["a"]),
+        node("Sqrt", ["a"], ["r"]),
+        node("Reciprocal", ["r"], ["i"]),
+        node("Mul", ["x", "i"], ["n"]),
+        node("Mul", ["n", "s"], ["h"]),
+    ),
+    "by a sum, as Chainer has it": of_rows(
+        node("Mul", ["x", "x"], ["q"]),
+        node("ReduceSum", ["q", "one"], ["t"]),
+        node("Div", ["t", "seven"], ["m"]),
+        node("Add", ["m", "e"], ["a"]),
+        node("Sqrt", ["a"], ["r"]),
+        node("Div", ["x", "r"], ["n"]),
+        node("Mul", ["n", "s"], ["h"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_divided_by_their_root_mean_square_are_a_layer(name: str, tmp_path: Path) -> None:
+    found = import_file(saved(tmp_path, ROWS[name]))
+    assert found.file_check.verdict == "passed"
+    assert kinds(found.workload.model) == ["rms_norm", "linear"]
+    layer = found.workload.model.nodes[0]
+    assert layer.layer == W.RMSNorm(epsilon=1e-3)
+    assert np.array_equal(found.weights[f"{layer.name}.scale"], ROW_SCALE)

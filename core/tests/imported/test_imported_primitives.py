@@ -56,6 +56,17 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
         ),
         [W.PReLU()],
     ),
+    "slopes of channels, as Keras has them": (
+        after_conv(
+            node("Relu", ["c"], ["r"]),
+            node("Neg", ["c"], ["n"]),
+            node("Relu", ["n"], ["m"]),
+            node("Mul", ["m", "slopes"], ["s"]),
+            node("Add", ["r", "s"], ["h"]),
+            slopes=-SLOPES[:, None, None],
+        ),
+        [W.PReLU()],
+    ),
     "one slope": (
         after_conv(node("PRelu", ["c", "slopes"], ["h"]), slopes=SLOPES[:1]),
         [W.PReLU(shared=True)],

@@ -89,8 +89,9 @@ class Block:
         kind, attributes, parameters: of the operation that they are.
         inputs: names of the values that they read.
         nominal_values: exact values of the formula's constants, by name; a file keeps them rounded.
-        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a GELU, ``scale`` [C] if
-            an exporter merged the scale of a later batch normalisation.
+        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a PReLU, ``slope`` [1, ...] of
+            each number; of a GELU, ``scale`` [C] if an exporter merged the scale of a later batch
+            normalisation.
         table: [T, features], added to every sequence that a normalisation outputs; it includes the
             normalisation's bias.
         index_map: of GELU, a group normalisation and attention, int64 in the shape of the output: where

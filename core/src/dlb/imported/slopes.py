@@ -18,8 +18,13 @@ __all__ = ["prelu"]
 
 
 def prelu(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> ValueView:
-    """A PReLU with constant slopes, in whatever layout the value is."""
-    name, slope = node.input[0], importer.trace.constant(node, 1)
+    """A PReLU with constant slopes, as an operator or decomposed, in whatever layout the value is."""
+    block = importer.blocks.get(node.output[0])
+    if block is None:
+        name, slope = node.input[0], importer.trace.constant(node, 1)
+    else:
+        (name,), slope = block.inputs, block.weights["slope"]
+        importer.revert_fusion(name)
     if slope is None:
         raise unsupported(node, "its slope depends on the input")
     view, value_shape = importer.elementwise(name), importer.value_shape(name)
