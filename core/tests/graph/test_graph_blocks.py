@@ -25,6 +25,7 @@ from dlb.workload import (
     Pad,
     PositionEmbedding,
     ReduceMean,
+    RMSNorm,
     Select,
     Slice,
     Transpose,
@@ -298,6 +299,7 @@ SEES_ALL, SEES_THE_PAST = Attention(heads=3), Attention(heads=3, causal=True)
 PART = Slice(starts=(1, 1), ends=(4, 5), steps=(1, 2))
 PAD = Pad(pads=(1, 0, 0, 2), value=0.5)
 NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
+RMS = RMSNorm(epsilon=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +308,7 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (norm_by_root, NORM),
         (norm_by_reciprocal, NORM),
         (norm_of_squares, NORM),
+        (norm_of_the_root_mean_square, RMS),
         (gelu, ERF),
         (gelu_halved_last, ERF),
         (gelu_reshaped, ERF),
@@ -340,6 +343,8 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
         (norm_with_epsilon_outside, NORM),
         (norm_of_the_root_mean_square, NORM),
         (norm_and_its_input, NORM),
+        (norm_by_root, RMS),
+        (norm_of_the_root_mean_square, RMSNorm()),
         (gelu_of_another_scale, ERF),
         (gelu_by_another_cube, TANH),
         (gelu_by_tanh, ERF),
