@@ -51,14 +51,11 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         dtype = model.type if described.kind == "real" else np.int64
         sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
-    # A sequence's LSTM is one function to the exporter, as F.n_step_gru is, and so is a PReLU.
+    # What is composed is one function to the exporter, as F.n_step_gru is.
     exporting = EXPORTING.set(True)
-    sequence = fake_as_funcnode(modules.lstm_sequence, "lstm_sequence", experimental_warning=False)
-    prelu = fake_as_funcnode(modules.prelu, "prelu", experimental_warning=False)
     with (
         warnings.catch_warnings(),
-        patch.object(modules, "lstm_sequence", sequence),
-        patch.object(modules, "prelu", prelu),
+        patch.multiple(modules, **_functions("lstm_sequence", "prelu", "rms_normalization")),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
@@ -85,6 +82,14 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
+
+
+def _functions(*names: str) -> dict[str, Callable[..., Any]]:
+    """Functions of :mod:`dlb_chainer.modules`, each as one that has a converter of its name."""
+    return {
+        name: fake_as_funcnode(getattr(modules, name), name, experimental_warning=False)
+        for name in names
+    }
 
 
 class _Kept(chainer.LinkHook):
@@ -222,6 +227,17 @@ def _group_norm(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _rms_norm(called: FunctionConverterParams) -> Nodes:
+    """The exporter would write its parts with numbers that are repeated for each row."""
+    (x, scale), func = called.input_names, called.func
+    epsilon = called.context.add_const(np.array(func.eps, func.inputs[0].dtype), "eps")
+    graph = GraphBuilder()
+    mean = graph.op("ReduceMean", [graph.op("Mul", [x, x])], axes=[1])
+    normal = graph.op("Div", [x, graph.op("Sqrt", [graph.op("Add", [mean, epsilon])])])
+    graph.op("Mul", [normal, scale])
+    return graph.nodes(called.output_names)
+
+
 def _pad(called: FunctionConverterParams) -> Nodes:
     """The exporter's own pads float64 with a float32 value."""
     add = called.context.add_const
@@ -271,4 +287,5 @@ CONVERTERS = {
     "Pad": _pad,
     "lstm_sequence": _lstm,
     "prelu": _prelu,
+    "rms_normalization": _rms_norm,
 }

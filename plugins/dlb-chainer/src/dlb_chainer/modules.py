@@ -93,6 +93,12 @@ class PReLU(L.PReLU):
         return prelu(chainer.as_variable(inputs), self.W)
 
 
+def rms_normalization(rows: Variable, gamma: Variable, eps: float) -> Variable:
+    root = F.sqrt(F.average(rows * rows, axis=1, keepdims=True) + eps)
+    normal = rows / F.broadcast_to(root, rows.shape)
+    return normal * F.broadcast_to(gamma, rows.shape)
+
+
 class TiedLinear(chainer.Link):
     """A linear layer whose weight is an embedding's."""
 
@@ -184,10 +190,7 @@ class RMSNormalization(chainer.Link):
             self.gamma = chainer.Parameter(1, size)
 
     def forward(self, inputs: Any) -> Variable:
-        rows = chainer.as_variable(inputs)
-        root = F.sqrt(F.average(rows * rows, axis=1, keepdims=True) + self.eps)
-        normal = rows / F.broadcast_to(root, rows.shape)
-        return normal * F.broadcast_to(self.gamma, rows.shape)
+        return rms_normalization(chainer.as_variable(inputs), self.gamma, eps=self.eps)
 
 
 class Deconvolution2D(L.Deconvolution2D):

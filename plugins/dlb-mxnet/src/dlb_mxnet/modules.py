@@ -277,16 +277,23 @@ class LayerNormInDouble(nn.LayerNorm):
 
 
 class PReLU(nn.PReLU):
-    """Exported with an axis for each axis of a map, which the exporter leaves out of the slopes."""
+    """Composed, since the operator keeps slopes in float32, and its gradient of them may be wrong.
+
+    In a compiled block its backward pass may write over what that gradient is computed from. It is
+    exported as the one operator that it is, with an axis for each axis of a map.
+    """
 
     def __init__(self, node: Node) -> None:
         super().__init__(in_channels=1 if node.shared else node.input_shape[0])
-        self.places = len(node.input_shape) - 1
+        self.places = (1,) * (len(node.input_shape) - 1)
 
     def hybrid_forward(self, F: Any, inputs: Any, alpha: Any) -> Any:
-        if EXPORTING.get() and self.places:
-            alpha = F.reshape(alpha, shape=(-1, *(1,) * self.places))
-        return super().hybrid_forward(F, inputs, alpha)
+        if EXPORTING.get():
+            slopes = F.reshape(alpha, shape=(-1, *self.places)) if self.places else alpha
+            return super().hybrid_forward(F, inputs, slopes)
+        above = F.relu(inputs)
+        slopes = F.reshape(alpha, shape=(1, -1, *self.places))
+        return above + F.broadcast_mul(inputs - above, slopes)
 
 
 class GroupNorm(Operator):

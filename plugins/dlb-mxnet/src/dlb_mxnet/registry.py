@@ -90,7 +90,12 @@ LAYERS = {
         "elu, erf and leaky_relu in float64 composed, for the operators keep their numbers in float32",
         lambda node, dtype: functions.Elementwise(dtype, **node.attributes),
     ),
-    "prelu": Layer("native", lambda node, dtype: modules.PReLU(node), {"slope": location("alpha")}),
+    "prelu": Layer(
+        "composed of relu and broadcast_mul, for the operator keeps its slopes in float32, and may compute "
+        "wrong gradients of them",
+        lambda node, dtype: modules.PReLU(node),
+        {"slope": location("alpha")},
+    ),
     "dropout": Layer(
         "native; in float64 the operator's mask, scaled by array operators, for the operator "
         "scales in float32",
