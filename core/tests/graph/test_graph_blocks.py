@@ -18,6 +18,7 @@ from dlb.workload import (
     Attention,
     BatchNorm,
     Flatten,
+    GroupNorm,
     Input,
     LayerNorm,
     Model,
@@ -459,6 +460,16 @@ def test_what_is_normalised_twice_is_two() -> None:
         x = w("Add", w("Mul", x, scale), w("Mul", w("Neg", mean), scale))
     found = compare_structure(canonical(part, NORM, LayerNorm(epsilon=0.1)), w.model())
     assert found.equal, [str(each) for each in found.differences]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_that_are_not_trained_yet_are_those_of_their_channels(groups: int) -> None:
+    """Their scales are ones, as those of the instances that they are written as."""
+    nodes = (Node(name="norm", layer=GroupNorm(groups=groups)), Node(name="f", layer=Flatten()))
+    model = Model(input=Input(shape=(4, 3, 2)), nodes=nodes)
+    (found,) = operations(canonical_graph(model, initial_weights(model, 0)))
+    kept = {"channels": 4, "groups": groups, "epsilon": 1e-5, "elements": 24}
+    assert (found.kind, found.attributes) == ("GroupNormalization", kept)
 
 
 def test_a_table_may_be_added_before_a_turn_or_after_it() -> None:

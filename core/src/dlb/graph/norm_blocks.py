@@ -44,7 +44,8 @@ _ORDERS = (False, True)
 def group_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
     """The group normalisation that ends in a node, or None.
 
-    Its scale is one of the constants, with a number for each channel. Epsilon is one of the numbers that
+    Its scale is one of the constants, with a number for each channel; of several that are ones, the one with the
+    most numbers. Epsilon is one of the numbers that
     the operators read, or an attribute. Channels may come first or last in the input and in the output,
     on one axis or several: only the order of numbers counts. One group of features without places is a
     layer normalisation.
@@ -57,7 +58,9 @@ def group_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
         choices = [
             (channels, groups, epsilon)
             for channels, groups, epsilon in product(
-                sorted(sizes), _group_counts(trace, nodes), _epsilons(trace, nodes, constants)
+                sorted(sizes, reverse=True),
+                _group_counts(trace, nodes),
+                _epsilons(trace, nodes, constants),
             )
             if channels % groups == 0 and groups < elements
         ]
@@ -184,9 +187,9 @@ def _runs(
 
 def _channels_first(numbers: Array, channels: int, last: bool) -> Array:
     """[samples, elements], with channels first or last, as [samples, channels, places]."""
-    if last:
-        return numbers.reshape(len(numbers), -1, channels).swapaxes(1, 2)
-    return numbers.reshape(len(numbers), channels, -1)
+    shape = (len(numbers), -1, channels) if last else (len(numbers), channels, -1)
+    ordered: Array = numbers.reshape(shape)
+    return ordered.swapaxes(1, 2) if last else ordered
 
 
 def _normalised(x: Array, groups: int, epsilon: float) -> Array:
@@ -201,4 +204,5 @@ def _index_map(trace: Trace, end: onnx.NodeProto, channels: int, last: bool) -> 
     """Where each number of the output lies in [N, channels, places]."""
     value = trace.values[end.output[0]]
     positions = np.arange(value.size).reshape(trace.batch, channels, -1)
-    return (positions.swapaxes(1, 2) if last else positions).reshape(value.shape)
+    index_map: Array = (positions.swapaxes(1, 2) if last else positions).reshape(value.shape)
+    return index_map

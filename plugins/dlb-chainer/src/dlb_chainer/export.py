@@ -55,7 +55,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     exporting = EXPORTING.set(True)
     with (
         warnings.catch_warnings(),
-        patch.multiple(modules, **_functions("lstm_sequence", "prelu", "rms_normalization")),
+        patch.dict(vars(modules), _functions("lstm_sequence", "prelu", "rms_normalization")),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),

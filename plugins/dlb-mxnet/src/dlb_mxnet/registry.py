@@ -40,7 +40,7 @@ LAYERS = {
         _SCALE_AND_BIAS,
     ),
     "group_norm": Layer(
-        "in float32 native for maps with a group for each channel: InstanceNorm; else composed, for the "
+        "native in float32 for maps with a group for each channel: InstanceNorm; else composed, for the "
         "operator has a scale for each group, and those of both keep their epsilon in float32",
         lambda node, dtype: modules.group_norm(node, dtype),
         _SCALE_AND_BIAS,
