@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
+from .norm_cases import GROUP_NORM, RMS_NORM
 from .primitive_cases import (
     BINARY,
     ELEMENTWISE,
@@ -14,6 +15,7 @@ from .primitive_cases import (
     SCALE_AND_SHIFT,
     SOFTMAX,
 )
+from .slope_cases import PRELU
 from .window_cases import IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
@@ -591,6 +593,8 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
     "batch_norm": _BATCH_NORM,
     "layer_norm": _LAYER_NORM,
+    "group_norm": GROUP_NORM,
+    "rms_norm": RMS_NORM,
     "lrn": _LRN,
     "linear": _LINEAR,
     "relu": _activation(W.ReLU()),
@@ -600,6 +604,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "hard_sigmoid": _bounded(W.HardSigmoid()) | _HARD_SIGMOID,
     "gelu": _GELU,
     "elementwise": ELEMENTWISE,
+    "prelu": PRELU,
     "dropout": _DROPOUT,
     "flatten": _FLATTEN,
     "reshape": _RESHAPE | MANY_AXES,
@@ -708,6 +713,14 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("relu", W.ReLU(), ("doubled",)),
         ("flat", W.Flatten(), ("relu",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+    "normalised-groups": graph(
+        (4, 4, 3),
+        ("groups", W.GroupNorm(groups=2), ("input",)),
+        ("slopes", W.PReLU(), ("groups",)),
+        ("flat", W.Flatten(), ("slopes",)),
+        ("norm", W.RMSNorm(), ("flat",)),
+        ("logits", W.Linear(out_features=CLASSES), ("norm",)),
     ),
     "features": graph(
         (6,),

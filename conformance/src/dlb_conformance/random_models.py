@@ -50,6 +50,8 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
         st.builds(W.MaxPool, **_POOL),
         st.builds(W.AveragePool, **_POOL, count_include_pad=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON, momentum=st.sampled_from([0.9, 0.3])),
+        st.just(W.PReLU()),
+        st.builds(W.GroupNorm, groups=st.sampled_from([2, 4]), epsilon=_EPSILON),
         st.builds(
             W.LRN,
             size=st.sampled_from([1, 3, 5]),
@@ -73,12 +75,14 @@ _LAYERS: dict[int, list[st.SearchStrategy[W.Layer]]] = {
         st.builds(W.ReduceMean, axis=st.sampled_from([1, 2])),
         st.builds(W.Select, axis=st.sampled_from([1, 2]), index=st.sampled_from([0, -1])),
         st.builds(W.LayerNorm, epsilon=_EPSILON),
+        st.builds(W.RMSNorm, epsilon=_EPSILON),
         st.builds(W.Linear, out_features=_SMALL, bias=st.booleans()),
     ],
     1: [
         st.builds(W.Linear, out_features=st.integers(1, 6), bias=st.booleans()),
         st.builds(W.BatchNorm, epsilon=_EPSILON),
         st.builds(W.LayerNorm, epsilon=_EPSILON),
+        st.builds(W.RMSNorm, epsilon=_EPSILON),
         st.just(W.Flatten()),
     ],
 }
@@ -92,6 +96,7 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
     st.just(W.Elementwise(function="clip", min=-0.5, max=1.25)),
     st.just(W.Elementwise(function="leaky_relu", alpha=0.2)),
     st.builds(W.Elementwise, function=st.sampled_from(["abs", "sin", "softplus", "softsign"])),
+    st.just(W.PReLU(shared=True)),
     st.just(W.Dropout(rate=0.0)),
 ]
 

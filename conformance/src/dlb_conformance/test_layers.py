@@ -120,6 +120,23 @@ def test_nothing_flows_back_through_a_kink_at_zero(
     assert not found.inputs[:, :3].any() and found.inputs[:, 3:].all()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_gradient_of_a_prelu_at_zero_is_its_slope(
+    adapter: Adapter, shared: bool, dtype: str
+) -> None:
+    """Frameworks have 0 or 1 there too. Just below zero it is the slope for sure."""
+    model = chain((6,), W.PReLU(shared=shared), W.Linear(out_features=CLASSES))
+    adapter.require(model, dtype)
+    _, labels = random_batch(model, dtype)
+    built = adapter.build(model, random_weights(model), dtype)
+    at_zero, below = (
+        built.gradients(np.full((len(labels), 6), x, dtype), labels).inputs for x in (0.0, -1e-20)
+    )
+    assert at_zero is not None and below is not None
+    assert at_zero.any() and np.array_equal(at_zero, below)
+
+
 def test_gradients_are_the_slopes_of_the_canonical_loss(case: Case) -> None:
     found = case.built.gradients(case.inputs, case.labels)
     assert_gradients(found, case.model, case.weights, case.inputs, case.labels, case.dtype)

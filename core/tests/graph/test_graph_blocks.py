@@ -18,6 +18,7 @@ from dlb.workload import (
     Attention,
     BatchNorm,
     Flatten,
+    GroupNorm,
     Input,
     LayerNorm,
     Model,
@@ -25,6 +26,7 @@ from dlb.workload import (
     Pad,
     PositionEmbedding,
     ReduceMean,
+    RMSNorm,
     Select,
     Slice,
     Transpose,
@@ -298,6 +300,7 @@ SEES_ALL, SEES_THE_PAST = Attention(heads=3), Attention(heads=3, causal=True)
 PART = Slice(starts=(1, 1), ends=(4, 5), steps=(1, 2))
 PAD = Pad(pads=(1, 0, 0, 2), value=0.5)
 NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
+RMS = RMSNorm(epsilon=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +309,7 @@ NORM, ERF, TANH = LayerNorm(epsilon=1e-3), GELU(), GELU(approximate="tanh")
         (norm_by_root, NORM),
         (norm_by_reciprocal, NORM),
         (norm_of_squares, NORM),
+        (norm_of_the_root_mean_square, RMS),
         (gelu, ERF),
         (gelu_halved_last, ERF),
         (gelu_reshaped, ERF),
@@ -340,6 +344,8 @@ def test_it_is_read_as_the_layer(write: Callable[[Writer], None], layer) -> None
         (norm_with_epsilon_outside, NORM),
         (norm_of_the_root_mean_square, NORM),
         (norm_and_its_input, NORM),
+        (norm_by_root, RMS),
+        (norm_of_the_root_mean_square, RMSNorm()),
         (gelu_of_another_scale, ERF),
         (gelu_by_another_cube, TANH),
         (gelu_by_tanh, ERF),
@@ -454,6 +460,16 @@ def test_what_is_normalised_twice_is_two() -> None:
         x = w("Add", w("Mul", x, scale), w("Mul", w("Neg", mean), scale))
     found = compare_structure(canonical(part, NORM, LayerNorm(epsilon=0.1)), w.model())
     assert found.equal, [str(each) for each in found.differences]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_that_are_not_trained_yet_are_those_of_their_channels(groups: int) -> None:
+    """Their scales are ones, as those of the instances that they are written as."""
+    nodes = (Node(name="norm", layer=GroupNorm(groups=groups)), Node(name="f", layer=Flatten()))
+    model = Model(input=Input(shape=(4, 3, 2)), nodes=nodes)
+    (found,) = operations(canonical_graph(model, initial_weights(model, 0)))
+    kept = {"channels": 4, "groups": groups, "epsilon": 1e-5, "elements": 24}
+    assert (found.kind, found.attributes) == ("GroupNormalization", kept)
 
 
 def test_a_table_may_be_added_before_a_turn_or_after_it() -> None:

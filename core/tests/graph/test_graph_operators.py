@@ -26,6 +26,7 @@ from dlb.workload import (
     BatchNorm,
     Conv,
     ConvTranspose,
+    GroupNorm,
     HardSigmoid,
     Input,
     Linear,
@@ -130,6 +131,22 @@ def test_conv_transpose(data):
         size,
     )
     both(model, expected, x, w)
+
+
+@often
+@given(maps, st.integers(1, 4))
+def test_group_norm(shape, groups):
+    """By torch's definition: each group of a sample alone."""
+    model = single(GroupNorm(groups=groups, epsilon=0.1), (shape[0] * 2, *shape[1:]))
+    x, w = drawn(model)
+    parts = np.split(x, groups, axis=1)
+    normal = [
+        (part - part.mean(axis=(1, 2, 3), keepdims=True))
+        / np.sqrt(part.var(axis=(1, 2, 3), keepdims=True) + 0.1)
+        for part in parts
+    ]
+    scale, bias = (w[f"layer.{role}"][:, None, None] for role in ("scale", "bias"))
+    both(model, np.concatenate(normal, axis=1) * scale + bias, x, w)
 
 
 @often

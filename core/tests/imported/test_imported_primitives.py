@@ -25,6 +25,7 @@ def bounded(*bounds: str) -> onnx.ModelProto:
 
 
 E = W.Elementwise
+SLOPES = real(4)
 FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
     "leaky ReLU": (
         after_conv(node("LeakyRelu", ["c"], ["h"], alpha=0.1)),
@@ -41,6 +42,34 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
             slope=np.float32(0.1),
         ),
         [E(function="leaky_relu", alpha=0.1)],
+    ),
+    "slopes of channels": (
+        after_conv(node("PRelu", ["c", "slopes"], ["h"]), slopes=SLOPES[:, None, None]),
+        [W.PReLU()],
+    ),
+    "slopes of channels, channels last": (
+        after_conv(
+            node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]),
+            node("PRelu", ["l", "slopes"], ["p"]),
+            node("Transpose", ["p"], ["h"], perm=[0, 3, 1, 2]),
+            slopes=SLOPES,
+        ),
+        [W.PReLU()],
+    ),
+    "slopes of channels, as Keras has them": (
+        after_conv(
+            node("Relu", ["c"], ["r"]),
+            node("Neg", ["c"], ["n"]),
+            node("Relu", ["n"], ["m"]),
+            node("Mul", ["m", "slopes"], ["s"]),
+            node("Add", ["r", "s"], ["h"]),
+            slopes=-SLOPES[:, None, None],
+        ),
+        [W.PReLU()],
+    ),
+    "one slope": (
+        after_conv(node("PRelu", ["c", "slopes"], ["h"]), slopes=SLOPES[:1]),
+        [W.PReLU(shared=True)],
     ),
     "a hard sigmoid of Keras": (
         after_conv(node("HardSigmoid", ["c"], ["h"], alpha=0.2)),

@@ -196,6 +196,25 @@ REFUSED = {
         ),
         "node 'culprit' (Split): its indices depend on the input",
     ),
+    "slopes of single numbers": (
+        before_head(
+            [conv(), node("PRelu", ["c", "slopes"], ["h"], name="culprit")],
+            {**CONV, "slopes": real(4, 5, 6)},
+            120,
+        ),
+        "node 'culprit' (PRelu): its slopes differ within a channel",
+    ),
+    "a normalisation without epsilon": (
+        before_head(
+            [
+                conv(),
+                node("InstanceNormalization", ["c", "b", "b"], ["h"], name="culprit", epsilon=0.0),
+            ],
+            CONV,
+            120,
+        ),
+        "node 'culprit' (InstanceNormalization): normalises",
+    ),
     "a mean of the batch": (
         before_head(
             [

@@ -16,6 +16,7 @@ from dlb.workload import (
     BinaryCrossEntropy,
     Conv,
     Flatten,
+    GroupNorm,
     Huber,
     Input,
     Layer,
@@ -24,8 +25,10 @@ from dlb.workload import (
     MaxPool,
     Model,
     Node,
+    PReLU,
     ReLU,
     ReLU6,
+    RMSNorm,
     SoftmaxCrossEntropy,
     SquaredError,
     type_name,
@@ -118,6 +121,26 @@ def test_the_gradient_at_a_bound_is_0() -> None:
     x = np.array([[-1.0, 0.0, 1.0, 6.0, 7.0]])
     assert gradient_of_input(ReLU(), x=x).tolist() == [[0, 0, 1, 1, 1]]
     assert gradient_of_input(ReLU6(), x=x).tolist() == [[0, 0, 1, 0, 0]]
+
+
+def test_the_gradients_of_groups_and_slopes_are_the_slopes_of_the_loss() -> None:
+    layers = (
+        Conv(out_channels=6, kernel=(2, 2)),
+        GroupNorm(groups=3),
+        PReLU(),
+        GroupNorm(groups=6),
+        PReLU(shared=True),
+        Flatten(),
+        RMSNorm(),
+        Linear(out_features=4),
+        GroupNorm(groups=2),
+    )
+    nodes = tuple(Node(name=f"n{place}", layer=layer) for place, layer in enumerate(layers))
+    truth = reference(Model(input=Input(shape=(2, 4, 3)), nodes=nodes))
+    gradients = truth.gradients(truth.training_layers)
+    parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
+    for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():
+        assert slope.error < 1e-5, (name, slope)
 
 
 def test_the_first_of_tied_elements_has_the_whole_gradient() -> None:

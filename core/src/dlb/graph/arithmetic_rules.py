@@ -14,7 +14,9 @@ from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.elementwise_blocks import decomposed
 from dlb.graph.layout import before_expand, before_layout
+from dlb.graph.norm_blocks import group_normalization, rms_normalization
 from dlb.graph.reader import WEIGHTED, Attributes, Operation, Reader, generic_operation
+from dlb.graph.slope_blocks import prelu
 from dlb.graph.window_rules import RescaledPool, first_windows, rescaled_pool, without_axes
 
 __all__ = ["arithmetic", "from_block", "from_function", "norm_attributes"]
@@ -25,8 +27,10 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
 
     The node may also be the last operator of a decomposed layer.
     """
-    block = gelu(reader.trace, node) or layer_normalization(reader, node)
-    block = block or hard_sigmoid(reader, node)
+    # One group is a layer normalisation too, with a scale for each number.
+    block = gelu(reader.trace, node) or group_normalization(reader, node)
+    block = block or layer_normalization(reader, node) or rms_normalization(reader, node)
+    block = block or hard_sigmoid(reader, node) or prelu(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
     function = from_function(reader, node, output)

@@ -34,7 +34,19 @@ from dlb.graph.linear_parts import part_of_linear
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
-__all__ = ["BLOCK_OPERATORS", "Block", "attention", "gelu", "hard_sigmoid", "layer_normalization"]
+__all__ = [
+    "BLOCK_OPERATORS",
+    "MEANS",
+    "NORM_OPERATORS",
+    "Block",
+    "attention",
+    "contains_layer",
+    "fit_affine",
+    "gelu",
+    "hard_sigmoid",
+    "layer_normalization",
+    "without_rounding",
+]
 
 Array = npt.NDArray[Any]
 
@@ -43,8 +55,9 @@ _GELU_OPERATORS = LAYOUT | _ELEMENTWISE | {"Erf", "Tanh"}
 _BOUNDS = ("Clip", "Max", "Min", "Relu")
 _HARD_SIGMOID_OPERATORS = LAYOUT | {"Add", "Cast", "Div", "Mul", "Sum", *_BOUNDS}
 _HARD_KINDS = ("HardSigmoid", "HardSwish")
-_MEANS = ("ReduceMean", "GlobalAveragePool")
-_NORM_OPERATORS = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *_MEANS}
+#: Operators of which a normalisation has one.
+MEANS = ("ReduceMean", "GlobalAveragePool")
+NORM_OPERATORS = LAYOUT | _ELEMENTWISE | {"Expand", "Reciprocal", "Sqrt", *MEANS}
 _ATTENTION_OPERATORS = LAYOUT | _ELEMENTWISE | {
     "Einsum", "Expand", "IsNaN", "MatMul", "Max", "Reciprocal", "ReduceMax", "ReduceSum", "Softmax",
     "Where",
@@ -53,7 +66,7 @@ _ATTENTION_OPERATORS = LAYOUT | _ELEMENTWISE | {
 BLOCK_OPERATORS = (
     _GELU_OPERATORS
     | _HARD_SIGMOID_OPERATORS
-    | _NORM_OPERATORS
+    | NORM_OPERATORS
     | _ATTENTION_OPERATORS
     | DECOMPOSED_OPERATORS
 )
@@ -76,12 +89,15 @@ class Block:
         kind, attributes, parameters: of the operation that they are.
         inputs: names of the values that they read.
         nominal_values: exact values of the formula's constants, by name; a file keeps them rounded.
-        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a GELU, ``scale`` [C] if
-            an exporter merged the scale of a later batch normalisation.
+        weights: of a normalisation, ``scale`` and ``bias`` [features]; of a PReLU, ``slope`` [1, ...] of
+            each number; of a GELU, ``scale`` [C] if an exporter merged the scale of a later batch
+            normalisation.
         table: [T, features], added to every sequence that a normalisation outputs; it includes the
             normalisation's bias.
-        index_map: of GELU and attention, int64 in the shape of the output: where each number lies
-            in GELU's input, or in the joined outputs of the heads, [N, T, features].
+        index_map: of GELU, a group normalisation and attention, int64 in the shape of the output: where
+            each number lies in GELU's input, in the normalised [N, C, places], or in the joined outputs
+            of the heads, [N, T, features].
+        channels_last: of a group normalisation, whether its input has its channels last.
         intermediates: of functions and of attention, names of the values in between.
         linear_parts: of attention, by name, for each input that is part of a linear layer's output,
             int64 in its shape: where each number lies in [N, T, features].
@@ -95,6 +111,7 @@ class Block:
     weights: Mapping[str, Array] = field(default_factory=dict)
     table: Array | None = None
     index_map: Array | None = None
+    channels_last: bool = False
     intermediates: tuple[str, ...] = ()
     linear_parts: Mapping[str, Array] = field(default_factory=dict)
 
@@ -224,8 +241,8 @@ def layer_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
     random = np.random.default_rng(0)
     trace = reader.trace
     live = all(name in trace.live for name in end.input)
-    for start, nodes in candidates(trace, end, _NORM_OPERATORS, _MEANS):
-        if _contains_layer(reader, nodes):
+    for start, nodes in candidates(trace, end, NORM_OPERATORS, MEANS):
+        if contains_layer(reader, nodes):
             continue
         shape = trace.values[start].shape
         constants = real_constants(trace, nodes)
@@ -249,11 +266,11 @@ def layer_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
         for epsilon in sorted(number for number in numbers if 0 < number < 1):
             deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
             normal = (x - x.mean(axis=1, keepdims=True)) / deviation
-            scale, bias = _fit_affine(normal, output)
+            scale, bias = fit_affine(normal, output)
             table, tables = None, []
             if live and len(shape) == 3 and not is_near(output, scale * normal + bias):
                 at_positions = (array.reshape(-1, *shape[1:]) for array in (normal, output))
-                scales, table = _fit_affine(*at_positions)
+                scales, table = fit_affine(*at_positions)
                 scale, bias = scales.mean(axis=0), np.zeros(shape[-1])
                 same_size = (
                     constant for constant in constants.values() if constant.size == table.size
@@ -273,8 +290,11 @@ def layer_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
                     (start,),
                     shape[-1] * (2 if table is None else 1),
                     nominal_constants(trace, nodes, (epsilon, 1 / shape[-1])),
-                    {"scale": _unrounded(scale, vectors), "bias": _unrounded(bias, vectors)},
-                    None if table is None else _unrounded(table, tables),
+                    {
+                        "scale": without_rounding(scale, vectors),
+                        "bias": without_rounding(bias, vectors),
+                    },
+                    None if table is None else without_rounding(table, tables),
                 )
     return None
 
@@ -339,7 +359,7 @@ def attention(reader: Reader, end: onnx.NodeProto) -> Block | None:
     return None
 
 
-def _contains_layer(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
+def contains_layer(reader: Reader, nodes: list[onnx.NodeProto]) -> bool:
     """Whether nodes contain a layer that other nodes read too, or that is added to itself.
 
     A layer that only waits for a constant to be added does not count.
@@ -434,7 +454,7 @@ def _gelu_by_tanh(x: Array) -> Array:
     return result
 
 
-def _fit_affine(normal: Array, output: Array) -> tuple[Array, Array]:
+def fit_affine(normal: Array, output: Array) -> tuple[Array, Array]:
     """The scale and bias [...] that bring ``normal`` [rows, ...] closest to the output.
 
     The scale of constant values is 1.
@@ -446,7 +466,7 @@ def _fit_affine(normal: Array, output: Array) -> tuple[Array, Array]:
     return scale, output_mean - scale * input_mean
 
 
-def _unrounded(fitted: Array, vectors: list[Array]) -> Array:
+def without_rounding(fitted: Array, vectors: list[Array]) -> Array:
     """The fitted values without rounding: one of the vectors, or ones or zeros, if close."""
     plain = [np.ones_like(fitted), np.zeros_like(fitted)]
     matching = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,6 +107,17 @@ _elementwise(L.Sigmoid, _sigmoid_slope)
 _elementwise(L.HardSigmoid, lambda layer, x: ((x > -3) & (x < 3)) * x.dtype.type(1 / 6))
 _elementwise(L.GELU, _gelu_slope)
 _elementwise(L.Elementwise, function_slope)
+
+
+@_rule(L.PReLU)
+def _prelu(layer: L.PReLU, read: Pass, cotangent: Array) -> Found:
+    x = read.input
+    slope = read.parameters["slope"].reshape(-1, *(1,) * (x.ndim - 2))
+    below = x <= 0
+    of_slope = np.where(below, cotangent * x, x.dtype.type(0))
+    others = tuple(axis for axis in range(x.ndim) if axis != 1 or layer.shared)
+    gradients = {"slope": of_slope.sum(axis=others).reshape(-1)}
+    return (np.where(below, cotangent * slope, cotangent),), gradients
 
 
 @_rule(L.Dropout)
@@ -261,6 +272,30 @@ def _batch_norm(layer: L.BatchNorm, read: Pass, cotangent: Array) -> Found:
 def _layer_norm(layer: L.LayerNorm, read: Pass, cotangent: Array) -> Found:
     others = tuple(range(cotangent.ndim - 1))
     return _normalisation(read, cotangent, (-1,), others, (-1,), layer.epsilon)
+
+
+@_rule(L.GroupNorm)
+def _group_norm(layer: L.GroupNorm, read: Pass, cotangent: Array) -> Found:
+    x, groups = read.input, layer.groups
+    shape = (len(x), groups, x.shape[1] // groups, math.prod(x.shape[2:]))
+    parts = replace(read, inputs=(x.reshape(shape),))
+    of_channels = (1, groups, shape[2], 1)
+    (of_parts,), gradients = _normalisation(
+        parts, cotangent.reshape(shape), (2, 3), (0, 3), of_channels, layer.epsilon
+    )
+    assert of_parts is not None
+    return (of_parts.reshape(x.shape),), {role: array.ravel() for role, array in gradients.items()}
+
+
+@_rule(L.RMSNorm)
+def _rms_norm(layer: L.RMSNorm, read: Pass, cotangent: Array) -> Found:
+    x = read.input
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    inverse = (1 / np.sqrt(mean + x.dtype.type(layer.epsilon))).astype(x.dtype)
+    normal, of_normal = x * inverse, cotangent * read.parameters["scale"]
+    of_input = inverse * (of_normal - normal * (of_normal * normal).mean(axis=-1, keepdims=True))
+    others = tuple(range(x.ndim - 1))
+    return (of_input,), {"scale": (cotangent * normal).sum(axis=others)}
 
 
 def _normalisation(

@@ -22,6 +22,9 @@ from dlb_worker.poolings import reaching_pads, rounds_up
 
 __all__ = ["Graph", "add_layer"]
 
+#: Real fields of layers that are no attribute of an operator.
+_NO_ATTRIBUTES = ("init", "rate")
+
 
 class Graph:
     """Nodes and initialisers of a graph under construction.
@@ -79,7 +82,7 @@ def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
     """
     for name in node.layer.__struct_fields__:
         value = getattr(node.layer, name)
-        if isinstance(value, float) and name != "rate" and decimal(value) != value:
+        if isinstance(value, float) and name not in _NO_ATTRIBUTES and decimal(value) != value:
             raise WorkloadError(
                 f"layer '{node.name}': {name} = {value!r} has more digits than an ONNX attribute "
                 f"(float32) keeps; write {decimal(value)!r}"
@@ -147,6 +150,49 @@ def _batch_norm(
         momentum=layer.momentum,
         training_mode=int(graph.training),
     )
+
+
+def _group_norm(
+    graph: Graph, name: str, layer: L.GroupNorm, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Groups as channels, then a scale and a bias for each channel: opset 17 has no GroupNormalization."""
+    channels, *sizes = shapes[0]
+    scale, bias = f"{name}.scale", f"{name}.bias"
+    if layer.groups == channels:
+        inputs = [*inputs, scale, bias]
+        graph.node("InstanceNormalization", inputs, name, epsilon=layer.epsilon)
+        return
+    split = graph.initializer(f"{name}/split", np.array([0, layer.groups, -1]))
+    groups = graph.node("Reshape", [*inputs, split], f"{name}/groups")
+    plain = [
+        graph.initializer(f"{name}/{part}", np.full(layer.groups, number))
+        for part, number in (("ones", 1.0), ("zeros", 0.0))
+    ]
+    normal = graph.node(
+        "InstanceNormalization", [groups, *plain], f"{name}/normal", epsilon=layer.epsilon
+    )
+    shape = graph.initializer(f"{name}/shape", np.array([0, channels, *sizes]))
+    joined = graph.node("Reshape", [normal, shape], f"{name}/joined")
+    if sizes:
+        axes = graph.initializer(f"{name}/axes", np.arange(1, 1 + len(sizes)))
+        scale, bias = (
+            graph.node("Unsqueeze", [f"{name}.{role}", axes], f"{name}/{role}")
+            for role in ("scale", "bias")
+        )
+    graph.node("Add", [graph.node("Mul", [joined, scale], f"{name}/scaled"), bias], name)
+
+
+def _rms_norm(
+    graph: Graph, name: str, layer: L.RMSNorm, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """RMSNormalization is of operator set 23."""
+    (x,) = inputs
+    squares = graph.node("Mul", [x, x], f"{name}/squares")
+    mean = graph.node("ReduceMean", [squares], f"{name}/mean", axes=[-1])
+    epsilon = graph.initializer(f"{name}/epsilon", np.array(layer.epsilon))
+    root = graph.node("Sqrt", [graph.node("Add", [mean, epsilon], f"{name}/sum")], f"{name}/root")
+    normal = graph.node("Div", [x, root], f"{name}/normal")
+    graph.node("Mul", [normal, f"{name}.scale"], name)
 
 
 def _pool(
@@ -249,6 +295,15 @@ def _elementwise(
     for operator in gates:
         gate = graph.node(operator, [gate], f"{name}/{operator.lower()}")
     graph.node("Mul", [*inputs, gate], name)
+
+
+def _prelu(graph: Graph, name: str, layer: L.PReLU, inputs: list[str], shapes: list[Shape]) -> None:
+    """ONNX aligns slopes with the last axis."""
+    slope, places = f"{name}.slope", len(shapes[0]) - 1
+    if places and not layer.shared:
+        axes = graph.initializer(f"{name}/axes", np.arange(1, 1 + places))
+        slope = graph.node("Unsqueeze", [slope, axes], f"{name}/slope")
+    graph.node("PRelu", [*inputs, slope], name)
 
 
 def _dropout(
@@ -453,6 +508,8 @@ _RULES: dict[type, Callable[..., None]] = {
     L.LayerNorm: _operator(
         "LayerNormalization", parameters=("scale", "bias"), fields=("epsilon",), axis=-1
     ),
+    L.GroupNorm: _group_norm,
+    L.RMSNorm: _rms_norm,
     L.LRN: _operator("LRN", fields=("alpha", "beta", "bias", "size")),
     L.MaxPool: _pool,
     L.AveragePool: _pool,
@@ -464,6 +521,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.HardSigmoid: _operator("HardSigmoid", alpha=1 / 6, beta=0.5),
     L.GELU: _gelu,
     L.Elementwise: _elementwise,
+    L.PReLU: _prelu,
     L.Dropout: _dropout,
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),

@@ -167,6 +167,13 @@ def _softmax(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> O
     return reader.make(node, node.op_type, {"of": math.prod(over)})
 
 
+def _prelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    slope = reader.trace.constant(node, 1)
+    if slope is None:
+        return generic_operation(reader, node, raw, output)
+    return reader.make(node, "PRelu", {"slopes": slope.size}, parameters=slope.size)
+
+
 def _power(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """A square is a product, and a power of a half a root; others are known by their exponent."""
     exponent = reader.trace.constant(node, 1)
@@ -218,6 +225,29 @@ def _layer_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -
     attributes = norm_attributes(scale.size, six_digits(raw.get("epsilon", 1e-5)))
     parameters = scale.size + (0 if bias is None else bias.size)
     return reader.make(node, "LayerNormalization", attributes, parameters=parameters)
+
+
+def _group_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """Of instances too: they have a group for each channel."""
+    if reader.live_inputs(node) != [node.input[0]]:
+        return generic_operation(reader, node, raw, output)
+    channels = reader.trace.values[node.input[0]].shape[1]
+    attributes = {
+        "channels": channels,
+        "groups": raw.get("num_groups", channels),
+        "epsilon": six_digits(raw.get("epsilon", 1e-5)),
+    }
+    return reader.make(node, "GroupNormalization", attributes, parameters=2 * channels)
+
+
+def _rms_norm(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    shape = reader.trace.values[node.input[0]].shape
+    last = raw.get("axis", -1) % len(shape) == len(shape) - 1
+    if reader.trace.constant(node, 1) is None or not last:
+        return generic_operation(reader, node, raw, output)
+    epsilon = six_digits(raw.get("epsilon", 1e-5))
+    attributes = {"features": shape[-1], "epsilon": epsilon}
+    return reader.make(node, "RMSNormalization", attributes, parameters=shape[-1])
 
 
 def _gelu(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation:
@@ -294,6 +324,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys((*NAMED, "Where"), _elementwise),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
+    "PRelu": _prelu,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
@@ -305,6 +336,8 @@ _RULES: dict[str, Rule] = {
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _group_norm),
+    "RMSNormalization": _rms_norm,
     "Gelu": _gelu,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,

@@ -23,6 +23,9 @@ Loop                     joins what iterations output along their first axis, wi
 Resize                   with ``align_corners`` and scales, takes other nearest elements than ONNX Runtime
 BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
+InstanceNormalization    correct, but rounds epsilon to float32
+GroupNormalization       correct, but rounds epsilon to float32
+RMSNormalization         correct, but rounds epsilon to float32
 Relu                     correct, but copies its result
 Sigmoid                  correct, with overflow warnings
 HardSigmoid, HardSwish   compute with 1/6 rounded to float32
@@ -233,6 +236,45 @@ class LayerNormalization(_Operator):
         y = (x - mean) * inverse * scale + (0.0 if bias is None else bias)
         outputs = (y.astype(x.dtype), mean, inverse.astype(x.dtype))
         return outputs[: len(self.onnx_node.output)]
+
+
+class InstanceNormalization(_Operator):
+    """Normalisation of each channel of a sample."""
+
+    def _run(self, x: Array, scale: Array, bias: Array, **_: Any) -> tuple[Array]:
+        return (_normalised(x, scale, bias, x.shape[1], self.attribute("epsilon", 1e-5)),)
+
+
+class GroupNormalization(_Operator):
+    """Normalisation of groups of channels. Operator sets before 21 have a scale for each group."""
+
+    def _run(self, x: Array, scale: Array, bias: Array, **_: Any) -> tuple[Array]:
+        groups = self.attribute("num_groups", 1)
+        return (_normalised(x, scale, bias, groups, self.attribute("epsilon", 1e-5)),)
+
+
+class RMSNormalization(_Operator):
+    """Division by the root mean square over the axes from ``axis`` on."""
+
+    def _run(self, x: Array, scale: Array, **_: Any) -> tuple[Array]:
+        axes = tuple(range(self.attribute("axis", -1) % x.ndim, x.ndim))
+        mean = (x * x).mean(axis=axes, keepdims=True)
+        y = x / np.sqrt(mean + self.attribute("epsilon", 1e-5)) * scale
+        return (y.astype(x.dtype, copy=False),)
+
+
+def _normalised(x: Array, scale: Array, bias: Array, groups: int, epsilon: float) -> Array:
+    """Each group of channels normalised; one scale and bias for each channel, or for several."""
+    parts = x.reshape(len(x), groups, -1)
+    centred = parts - parts.mean(axis=2, keepdims=True)
+    deviation = np.sqrt((centred * centred).mean(axis=2, keepdims=True) + epsilon)
+    normal = (centred / deviation).reshape(x.shape)
+    of_channels = (1, -1, *(1,) * (x.ndim - 2))
+    scale, bias = (
+        np.repeat(array, x.shape[1] // array.size).reshape(of_channels) for array in (scale, bias)
+    )
+    y: Array = (normal * scale + bias).astype(x.dtype, copy=False)
+    return y
 
 
 class Relu(_Operator):
@@ -541,6 +583,9 @@ OPERATORS = (
     LRN,
     BatchNormalization,
     LayerNormalization,
+    InstanceNormalization,
+    GroupNormalization,
+    RMSNormalization,
     Relu,
     Sigmoid,
     HardSigmoid,

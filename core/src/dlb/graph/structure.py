@@ -288,7 +288,8 @@ def _inputs_of_norms(graph: Sequence[Operation]) -> set[str]:
 def _fold_norms(graph: Sequence[Operation], unfolded: Collection[str] = ()) -> list[Operation]:
     """The graph with batch normalisations folded into the layer before, if nothing else reads that.
 
-    The layer is a convolution (transposed or not), a linear layer or, for [N, features], a layer normalisation.
+    The layer is a convolution (transposed or not), a linear layer, a group normalisation or, for
+    [N, features], a layer normalisation.
 
     Args:
         unfolded: hashes of layers that keep their batch normalisation (:func:`_inputs_of_norms`).
@@ -317,7 +318,11 @@ def _fold_norms(graph: Sequence[Operation], unfolded: Collection[str] = ()) -> l
             normalises_features = (
                 operation.attributes["channels"] == operation.attributes["elements"]
             )
-            if target.kind == "LayerNormalization" and normalises_features:
+            normalises_channels = (
+                target.kind == "GroupNormalization"
+                and operation.attributes["channels"] == target.attributes["channels"]
+            )
+            if normalises_channels or (target.kind == "LayerNormalization" and normalises_features):
                 new_index[index] = source
                 continue
         new_index[index] = len(kept)

@@ -27,6 +27,7 @@ from dlb.workload.layers import (
     Conv,
     ConvTranspose,
     Elementwise,
+    GroupNorm,
     Linear,
     MatMul,
     Mul,
@@ -197,7 +198,7 @@ def _fuse_affine(importer: Importer, name: str, scale: Array, shift: Array, is_b
             layer, weights = msgspec.structs.replace(layer, bias=True), {**weights, **biases}
         importer.change(name, layer=layer, weights=weights)
         return True
-    if isinstance(layer, BatchNorm):
+    if isinstance(layer, (BatchNorm, GroupNorm)):
         weights["scale"] = weights["scale"] * scale
     elif isinstance(layer, Linear) or (depthwise and layer.kernel == (1, 1)):  # type: ignore[union-attr]
         weights["weight"] = weights["weight"] * scale.reshape(

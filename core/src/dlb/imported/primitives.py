@@ -29,6 +29,7 @@ __all__ = [
     "power",
     "reduce",
     "softmax",
+    "whole_value",
 ]
 
 Array = npt.NDArray[Any]
@@ -43,7 +44,7 @@ BINARY: Mapping[str, Any] = {
 UNBOUNDED = 1e30
 
 
-def _whole(importer: Importer, node: onnx.NodeProto, name: str) -> str:
+def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:
     """The layer that computes a value in the file's own layout, batch first."""
     shape = importer.value_shape(name)
     view = importer.materialise_layout(name)
@@ -62,7 +63,7 @@ def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) ->
     output = importer.value_shape(node.output[0])
     layers = []
     for name in names:
-        layer, shape = _whole(importer, node, name), importer.value_shape(name)
+        layer, shape = whole_value(importer, node, name), importer.value_shape(name)
         if shape[0] != output[0]:
             raise unsupported(node, "repeats a value along the batch")
         if len(shape) < len(output):
@@ -141,7 +142,7 @@ def _of_a_sample(numbers: Array) -> Array | None:
 
 def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     """The matrix product of two values."""
-    layers = [_whole(importer, node, name) for name in node.input]
+    layers = [whole_value(importer, node, name) for name in node.input]
     shapes = [importer.value_shape(name) for name in node.input]
     if len(shapes[0]) != len(shapes[1]) or shapes[0][:-2] != shapes[1][:-2] or len(shapes[0]) < 3:
         raise unsupported(node, f"multiplies {list(shapes[0])} by {list(shapes[1])}")
@@ -196,7 +197,7 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     keepdims = bool(attributes.get("keepdims", 1))
     if not keepdims and len(reduced) == len(shape) - 1:
         raise unsupported(node, "leaves no axis of a sample")
-    source = _whole(importer, node, node.input[0])
+    source = whole_value(importer, node, node.input[0])
     first, operator, last = COMPOSED_REDUCTIONS.get(node.op_type, (None, node.op_type, ""))
     if first is not None:
         source = importer.add(node, first, [source] * (2 if isinstance(first, Mul) else 1), shape)
@@ -230,6 +231,6 @@ def softmax(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
         (axis,) = large
     if axis == 0:
         raise unsupported(node, "adds up along the batch")
-    source = _whole(importer, node, node.input[0])
+    source = whole_value(importer, node, node.input[0])
     layer = Softmax(axis=axis, log=node.op_type == "LogSoftmax")
     return ValueView(importer.add(node, layer, [source], shape))

@@ -23,6 +23,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import (
     COMPOSED_REDUCTIONS,
@@ -34,6 +35,7 @@ from dlb.imported.primitives import (
 )
 from dlb.imported.recurrent import recurrent
 from dlb.imported.slices import pad, select_part
+from dlb.imported.slopes import prelu
 from dlb.imported.transformers import (
     attention,
     complete_attention,
@@ -406,6 +408,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
+    "PRelu": prelu,
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys((*NAMED, "Where"), _function),
     "Dropout": _dropout,
@@ -418,6 +421,8 @@ RULES: dict[str, Rule] = {
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, recurrent),
     "LayerNormalization": layer_norm,
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), group_norm),
+    "RMSNormalization": rms_norm,
     "Gelu": gelu,
     "Attention": attention,
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), _global_average),

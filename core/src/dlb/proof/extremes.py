@@ -34,7 +34,7 @@ GAIN = 1024.0
 #: Summand of the case ``offset``. A variance computed as the mean of squares minus the squared mean loses
 #: the square of this, 1e-9 in float64, and is found; a correct one loses 1e-12.
 OFFSET = 4096.0
-_NORMS = (BatchNorm, LayerNorm)
+_NORMS = (BatchNorm, LayerNorm, L.GroupNorm)
 #: Layers whose values are bounded, or nearly so, whatever they read.
 _BOUNDED = (L.GRU, L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
 #: Parameters that make a layer's values larger.
@@ -44,11 +44,13 @@ _GROWN: Mapping[type, tuple[str, ...]] = {
     L.ConvTranspose: ("weight",),
     L.Embedding: ("weight",),
     L.GRU: ("input_weight",),
+    L.GroupNorm: ("scale",),
     L.LSTM: ("input_weight",),
     LayerNorm: ("scale",),
     L.Scale: ("scale",),
     L.Linear: ("weight",),
     L.RNN: ("input_weight",),
+    L.RMSNorm: ("scale",),
 }
 #: Layers whose output has a large mean if their input has one.
 _KEEP_MEANS = (
@@ -215,7 +217,7 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
     for node in model.wired():
         reads_large = any(name in large for name in node.inputs)
         grown = _GROWN.get(type(node.layer))
-        if isinstance(node.layer, _NORMS) or (grown and not reads_large):
+        if isinstance(node.layer, (*_NORMS, L.RMSNorm)) or (grown and not reads_large):
             grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
         if isinstance(node.layer, L.RNN):

@@ -22,6 +22,9 @@ _LAYERS = {
     "linear": "a transposed weight, another order of the flattened inputs, or a missing bias",
     "batch_norm": "epsilon, swapped or unloaded running statistics, or scale and bias left out",
     "layer_norm": "epsilon and its place, the variance (biased or not), or which axes are normalised",
+    "group_norm": "epsilon and its place, the number of groups, a scale for each group (not channel), or "
+    "the variance (biased or not)",
+    "rms_norm": "epsilon and its place, a mean that is taken off, or the norm for the root of the mean",
     "lrn": "alpha (divided by the size or not), the constant k, or the window's alignment",
     "max_pool": "ceil mode, pads, or stride",
     "average_pool": "whether padding is counted, ceil mode, pads, or stride",
@@ -35,6 +38,7 @@ _LAYERS = {
     "embedding": "the table's order, or an index that is shifted or masked",
     "dropout": "dropout that acts in evaluation, or scales where it should not",
     "relu": "a slope below zero, or an upper bound",
+    "prelu": "one slope for all where each channel has its own, or slopes along another axis",
     "relu6": "the upper bound left out, or applied before what it bounds",
     "hard_sigmoid": "another slope (1/5 for 1/6), or a bound that is left out",
     "mul": "a sum in its place, or a number for each channel along another axis",

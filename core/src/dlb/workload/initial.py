@@ -93,6 +93,8 @@ def _draw(
         return np.ones(shape)
     if parameter.endswith("_bias") or parameter == "mean":
         return np.zeros(shape)
+    if isinstance(layer, L.PReLU):
+        return np.full(shape, layer.init)
     scheme: L.Initializer
     if parameter == "bias":
         scheme = getattr(layer, "bias_init", "zeros")

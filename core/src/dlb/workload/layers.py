@@ -51,6 +51,7 @@ __all__ = [
     "Flatten",
     "Gather",
     "GlobalAveragePool",
+    "GroupNorm",
     "HardSigmoid",
     "Layer",
     "LayerNorm",
@@ -59,8 +60,10 @@ __all__ = [
     "MaxPool",
     "Mul",
     "Normal",
+    "PReLU",
     "Pad",
     "PositionEmbedding",
+    "RMSNorm",
     "ReLU",
     "ReLU6",
     "Reduce",
@@ -251,6 +254,40 @@ class LayerNorm(_Layer, tag="layer_norm", kw_only=True, frozen=True):
     epsilon: float = 1e-5
 
 
+class GroupNorm(_Layer, tag="group_norm", kw_only=True, frozen=True):
+    """Group normalisation of [N, C, H, W] or [N, C] (Wu and He, arXiv:1803.08494).
+
+    ``scale * (x - mean) / sqrt(variance + epsilon) + bias``, with mean and biased variance of each group
+    of a sample: C / groups consecutive channels with all their places. With a group for each channel it
+    is instance normalisation (Ulyanov et al., arXiv:1607.08022), ONNX InstanceNormalization. Otherwise
+    ONNX Reshape, InstanceNormalization, Reshape, Mul and Add.
+
+    Parameters: ``scale``, ``bias`` [C].
+
+    Attributes:
+        groups: number of groups that channels are divided into; each has 2 numbers or more.
+        epsilon: under the root; above 0.
+    """
+
+    groups: int
+    epsilon: float = 1e-5
+
+
+class RMSNorm(_Layer, tag="rms_norm", kw_only=True, frozen=True):
+    """Normalisation by the root mean square over the last axis (Zhang and Sennrich, arXiv:1910.07467).
+
+    [..., features]: ``scale * x / sqrt(mean of x * x + epsilon)`` with each row's own mean. ONNX
+    RMSNormalization of operator set 23; before it Mul, ReduceMean, Add, Sqrt, Div and Mul.
+
+    Parameters: ``scale`` [features].
+
+    Attributes:
+        epsilon: under the root; above 0.
+    """
+
+    epsilon: float = 1e-5
+
+
 class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
     """Local response normalisation across channels, ONNX LRN.
 
@@ -317,6 +354,22 @@ class GELU(_Layer, tag="gelu", kw_only=True, frozen=True):
     """
 
     approximate: Literal["none", "tanh"] = "none"
+
+
+class PReLU(_Layer, tag="prelu", kw_only=True, frozen=True):
+    """x above 0, else slope * x, with trained slopes (He et al., arXiv:1502.01852), ONNX PRelu.
+
+    The gradient at 0 is the slope.
+
+    Parameters: ``slope`` [C] of a map [N, C, H, W] or of features [N, C]; with ``shared`` [1], of any value.
+
+    Attributes:
+        shared: whether all channels have one slope.
+        init: the slopes before training.
+    """
+
+    shared: bool = False
+    init: float = 0.25
 
 
 class Dropout(_Layer, tag="dropout", kw_only=True, frozen=True):
@@ -524,6 +577,8 @@ Layer = Union[
     Linear,
     BatchNorm,
     LayerNorm,
+    GroupNorm,
+    RMSNorm,
     LRN,
     MaxPool,
     AveragePool,
@@ -535,6 +590,7 @@ Layer = Union[
     HardSigmoid,
     GELU,
     Elementwise,
+    PReLU,
     Dropout,
     Add,
     Mul,

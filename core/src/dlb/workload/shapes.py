@@ -36,6 +36,8 @@ LARGEST_SIZE = 2**31 - 1
 
 #: Parameters that training updates by their own rule, not by gradients.
 _STATE: Mapping[type, tuple[str, ...]] = {L.BatchNorm: ("mean", "variance")}
+#: Layers whose epsilon is checked.
+_POSITIVE_EPSILON = (L.GroupNorm, L.RMSNorm)
 
 
 def infer_shapes(model: Model) -> dict[str, Shape]:
@@ -148,6 +150,12 @@ def _parameters(layer: L.Layer, input_shape: Shape) -> dict[str, Shape]:
         return dict.fromkeys(("scale", "bias", "mean", "variance"), (input_shape[0],))
     if isinstance(layer, L.LayerNorm):
         return dict.fromkeys(("scale", "bias"), input_shape[-1:])
+    if isinstance(layer, L.GroupNorm):
+        return dict.fromkeys(("scale", "bias"), input_shape[:1])
+    if isinstance(layer, L.RMSNorm):
+        return {"scale": input_shape[-1:]}
+    if isinstance(layer, L.PReLU):
+        return {"slope": (1,) if layer.shared else input_shape[:1]}
     if isinstance(layer, L.Embedding):
         return {"weight": (layer.entries, layer.features)}
     if isinstance(layer, L.PositionEmbedding):
@@ -219,6 +227,8 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': rate = {value} must be in [0, 1)")
         if name == "momentum" and not 0 <= value <= 1:
             raise WorkloadError(f"layer '{node.name}': momentum = {value} must be in [0, 1]")
+        if name == "epsilon" and isinstance(node.layer, _POSITIVE_EPSILON) and not value > 0:
+            raise WorkloadError(f"layer '{node.name}': epsilon = {value} must be above 0")
         if isinstance(value, float) and not math.isfinite(value):
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be finite")
     fault = elementwise_fault(node.layer) if isinstance(node.layer, L.Elementwise) else ""
@@ -346,6 +356,26 @@ def transposed_sizes(size: Shape, layer: L.ConvTranspose) -> Shape:
         - layer.pads[axis + len(size)]
         for axis in axes
     )
+
+
+def _group_norm(layer: L.GroupNorm, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 1, 3)
+    channels = inputs[0][0]
+    if channels % layer.groups:
+        raise _ShapeMismatch(f"groups = {layer.groups} must divide {channels} channels")
+    if math.prod(inputs[0]) == layer.groups:
+        raise _ShapeMismatch(
+            f"each of {layer.groups} groups has one number, which is normalised to 0; it needs fewer groups"
+        )
+    return inputs[0]
+
+
+def _prelu(layer: L.PReLU, inputs: list[Shape]) -> Shape:
+    if not layer.shared and len(inputs[0]) not in (1, 3):
+        raise _ShapeMismatch(
+            "a slope for each channel is of features or a map; any shape has shared = true"
+        )
+    return inputs[0]
 
 
 def _pool(layer: L.MaxPool | L.AveragePool, inputs: list[Shape]) -> Shape:
@@ -536,6 +566,9 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Linear: _linear,
     L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3),
     L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
+    L.GroupNorm: _group_norm,
+    L.RMSNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
+    L.PReLU: _prelu,
     L.LRN: lambda layer, inputs: _checked_shape(layer, inputs, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,

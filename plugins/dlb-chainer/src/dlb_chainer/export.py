@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +20,7 @@ from onnx_chainer.functions.converter import FunctionConverterParams
 from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
-from dlb_chainer import recurrent
+from dlb_chainer import modules, recurrent
 from dlb_chainer.functions import EXPORTING
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
@@ -51,15 +52,12 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         dtype = model.type if described.kind == "real" else np.int64
         sample = model.device.send(np.zeros((model.batch_size, *described.shape), dtype))
     weights: Weights = {}
-    # A recurrent layer is one function to the exporter, as F.n_step_gru is.
+    # What is composed is one function to the exporter, as F.n_step_gru is.
     exporting = EXPORTING.set(True)
-    sequences = {
-        name: fake_as_funcnode(getattr(recurrent, name), name, experimental_warning=False)
-        for name in ("lstm_sequence", "gru_sequence", "rnn_sequence")
-    }
     with (
         warnings.catch_warnings(),
-        patch.multiple(recurrent, **sequences),
+        _functions(modules, "prelu", "rms_normalization"),
+        _functions(recurrent, "lstm_sequence", "gru_sequence", "rnn_sequence"),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
@@ -86,6 +84,15 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     exported.ir_version = IR_VERSION
     write_model(path, exported, weights)
     return f"onnx_chainer.export(opset_version={OPSET}) {chainer.__version__}"
+
+
+def _functions(module: ModuleType, *names: str) -> Any:
+    """Functions of a module, each as one that has a converter of its name."""
+    functions = {
+        name: fake_as_funcnode(getattr(module, name), name, experimental_warning=False)
+        for name in names
+    }
+    return patch.multiple(module, **functions)
 
 
 class _Kept(chainer.LinkHook):
@@ -202,6 +209,38 @@ def _layer_norm(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _group_norm(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own adds an epsilon in float32 to a variance of any type."""
+    (x, scale, bias), func = called.input_names, called.func
+    _, channels, *sizes = func.inputs[0].shape
+    dtype, add = func.inputs[0].dtype, called.context.add_const
+    split = add(np.array([0, func.groups, -1]), "split")
+    shape = add(np.array([0, channels, *sizes]), "shape")
+    of_channels = add(np.array([channels, *(1 for _ in sizes)]), "of_channels")
+    plain = [
+        add(np.ones(func.groups, dtype), "ones"),
+        add(np.zeros(func.groups, dtype), "zeros"),
+    ]
+    graph = GraphBuilder()
+    groups = graph.op("Reshape", [x, split])
+    normal = graph.op("InstanceNormalization", [groups, *plain], epsilon=func.eps)
+    scale, bias = (graph.op("Reshape", [each, of_channels]) for each in (scale, bias))
+    scaled = graph.op("Mul", [graph.op("Reshape", [normal, shape]), scale])
+    graph.op("Add", [scaled, bias])
+    return graph.nodes(called.output_names)
+
+
+def _rms_norm(called: FunctionConverterParams) -> Nodes:
+    """The exporter would write its parts with numbers that are repeated for each row."""
+    (x, scale), func = called.input_names, called.func
+    epsilon = called.context.add_const(np.array(func.eps, func.inputs[0].dtype), "eps")
+    graph = GraphBuilder()
+    mean = graph.op("ReduceMean", [graph.op("Mul", [x, x])], axes=[1])
+    normal = graph.op("Div", [x, graph.op("Sqrt", [graph.op("Add", [mean, epsilon])])])
+    graph.op("Mul", [normal, scale])
+    return graph.nodes(called.output_names)
+
+
 def _pad(called: FunctionConverterParams) -> Nodes:
     """The exporter's own pads float64 with a float32 value."""
     add = called.context.add_const
@@ -210,6 +249,16 @@ def _pad(called: FunctionConverterParams) -> Nodes:
     padding = add(np.array(value, called.func.inputs[0].dtype), "padding")
     inputs = [*called.input_names, pads, padding]
     return (make_node("Pad", inputs, called.output_names, mode="constant"),)
+
+
+def _prelu(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none of a composed one, and ONNX aligns slopes with the last axis."""
+    x, slope = called.input_names
+    places = len(called.func.inputs[0].shape) - 2
+    axes = called.context.add_const(np.array([-1, *(1,) * places]), "axes")
+    graph = GraphBuilder()
+    graph.op("PRelu", [x, graph.op("Reshape", [slope, axes])])
+    return graph.nodes(called.output_names)
 
 
 def _lstm(called: FunctionConverterParams) -> Nodes:
@@ -262,10 +311,13 @@ CONVERTERS = {
     "AveragePoolingND": _average_pooling,
     "Deconvolution2DFunction": _deconvolution,
     "Erf": _erf,
+    "GroupNormalization": _group_norm,
     "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,
     "Pad": _pad,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,
     "rnn_sequence": _rnn,
+    "prelu": _prelu,
+    "rms_normalization": _rms_norm,
 }

@@ -57,6 +57,24 @@ def masked_dropout(inputs: Variable, ratio: float, mask: Any) -> Variable:
     return F.dropout(inputs, ratio, mask=mask / (1 - ratio))
 
 
+def prelu(inputs: Variable, slope: Variable) -> Variable:
+    """Composed, since the gradient of F.prelu at 0 is 1. Slopes are of channels, the second axis."""
+    above = F.relu(inputs)
+    slopes = F.reshape(slope, (1, -1, *(1,) * (inputs.ndim - 2)))
+    return above + (inputs - above) * F.broadcast_to(slopes, inputs.shape)
+
+
+class PReLU(L.PReLU):
+    def forward(self, inputs: Any) -> Variable:
+        return prelu(chainer.as_variable(inputs), self.W)
+
+
+def rms_normalization(rows: Variable, gamma: Variable, eps: float) -> Variable:
+    root = F.sqrt(F.average(rows * rows, axis=1, keepdims=True) + eps)
+    normal = rows / F.broadcast_to(root, rows.shape)
+    return normal * F.broadcast_to(gamma, rows.shape)
+
+
 class TiedLinear(chainer.Link):
     """A linear layer whose weight is an embedding's."""
 
@@ -136,6 +154,19 @@ class BatchNormalization(L.BatchNormalization):
         self.avg_var *= max(count - 1, 1) / count
         self.avg_var += kept
         return outputs
+
+
+class RMSNormalization(chainer.Link):
+    """Division of rows by their root mean square, which Chainer does not have."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        with self.init_scope():
+            self.gamma = chainer.Parameter(1, size)
+
+    def forward(self, inputs: Any) -> Variable:
+        return rms_normalization(chainer.as_variable(inputs), self.gamma, eps=self.eps)
 
 
 class Deconvolution2D(L.Deconvolution2D):

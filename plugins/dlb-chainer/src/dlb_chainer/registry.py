@@ -74,6 +74,16 @@ LAYERS = {
         lambda node: L.LayerNormalization(node.input_shape[-1], node.epsilon),
         _SCALE_AND_BIAS,
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node: L.GroupNormalization(node.groups, node.input_shape[0], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
+    "rms_norm": Layer(
+        "composed of F.average and F.sqrt, since Chainer has none; of rows where there is a time axis",
+        lambda node: modules.RMSNormalization(node.input_shape[-1], node.epsilon),
+        {"scale": location("gamma")},
+    ),
     "lrn": Layer(
         "native; alpha is divided by the size first",
         lambda node: partial(
@@ -114,6 +124,11 @@ LAYERS = {
         "F.sigmoid, softsign of F.absolute; leaky_relu, selu and elu where alpha is not 1 of F.relu and "
         "F.elu, whose gradient at 0 is 1",
         lambda node: functions.elementwise(node),
+    ),
+    "prelu": Layer(
+        "composed of F.relu, for the gradient of F.prelu at 0 is 1",
+        lambda node: modules.PReLU((1,) if node.shared else node.input_shape[:1]),
+        {"slope": location("W")},
     ),
     "dropout": Layer("native", lambda node: partial(F.dropout, ratio=node.rate)),
     "add": Layer("native", lambda node: F.add),
@@ -198,7 +213,7 @@ LAYERS = {
 }
 
 #: Kinds that compute on rows [rows, features], of which a sample may have many; others on samples.
-ROWWISE = {"linear", "layer_norm", "attention"}
+ROWWISE = {"linear", "layer_norm", "rms_norm", "attention"}
 #: Kinds that compute on numbers one by one, in samples or in rows.
 ELEMENTWISE = {
     "relu",

@@ -307,6 +307,62 @@ class LayerNormInDouble(nn.LayerNorm):
         return F.broadcast_add(F.broadcast_mul(normal, gamma), beta)
 
 
+class PReLU(nn.PReLU):
+    """Composed, since the operator keeps slopes in float32, and its gradient of them may be wrong.
+
+    In a compiled block its backward pass may write over what that gradient is computed from. It is
+    exported as the one operator that it is, with an axis for each axis of a map.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(in_channels=1 if node.shared else node.input_shape[0])
+        self.places = (1,) * (len(node.input_shape) - 1)
+
+    def hybrid_forward(self, F: Any, inputs: Any, alpha: Any) -> Any:
+        if EXPORTING.get():
+            slopes = F.reshape(alpha, shape=(-1, *self.places)) if self.places else alpha
+            return super().hybrid_forward(F, inputs, slopes)
+        above = F.relu(inputs)
+        slopes = F.reshape(alpha, shape=(1, -1, *self.places))
+        return above + F.broadcast_mul(inputs - above, slopes)
+
+
+class GroupNorm(Operator):
+    """Composed, since the operator has a scale for each group, and keeps its epsilon in float32."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(groups=node.groups, epsilon=node.epsilon)
+        self.shape, (channels, *_) = node.input_shape, node.input_shape
+        with self.name_scope():
+            self.gamma = self.params.get("gamma", shape=(channels,))
+            self.beta = self.params.get("beta", shape=(channels,))
+
+    def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
+        groups = F.reshape(inputs, shape=(0, self.groups, -1))
+        centred = F.broadcast_sub(groups, F.mean(groups, axis=2, keepdims=True))
+        variance = F.mean(F.square(centred), axis=2, keepdims=True)
+        normal = F.broadcast_div(centred, F.sqrt(variance + self.epsilon))
+        channels = F.reshape(normal, shape=(0, self.shape[0], -1))
+        scale, bias = (F.reshape(each, shape=(1, -1, 1)) for each in (gamma, beta))
+        channels = F.broadcast_add(F.broadcast_mul(channels, scale), bias)
+        whole = F.reshape(channels, shape=(0, *self.shape))
+        return plain(F, whole) if len(self.shape) == 3 else whole
+
+
+class RMSNorm(Operator):
+    """Composed, since MXNet has none."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(epsilon=node.epsilon)
+        with self.name_scope():
+            self.gamma = self.params.get("gamma", shape=node.input_shape[-1:])
+
+    def hybrid_forward(self, F: Any, inputs: Any, gamma: Any) -> Any:
+        mean = F.mean(F.square(inputs), axis=-1, keepdims=True)
+        normal = F.broadcast_div(inputs, F.sqrt(mean + self.epsilon))
+        return F.broadcast_mul(normal, gamma)
+
+
 class DropoutInDouble(nn.Dropout):
     """Takes the operator's mask, and scales by itself: the operator's 1 / (1 - rate) is in float32.
 
@@ -540,6 +596,13 @@ def batch_norm(node: Node, dtype: str) -> HybridBlock:
 def layer_norm(node: Node, dtype: str) -> HybridBlock:
     kind = LayerNormInDouble if dtype == "float64" else nn.LayerNorm
     return kind(epsilon=node.epsilon, in_channels=node.input_shape[-1])
+
+
+def group_norm(node: Node, dtype: str) -> HybridBlock:
+    channels = node.input_shape[0]
+    if dtype == "float64" or node.groups != channels:
+        return GroupNorm(node)
+    return nn.InstanceNorm(epsilon=node.epsilon, scale=True, in_channels=channels)
 
 
 def gelu(node: Node, dtype: str) -> HybridBlock:

@@ -63,6 +63,17 @@ LAYERS = {
         lambda node, dtype: modules.layer_norm(node, dtype),
         _SCALE_AND_BIAS,
     ),
+    "group_norm": Layer(
+        "native in float32 for maps with a group for each channel: InstanceNorm; else composed, for the "
+        "operator has a scale for each group, and those of both keep their epsilon in float32",
+        lambda node, dtype: modules.group_norm(node, dtype),
+        _SCALE_AND_BIAS,
+    ),
+    "rms_norm": Layer(
+        "composed of square, mean and sqrt, since MXNet has none",
+        lambda node, dtype: modules.RMSNorm(node),
+        {"scale": location("gamma")},
+    ),
     "lrn": Layer(
         "composed of square, average pooling and power, for the operator refuses float64, and its "
         "float32 gradient is wrong before a convolution of 8 channels",
@@ -102,6 +113,12 @@ LAYERS = {
         "relu and minimum, mish of softrelu and tanh, selu of elu, silu of sigmoid; "
         "elu, erf and leaky_relu in float64 composed, for the operators keep their numbers in float32",
         lambda node, dtype: functions.Elementwise(dtype, **node.attributes),
+    ),
+    "prelu": Layer(
+        "composed of relu and broadcast_mul, for the operator keeps its slopes in float32, and may compute "
+        "wrong gradients of them",
+        lambda node, dtype: modules.PReLU(node),
+        {"slope": location("alpha")},
     ),
     "dropout": Layer(
         "native; in float64 the operator's mask, scaled by array operators, for the operator "

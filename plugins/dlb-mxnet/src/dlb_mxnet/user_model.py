@@ -119,7 +119,7 @@ KINDS: Kinds = {
         "conv_transpose",
         TRANSPOSED_CONV,
     ),
-    nn.PReLU: ("prelu", {"slope": location("alpha")}),
+    nn.PReLU: ("prelu", LAYERS["prelu"].parameters),
     nn.GroupNorm: ("group_norm", {"scale": location("gamma"), "bias": location("beta")}),
     nn.BatchNorm: ("batch_norm", _batch_norm),
     nn.LayerNorm: ("layer_norm", LAYERS["layer_norm"].parameters),

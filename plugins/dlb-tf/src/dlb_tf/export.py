@@ -86,6 +86,7 @@ def _export(
             custom_op_handlers={
                 "Conv2DBackpropInput": (_conv_transpose, []),
                 recurrent.STAND_IN: (recurrent.write, []),
+                "NextAfter": (_prelu, []),
             },
         )
     finally:
@@ -104,6 +105,11 @@ def _conv_transpose(context: Any, node: Any, name: str, arguments: list[Any]) ->
     channels, per_group = context.get_shape(node.output[0])[3], context.get_shape(node.input[1])[2]
     ConvTranspose.version_11(context, node)
     node.set_attr("group", channels // per_group)
+
+
+def _prelu(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """tf2onnx has none; :class:`dlb_tf.modules.PReLU` puts another operator in its place."""
+    node.type = "PRelu"
 
 
 def _array(variable: keras.Variable) -> np.ndarray:

@@ -188,6 +188,28 @@ class Factor(Operator):
         return inputs * tf.constant(self.factor, inputs.dtype)
 
 
+class GroupNormalization(K.GroupNormalization):
+    """Keras's own, which leaves the batch to the last reshape; Keras asks for its size, which an export
+    would show."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        groups = self._reshape_into_groups(inputs)
+        normal = self._apply_normalization(groups, inputs.shape)
+        return tf.cast(tf.reshape(normal, (-1, *inputs.shape[1:])), self.compute_dtype)
+
+
+class PReLU(K.PReLU):
+    """Keras's own composed again, for its gradient at 0 is 0, not the slope.
+
+    tf2onnx has no PReLU. An operator of TensorFlow that nothing else has stands for it in an export.
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if EXPORTING.get():
+            return tf.raw_ops.NextAfter(x1=inputs, x2=keras.ops.convert_to_tensor(self.alpha))
+        return tf.where(inputs > 0, inputs, self.alpha * inputs)
+
+
 class LocalResponseNormalization(Operator):
     """tf.nn.local_response_normalization, and its own composition where it has no kernel.
 
@@ -340,6 +362,11 @@ def conv(node: Node) -> list[K.Layer]:
         pads, options["padding"] = _zeros(padding), "valid"
     options |= {"groups": node.groups, "every": every}
     return [*pads, ComposedConv2D(node.out_channels, node.kernel, stride, **options)]
+
+
+def prelu(node: Node) -> K.Layer:
+    axes = range(1, 1 + len(node.input_shape))
+    return PReLU(shared_axes=[*axes] if node.shared else [*axes][:-1])
 
 
 def is_depthwise(node: Node) -> bool:

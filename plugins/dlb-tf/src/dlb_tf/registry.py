@@ -98,6 +98,15 @@ def _of_a_sample(role: str, attribute: str) -> Callable[[Node, Layouts], Mapping
     return mappings
 
 
+def _prelu(node: Node, layouts: Layouts) -> Mappings:
+    """Keras's slopes have an axis for each axis of a sample, of which channels are the last."""
+    before = (1,) * (len(node.input_shape) - 1)
+    slope = location(
+        "alpha", lambda array: array.reshape(*before, -1), lambda native: native.ravel()
+    )
+    return {"slope": slope}
+
+
 def _gates(attribute: str) -> ParameterMapping:
     """Keras keeps the gates of all units on the last axis."""
     gates = lstm_gates(attribute)
@@ -161,6 +170,16 @@ LAYERS = {
     "layer_norm": Layer(
         "native", lambda node, layouts: [K.LayerNormalization(-1, node.epsilon)], _SCALE_AND_BIAS
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node, layouts: [modules.GroupNormalization(node.groups, epsilon=node.epsilon)],
+        _SCALE_AND_BIAS,
+    ),
+    "rms_norm": Layer(
+        "native",
+        lambda node, layouts: [K.RMSNormalization(-1, node.epsilon)],
+        {"scale": location("scale")},
+    ),
     "lrn": Layer(
         "native in float32; composed in float64, which tf.nn.local_response_normalization lacks",
         lambda node, layouts: [modules.LocalResponseNormalization(**node.attributes)],
@@ -194,6 +213,10 @@ LAYERS = {
         "hard_swish of hard_sigmoid, mish of softplus and tanh, selu of elu, for its gradient at 0; "
         "leaky_relu in float64 composed, for the operator keeps its slope in float32",
         lambda node, layouts: [functions.Elementwise(**node.attributes)],
+    ),
+    "prelu": Layer(
+        "composed of tf.where, for the gradient of Keras's own at 0 is 0",
+        lambda node, layouts: [modules.prelu(node)],
     ),
     "dropout": Layer("native", lambda node, layouts: [K.Dropout(node.rate)]),
     "add": Layer("native", lambda node, layouts: [K.Add()]),
@@ -301,6 +324,7 @@ LAYERS = {
 MAPPINGS = {
     "conv": _conv,
     "linear": _linear,
+    "prelu": _prelu,
     "attention": _attention,
     "scale": _of_a_sample("scale", "factors"),
     "shift": _of_a_sample("bias", "terms"),

@@ -47,6 +47,16 @@ LAYERS = {
     "layer_norm": Layer(
         "native", lambda node: nn.LayerNorm(node.input_shape[-1], node.epsilon), _SCALE_AND_BIAS
     ),
+    "group_norm": Layer(
+        "native",
+        lambda node: nn.GroupNorm(node.groups, node.input_shape[0], node.epsilon),
+        _SCALE_AND_BIAS,
+    ),
+    "rms_norm": Layer(
+        "native",
+        lambda node: nn.RMSNorm(node.input_shape[-1], node.epsilon),
+        {"scale": location("weight")},
+    ),
     "lrn": Layer(
         "native",
         lambda node: nn.LocalResponseNorm(
@@ -75,6 +85,11 @@ LAYERS = {
         "native; hard_sigmoid composed of clamp; in float64, where their gradients have a factor "
         "in float32, celu of elu, and hard_swish of relu6",
         lambda node: functions.Elementwise(node),
+    ),
+    "prelu": Layer(
+        "native",
+        lambda node: nn.PReLU(1 if node.shared else node.input_shape[0]),
+        {"slope": location("weight")},
     ),
     "dropout": Layer("native", lambda node: nn.Dropout(node.rate)),
     "add": Layer("native", lambda node: modules.Operator("add")),

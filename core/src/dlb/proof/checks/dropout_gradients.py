@@ -54,8 +54,10 @@ _LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
     L.Conv: ("weight", "bias"),
     L.ConvTranspose: ("weight", "bias"),
     L.Embedding: ("weight",),
+    L.GroupNorm: ("scale", "bias"),
     L.LayerNorm: ("scale", "bias"),
     L.Linear: ("weight", "bias"),
+    L.RMSNorm: ("scale",),
 }
 #: Weights through which alone a layer reads its input.
 _LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {

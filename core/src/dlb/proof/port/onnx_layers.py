@@ -221,6 +221,11 @@ def _layer_norm(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
     return NodeLayer("layer_norm", (node,), roles) if _constant(nodes, roles) else None
 
 
+def _rms_norm(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
+    roles = _places(node, scale=1)
+    return NodeLayer("rms_norm", (node,), roles) if _constant(nodes, roles) else None
+
+
 def _group_norm(nodes: GraphNodes, node: onnx.NodeProto) -> NodeLayer | None:
     roles = _places(node, scale=1, bias=2)
     return NodeLayer("group_norm", (node,), roles) if _constant(nodes, roles) else None
@@ -331,6 +336,7 @@ _RULES: dict[str, Callable[[GraphNodes, onnx.NodeProto], NodeLayer | None]] = {
     "MatMul": _linear,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
     "GroupNormalization": _group_norm,
     "InstanceNormalization": _instance_norm,
     "PRelu": _prelu,

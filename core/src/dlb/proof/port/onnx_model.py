@@ -36,6 +36,8 @@ _PATH = re.compile(r"\w+(\.\w+)+")
 _ROLE = re.compile(r"[._](weight|bias)\Z")
 #: States, which no gradient moves.
 _STATES = ("mean", "variance")
+#: Layers that files write out, by the kind of their block.
+_WRITTEN_OUT = {"LayerNormalization": "layer_norm", "RMSNormalization": "rms_norm"}
 
 
 def is_file(factory: str) -> bool:
@@ -516,12 +518,13 @@ def _path(sources: Sequence[str]) -> str:
 def _normalisations(
     model: onnx.ModelProto, nodes: GraphNodes, reader: Reader | None
 ) -> Iterator[NodeLayer]:
-    """Layer normalisations that are written out, with scale and bias if each is one constant."""
+    """Normalisations of rows that are written out, with scale and bias if each is one constant."""
     producers = {name: node for node in model.graph.node for name in node.output}
     used: set[int] = set()
     # The sum with the bias comes after the product with the scale, which is a normalisation by itself.
     for end, block in reversed((reader.blocks if reader is not None else {}).items()):
-        if block.kind != "LayerNormalization" or block.table is not None or end not in producers:
+        kind = _WRITTEN_OUT.get(block.kind)
+        if kind is None or block.table is not None or end not in producers:
             continue
         inner: dict[int, onnx.NodeProto] = {}
         waiting = [end]
@@ -549,4 +552,4 @@ def _normalisations(
         used |= set(inner)
         ordered = [node for node in model.graph.node if id(node) in inner]
         places = {role: Place(name, np.ravel) for role, name in sorted(roles.items(), reverse=True)}
-        yield NodeLayer("layer_norm", tuple(ordered), places, end)
+        yield NodeLayer(kind, tuple(ordered), places, end)

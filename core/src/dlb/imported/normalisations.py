@@ -1,0 +1,141 @@
+"""Normalisations of groups and by the root mean square, as single operators or decomposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dlb.graph.blocks import Block
+from dlb.graph.decimals import decimal
+from dlb.graph.layout import LAYOUT
+from dlb.imported.importer import Importer
+from dlb.imported.layers import unsupported
+from dlb.imported.one_axis import map_layer
+from dlb.imported.primitives import whole_value
+from dlb.imported.views import Shape, ValueView, positions, view_of
+from dlb.workload import layers as L
+
+__all__ = ["group_norm", "rms_norm"]
+
+Array = npt.NDArray[Any]
+
+
+def group_norm(
+    importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]
+) -> ValueView:
+    """A group normalisation of features, rows or maps; one of instances has a group for each channel.
+
+    A scale for each group, as operator sets before 21 have it, becomes one for each channel.
+    """
+    block = importer.blocks.get(node.output[0])
+    if block is not None:
+        return _decomposed(importer, node, block)
+    start = node.input[0]
+    channels = importer.value_shape(start)[1]
+    groups = int(attributes.get("num_groups", channels))
+    epsilon = decimal(attributes.get("epsilon", 1e-5))
+    weights = {}
+    for index, role in enumerate(("scale", "bias"), start=1):
+        constant = importer.trace.constant(node, index)
+        if constant is None:
+            raise unsupported(node, "its scale or bias depends on the input")
+        weights[role] = np.repeat(constant, channels // constant.size)
+    source, shape = _channels_first(importer, node, start)
+    if channels % groups or groups == math.prod(shape[1:]) or epsilon <= 0:
+        raise unsupported(
+            node, f"normalises {list(shape)} in {groups} groups with epsilon {epsilon:g}"
+        )
+    layer = L.GroupNorm(groups=groups, epsilon=epsilon)
+    layer_name = importer.add(node, layer, [source], shape, weights)
+    index_map = positions(shape).reshape(importer.value_shape(node.output[0]))
+    return view_of(layer_name, index_map, shape)
+
+
+def _decomposed(importer: Importer, node: onnx.NodeProto, block: Block) -> ValueView:
+    """A group normalisation in parts, of a value in any shape."""
+    (start,), channels = block.inputs, block.attributes["channels"]
+    importer.revert_fusion(start)
+    values = list(_same_numbers(importer, start))
+    if block.channels_last:
+        source, shape = _channels_last(importer, node, values, channels)
+    else:
+        names = [name for name in values if importer.value_shape(name)[1:2] == (channels,)]
+        if not names:
+            raise unsupported(node, f"normalises {channels} channels that no map or features have")
+        # Rows only if there is nothing else: they are read as a map.
+        rank = [importer.trace.values[name].ndim for name in names]
+        best = min(range(len(names)), key=lambda k: (4, 2, 3).index(rank[k]))
+        source, shape = _channels_first(importer, node, names[best])
+    importer.nominal_values.update(block.nominal_values)
+    layer = L.GroupNorm(groups=block.attributes["groups"], epsilon=block.attributes["epsilon"])
+    layer_name = importer.add(node, layer, [source], shape, block.weights)
+    assert block.index_map is not None
+    return view_of(layer_name, block.index_map, shape)
+
+
+def _same_numbers(importer: Importer, name: str) -> Iterator[str]:
+    """Values of 2 to 4 axes, batch first, with the numbers of a value in their order."""
+    trace = importer.trace
+    while True:
+        value = trace.values[name]
+        if value.ndim in (2, 3, 4) and len(value) == trace.batch:
+            yield name
+        producer = trace.producers.get(name)
+        if producer is None or producer.op_type not in LAYOUT or producer.op_type == "Transpose":
+            return
+        name = producer.input[0]
+
+
+def _channels_first(importer: Importer, node: onnx.NodeProto, name: str) -> tuple[str, Shape]:
+    """The layer whose channels a value [N, C, ...] has, and its shape."""
+    shape = importer.value_shape(name)
+    if len(shape) > 2:
+        return map_layer(importer, node, name), (*shape, 1)[:4]
+    view = importer.elementwise(name)
+    return (
+        view.layer if view.index_map is None else whole_value(importer, node, name),
+        shape,
+    )
+
+
+def _channels_last(
+    importer: Importer, node: onnx.NodeProto, names: Sequence[str], channels: int
+) -> tuple[str, Shape]:
+    """The same of a value with the numbers of a map [N, H, W, C]."""
+    for name in names:
+        samples, *sizes = importer.value_shape(name)
+        if len(sizes) == 3 and sizes[2] == channels:
+            shape = (samples, channels, *sizes[:2])
+            return importer.as_map(node, name, shape).layer, shape
+    raise unsupported(node, f"normalises {channels} channels that no map has")
+
+
+def rms_norm(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> ValueView:
+    """A normalisation by the root mean square over the last axis of features or a sequence."""
+    block = importer.blocks.get(node.output[0])
+    if block is None:
+        start, scale = node.input[0], importer.trace.constant(node, 1)
+        rank = importer.trace.values[start].ndim
+        epsilon = decimal(attributes.get("epsilon", 1e-5))
+        if scale is None:
+            raise unsupported(node, "its scale depends on the input")
+        if attributes.get("axis", -1) % rank != rank - 1 or epsilon <= 0:
+            raise unsupported(node, "normalises more than the last axis, or has no epsilon")
+    else:
+        (start,), scale = block.inputs, block.weights["scale"]
+        epsilon = block.attributes["epsilon"]
+        importer.revert_fusion(start)
+        importer.nominal_values.update(block.nominal_values)
+    source, rows, order = importer.features(node, start)
+    shape = importer.layers[source].shape
+    weight = np.empty(len(order))
+    weight[order] = np.broadcast_to(scale, weight.shape)
+    layer = L.RMSNorm(epsilon=epsilon)
+    layer_name = importer.add(node, layer, [source], shape, {"scale": weight})
+    index_map = rows[:, None] * len(order) + order
+    return view_of(layer_name, index_map.reshape(importer.value_shape(node.output[0])), shape)

@@ -1,0 +1,60 @@
+"""PReLU: slopes of channels, or one of a whole value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dlb.imported.importer import Importer
+from dlb.imported.layers import unsupported
+from dlb.imported.one_axis import rows_as_map
+from dlb.imported.views import ValueView, per_channel
+from dlb.workload.layers import PReLU
+
+__all__ = ["prelu"]
+
+
+def prelu(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> ValueView:
+    """A PReLU with constant slopes, as an operator or decomposed, in whatever layout the value is."""
+    block = importer.blocks.get(node.output[0])
+    if block is None:
+        name, slope = node.input[0], importer.trace.constant(node, 1)
+    else:
+        (name,), slope = block.inputs, block.weights["slope"]
+        importer.revert_fusion(name)
+    if slope is None:
+        raise unsupported(node, "its slope depends on the input")
+    view, value_shape = importer.elementwise(name), importer.value_shape(name)
+    if importer.value_shape(node.output[0]) != value_shape:
+        raise unsupported(node, "its slopes repeat the value")
+    if slope.size == 1:
+        layer, weights = PReLU(shared=True), {"slope": slope.reshape(1)}
+        layer_name = importer.add(node, layer, [view.layer], importer.shape(view), weights)
+        return ValueView(layer_name, view.index_map)
+    slopes = np.broadcast_to(slope, value_shape)
+    channels = _of_channels(importer, view, slopes)
+    if channels is None:  # the axis of the slopes is not the layer's channels: transpose it first
+        view = (
+            rows_as_map(importer, node, name)
+            if len(value_shape) == 3
+            else importer.materialise_layout(name)
+        )
+        channels = _of_channels(importer, view, slopes)
+    if channels is None:
+        raise unsupported(node, "its slopes differ within a channel")
+    weights = {"slope": channels}
+    layer_name = importer.add(node, PReLU(), [view.layer], importer.shape(view), weights)
+    return ValueView(layer_name, view.index_map)
+
+
+def _of_channels(
+    importer: Importer, view: ValueView, slopes: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any] | None:
+    """The slope of each channel of a view's layer; None if they differ within one."""
+    shape = importer.shape(view)
+    if len(shape) not in (2, 4):
+        return None
+    return per_channel(slopes, importer.index_map_of(view), shape)
