@@ -44,11 +44,10 @@ _ORDERS = (False, True)
 def group_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
     """The group normalisation that ends in a node, or None.
 
-    Its scale is one of the constants, with a number for each channel; of several that are ones, the one with the
-    most numbers. Epsilon is one of the numbers that
-    the operators read, or an attribute. Channels may come first or last in the input and in the output,
-    on one axis or several: only the order of numbers counts. One group of features without places is a
-    layer normalisation.
+    Its scale is one of the constants, with a number for each channel; of several that are ones, the one with
+    the most numbers. Epsilon is one of the numbers that the operators read, or an attribute. Channels may
+    come first or last in the input and in the output, on one axis or several: only the order of numbers
+    counts. One group of features without places is a layer normalisation.
     """
     trace = reader.trace
     for start, nodes in candidates(trace, end, NORM_OPERATORS | {_INSTANCE}, (*MEANS, _INSTANCE)):
