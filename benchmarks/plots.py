@@ -78,6 +78,43 @@ def step_overhead() -> None:
     save(figure, "step-overhead")
 
 
+def false_alarms() -> None:
+    """Ratio and interval of each comparison, in groups of what was compared and how."""
+    table = rows("false-alarms")
+    groups = list(dict.fromkeys((row["order"], row["slower"], row["load"]) for row in table))
+    figure, axes = plt.subplots(figsize=(8, 0.07 * len(table) + 0.3 * len(groups) + 1))
+    place, ticks = 0.0, []
+    for order, slower, load in groups:
+        own = [
+            row
+            for row in table
+            if (row["order"], row["slower"], row["load"]) == (order, slower, load)
+        ]
+        planted, begin = 1 + float(slower) / 100, place
+        for row in own:
+            right = (row["word"] in ("faster", "slower")) == (planted > 1)
+            color = "#009E73" if right else "#D55E00" if planted == 1 else "0.6"
+            if row["low"] and row["high"] not in ("", "inf"):
+                ends = [max(float(row["low"]), 0.5), min(float(row["high"]), 2.0)]
+                axes.plot(ends, [place, place], color=color, linewidth=1)
+                axes.plot(float(row["ratio"]), place, color=color, marker="o", markersize=2)
+            place -= 1
+        axes.plot([planted, planted], [begin + 0.5, place + 0.5], color="black", linewidth=1)
+        what = "itself" if planted == 1 else f"{float(slower):g}% slower"
+        ticks.append(((begin + place + 1) / 2, f"{what}, {order}{', load' if load == '1' else ''}"))
+        place -= 3
+    axes.set_xscale("log")
+    axes.set_xticks([0.5, 0.7, 0.9, 1, 1.1, 1.4, 2], ["0.5", "0.7", "0.9", "1", "1.1", "1.4", "2"])
+    axes.minorticks_off()
+    axes.set_yticks([at for at, _ in ticks], [text for _, text in ticks])
+    axes.grid(axis="x", color="0.92")
+    axes.set_axisbelow(True)
+    axes.set_xlabel(
+        "ratio of step times, with the 95% interval (black: what is true; green: rightly judged)"
+    )
+    save(figure, "false-alarms")
+
+
 def matrix() -> None:
     """Every workload's worst distance in each check."""
     table = rows("matrix")

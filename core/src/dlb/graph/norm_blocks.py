@@ -35,8 +35,8 @@ __all__ = ["group_normalization", "rms_normalization"]
 Array = npt.NDArray[Any]
 
 _INSTANCE = "InstanceNormalization"
-#: How many batches of random numbers are compared.
-_DRAWS = 4
+#: How many batches of random numbers are compared, and fewer of more numbers than this.
+_DRAWS, _NUMBERS = 4, 1 << 22
 #: Whether channels come last.
 _ORDERS = (False, True)
 
@@ -46,9 +46,8 @@ def group_normalization(reader: Reader, end: onnx.NodeProto) -> Block | None:
 
     Its scale is one of the constants, with a number for each channel; of several that are ones, the one with
     the most numbers. Epsilon is one of the numbers that the operators read, or an attribute. Channels may
-    come first or last in the input and in the output,
-    on one axis or several: only the order of numbers counts. One group of features without places is a
-    layer normalisation.
+    come first or last in the input and in the output, on one axis or several: only the order of numbers
+    counts. One group of features without places is a layer normalisation.
     """
     trace = reader.trace
     for start, nodes in candidates(trace, end, NORM_OPERATORS | {_INSTANCE}, (*MEANS, _INSTANCE)):
@@ -174,13 +173,13 @@ def _runs(
     Samples have different magnitudes, so that epsilon affects only some of them.
     """
     random = np.random.default_rng(0)
-    shape, elements = trace.values[start].shape, trace.elements(start)
+    value, elements = trace.values[start], trace.elements(start)
+    draws = max(1, min(_DRAWS, _NUMBERS // value.size))
     inputs, outputs = [], []
-    for _ in range(_DRAWS):
-        magnitudes = 10.0 ** random.uniform(-4, 1, (trace.batch, 1))
+    for magnitudes in np.logspace(-3, 1, draws * trace.batch).reshape(draws, -1, 1):
         x = random.standard_normal((trace.batch, elements)) * magnitudes
         inputs.append(x)
-        output = run_nodes(trace, nodes, {start: x.reshape(shape)}, end.output[0])
+        output = run_nodes(trace, nodes, {start: x.reshape(value.shape)}, end.output[0])
         outputs.append(output.reshape(trace.batch, elements))
     return np.concatenate(inputs), np.concatenate(outputs)
 

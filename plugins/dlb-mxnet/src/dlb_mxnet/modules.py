@@ -310,8 +310,8 @@ class LayerNormInDouble(nn.LayerNorm):
 class PReLU(nn.PReLU):
     """Composed, since the operator keeps slopes in float32, and its gradient of them may be wrong.
 
-    In a compiled block its backward pass may write over what that gradient is computed from. It is
-    exported as the one operator that it is, with an axis for each axis of a map.
+    MXNet 1.9.1 computes another one after a batch normalisation. It is exported as the one operator that it
+    is, with an axis for each axis of a map.
     """
 
     def __init__(self, node: Node) -> None:
