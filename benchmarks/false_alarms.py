@@ -80,6 +80,7 @@ def main() -> int:
             "slower",
             "load",
             "rounds",
+            "steps",
             "ratio",
             "low",
             "high",
@@ -123,7 +124,7 @@ def main() -> int:
             printed = _torch_benchmark(steps)
             figures = ["", "", ""] if ratio is None else [ratio.ratio, ratio.low, ratio.high]
             table.writerow(
-                [asked.order, asked.slower, int(asked.load), asked.rounds]
+                [asked.order, asked.slower, int(asked.load), asked.rounds, asked.steps]
                 + [f"{each:.4f}" if each else "" for each in figures]
                 + [word, int(loop), "" if printed is None else int(printed), int(pyperf)]
                 + [f"{seconds:.1f}", f"{2 * seconds / len(measurement.trials):.1f}"]

@@ -238,7 +238,15 @@ def accuracy() -> None:
 
 def main() -> None:
     plt.rcParams.update({"svg.hashsalt": "dlb", "svg.fonttype": "none", "font.size": 9})
-    for draw in (step_overhead, matrix, proof_memory, weights_copies, input_pipeline, accuracy):
+    for draw in (
+        step_overhead,
+        false_alarms,
+        matrix,
+        proof_memory,
+        weights_copies,
+        input_pipeline,
+        accuracy,
+    ):
         draw()
 
 
