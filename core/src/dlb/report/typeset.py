@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -12,8 +11,12 @@ from dlb.report.table import Table
 __all__ = ["FORMS", "Form", "joined"]
 
 _MOST = 2000
-#: Everything that Markdown, or HTML within it, may give a meaning.
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
+#: Everything that Markdown, or HTML within it, may give a meaning. Not all readers of Markdown take a backslash
+#: before each: those of the last line are entities.
+_MARKDOWN = {
+    **{each: "\\" + each for each in "\\`*_{}[]|#"},
+    **{each: f"&#{ord(each)};" for each in "<>~&$"},
+}
 _LATEX = {
     "[": "{[}", "]": "{]}",
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -106,7 +109,7 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", plain(text, _MOST))
+    return "".join(_MARKDOWN.get(each, each) for each in plain(text, _MOST))
 
 
 def _latex(text: str) -> str:
