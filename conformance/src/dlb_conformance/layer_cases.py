@@ -12,7 +12,8 @@ from .primitive_cases import (
     MANY_AXES,
     MATMUL,
     REDUCE,
-    SCALE_AND_SHIFT,
+    SCALE,
+    SHIFT,
     SOFTMAX,
 )
 from .slope_cases import PRELU
@@ -619,8 +620,8 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "mul": _MUL,
     "binary": BINARY,
     "matmul": MATMUL,
-    "scale": SCALE_AND_SHIFT,
-    "shift": SCALE_AND_SHIFT,
+    "scale": SCALE,
+    "shift": SHIFT,
     "softmax": SOFTMAX,
     "reduce": REDUCE,
     "embedding": _EMBEDDING,

@@ -6,7 +6,7 @@ from dlb import workload as W
 
 from .models import CLASSES, graph
 
-__all__ = ["BINARY", "ELEMENTWISE", "MANY_AXES", "MATMUL", "REDUCE", "SCALE_AND_SHIFT", "SOFTMAX"]
+__all__ = ["BINARY", "ELEMENTWISE", "MANY_AXES", "MATMUL", "REDUCE", "SCALE", "SHIFT", "SOFTMAX"]
 
 _NUMBERS: dict[str, dict[str, float]] = {
     "affine": {"alpha": -0.7, "beta": 1.5},
@@ -154,13 +154,17 @@ _SIZES: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]]]] = {
     "maps": ((2, 4, 3), [(2, 4, 3), (1, 4, 3), (2, 1, 1), (1, 1, 3), (2, 4, 1)]),
     "a-sequence": ((4, 6), [(4, 6), (4, 1), (1, 6)]),
 }
-#: Of both layers: they read and write the same.
-SCALE_AND_SHIFT = {
-    f"scale-and-shift-of-{name}": _along(
-        shape, *(layer(sizes=sizes) for sizes in several for layer in (W.Scale, W.Shift))
-    )
-    for name, (shape, several) in _SIZES.items()
-}
+
+
+def _scales_and_shifts(name: str) -> dict[str, W.Model]:
+    """Both layers next to each other: they read and write the same."""
+    shape, several = _SIZES[name]
+    layers = (layer(sizes=sizes) for sizes in several for layer in (W.Scale, W.Shift))
+    return {f"scale-and-shift-of-{name}": _along(shape, *layers)}
+
+
+SCALE = _scales_and_shifts("features") | _scales_and_shifts("maps")
+SHIFT = _scales_and_shifts("a-sequence")
 
 #: Windows of a map next to each other, as some transformers have them: values of up to five axes.
 MANY_AXES = {
