@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlb.errors import WorkerError
 from dlb.supervision.group import Group, Progress
-from dlb.workload import Workload, learning_rate
+from dlb.workload import Workload, infer_shapes, learning_rate
 from dlb.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
 
@@ -427,10 +427,21 @@ class RemoteModel:
         return PhaseTimes(seconds, found["unknown"])
 
     def predict(self, data: Path, on_progress: Progress | None = None) -> Predicted:
-        """Run every sample in an .npz file with ``inputs`` through the model of worker 0."""
+        """Run every sample in an .npz file with ``inputs`` through the model of worker 0.
+
+        Raises:
+            WorkerError: it returned another shape than that of the last layer.
+        """
         arguments = {"data": str(data), "batch_size": self.per_worker_batch}
         results, arrays = self._fetch_with_results("predict", arguments, on_progress)
-        return Predicted(arrays[0]["logits"], float(results[0]["seconds"]))
+        logits, sample = arrays[0]["logits"], infer_shapes(self.workload.model)[self.last]
+        if logits.shape[1:] != sample:
+            raise WorkerError(
+                f"its model returned samples of shape {list(logits.shape[1:])}, where layer "
+                f"'{self.last}' has {list(sample)}",
+                adapter=self.group.launch.label,
+            )
+        return Predicted(logits, float(results[0]["seconds"]))
 
     def export(self, to: Path) -> dict[str, Any]:
         """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files."""
