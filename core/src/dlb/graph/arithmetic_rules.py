@@ -27,9 +27,7 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
 
     The node may also be the last operator of a decomposed layer.
     """
-    # One group is a layer normalisation too, with a scale for each number.
-    block = gelu(reader.trace, node) or group_normalization(reader, node)
-    block = block or layer_normalization(reader, node) or rms_normalization(reader, node)
+    block = gelu(reader.trace, node) or _normalization(reader, node)
     block = block or hard_sigmoid(reader, node) or prelu(reader, node)
     if block is not None:
         return from_block(reader, node, block, output)
@@ -59,6 +57,18 @@ def arithmetic(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     if operation is None:
         return generic_operation(reader, node, raw, output)
     return operation
+
+
+def _normalization(reader: Reader, node: NodeProto) -> Block | None:
+    """The normalisation that ends in a node, or None.
+
+    One group is a layer normalisation too, with a scale for each number. With scales of one, a normalisation of
+    features is also one of as many steps: then it is of features.
+    """
+    groups = group_normalization(reader, node)
+    if groups is not None and groups.attributes.get("groups", 1) == 1:
+        return groups
+    return layer_normalization(reader, node) or groups or rms_normalization(reader, node)
 
 
 def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | None:
