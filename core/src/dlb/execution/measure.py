@@ -57,6 +57,8 @@ TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
 TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
 #: Trials that alternate take blocks of so many seconds, of the fastest; but so many blocks at least.
 BLOCK_SECONDS, FEWEST_BLOCKS = 0.05, 30
+#: But of so many steps at least, of which the first, whose caches are cold, does not count.
+BLOCK_STEPS = 5
 #: What is computed for the trials of several cells is kept up to so many bytes.
 PREPARED_BYTES = 1 << 30
 #: Bytes of a number, and of a layer's value in mixed precision.
@@ -381,7 +383,7 @@ def _run_side_by_side(
 
 
 def _block_ends(steps: int, blocks: int) -> tuple[int, ...]:
-    count = min(blocks, steps)
+    count = max(1, min(blocks, steps // BLOCK_STEPS))
     return tuple((place + 1) * steps // count for place in range(count))
 
 
@@ -454,7 +456,7 @@ def _with_figures(
     """The result with its figures, and its series in a file."""
     seconds, waiting = np.array(timing.step_seconds), np.array(timing.data_seconds)
     if block_ends:  # the level of the machine may change from block to block, for all trials alike
-        skipped = block_ends[int(WARMUP_SHARE * len(block_ends))]
+        skipped = (0, *block_ends[:-1])[int(WARMUP_SHARE * len(block_ends))]
         skipped, steady = max(skipped, request.warmup), Steady("not tested", 0, ())
     elif rule == "found":
         skipped = warmup_steps(seconds, request.warmup)
@@ -494,7 +496,7 @@ def _with_figures(
 
 
 def _typical(seconds: np.ndarray, first: int, block_ends: Sequence[int]) -> float:
-    """The median step from ``first`` on; of blocks, the geometric mean of their medians.
+    """The median step from ``first`` on; of blocks, the geometric mean of medians without first steps.
 
     So the ratio of two trials is the mean of the ratios of blocks that followed one another.
     """
@@ -502,7 +504,7 @@ def _typical(seconds: np.ndarray, first: int, block_ends: Sequence[int]) -> floa
     if not block_ends or not begins:
         return float(np.median(seconds[first:]))
     blocks = np.split(seconds[begins[0] :], [begin - begins[0] for begin in begins[1:]])
-    return float(np.exp(np.mean([np.log(np.median(block)) for block in blocks])))
+    return float(np.exp(np.mean([np.log(np.median(block[1:])) for block in blocks])))
 
 
 def _seconds(trial: TrialResult) -> float:
