@@ -157,12 +157,7 @@ def measure_cells(
         )
         for (request, _), cell in zip(measured, measurement.cells)
     ]
-    seconds = [
-        cell.options.steps * proven.timing.median
-        for (_, proven), cell in zip(measured, measurement.cells)
-        if proven.timing is not None
-    ]
-    blocks = max(FEWEST_BLOCKS, math.ceil(min(seconds) / BLOCK_SECONDS))
+    blocks = _count_blocks([record for _, record in measured], measurement.cells)
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
@@ -382,9 +377,18 @@ def _run_side_by_side(
     return msgspec.structs.replace(measurement, trials=(*measurement.trials, *ended))
 
 
+def _count_blocks(records: Sequence[Record], cells: Sequence[Cell]) -> int:
+    """How many blocks a trial has: as many in each cell, so that all of a round end together."""
+    steps = [cell.options.steps for cell in cells]
+    seconds = [
+        count * record.timing.median for record, count in zip(records, steps) if record.timing
+    ]
+    wanted = max(FEWEST_BLOCKS, math.ceil(min(seconds) / BLOCK_SECONDS))
+    return max(1, min(wanted, min(steps) // BLOCK_STEPS))
+
+
 def _block_ends(steps: int, blocks: int) -> tuple[int, ...]:
-    count = max(1, min(blocks, steps // BLOCK_STEPS))
-    return tuple((place + 1) * steps // count for place in range(count))
+    return tuple((place + 1) * steps // blocks for place in range(blocks))
 
 
 def _run_attempt(
