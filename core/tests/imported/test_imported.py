@@ -1185,27 +1185,44 @@ def test_names_are_made_valid_and_stay_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last", ["", "Sigmoid"])
 @pytest.mark.parametrize("shape", [("N", 4), ("N", 5, 4)])
-def test_one_output_is_the_second_of_two_classes(
-    shape: tuple[object, ...], last: str, tmp_path: Path
-) -> None:
-    """So that its softmax cross-entropy is binary cross-entropy, and there is something to train."""
+def test_one_output_is_a_share(shape: tuple[object, ...], last: str, tmp_path: Path) -> None:
+    """Softmax cross-entropy of one class is always 0, so there would be nothing to train."""
     nodes = [node("MatMul", ["x", "w"], ["l" if last else "y"], name="product")]
     nodes += [node(last, ["l"], ["y"], name="last")] if last else []
     path = saved(tmp_path, graph(nodes, {"w": real(4, 1)}, shape, rank=len(shape)))
     found = import_file(path)
-    steps = (0,) * (len(shape) - 2)
     assert [each.layer for each in found.workload.model.nodes] == [
-        W.Linear(out_features=1, bias=False),
-        W.Pad(pads=(*steps, 1, *steps, 0)),
+        W.Linear(out_features=1, bias=False)
     ]
+    assert found.workload.loss == W.BinaryCrossEntropy()
     said = describe(found.file_check)
-    assert "binary cross-entropy" in said and ("'last' (Sigmoid)" in said) == bool(last)
-    # Where the file's numbers lie among the logits, of which each second one is 0.
-    x = np.random.default_rng(0).standard_normal((2, *shape[1:]))
-    logits = evaluate(canonical_graph(found.workload.model, found.weights), {"x": x})["two_classes"]
-    value = trace(onnx.load(str(path)), {"x": x.astype(np.float32)}).values["l" if last else "y"]
-    assert np.allclose(logits.ravel()[found.layout.index_map], value, atol=1e-6)
-    assert np.count_nonzero(logits) == value.size
+    assert "binary cross entropy" in said and ("'last' (Sigmoid)" in said) == bool(last)
+
+
+@pytest.mark.parametrize("last", ["", "Sigmoid", "Softmax"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_map_is_trained_by_its_numbers(last: str, turned: bool, tmp_path: Path) -> None:
+    """In any order of its axes; a softmax over its channels is a layer."""
+    names = ["conv", *(["turned"] if turned else []), *(["y"] if last else [])]
+    names[-1] = "y"
+    nodes = [node("Conv", ["x", "w"], [names[0]], pads=[1, 1, 1, 1])]
+    if turned:
+        nodes.append(node("Transpose", ["conv"], [names[1]], perm=[0, 2, 3, 1]))
+    if last:
+        options = {"axis": 3 if turned else 1} if last == "Softmax" else {}
+        nodes.append(node(last, [names[-2]], ["y"], name="last", **options))
+    path = saved(tmp_path, graph(nodes, {"w": real(4, 3, 3, 3)}, ("N", 3, 5, 6), rank=4))
+    found = import_file(path)
+    kinds = [W.type_name(each.layer) for each in found.workload.model.nodes]
+    assert kinds[0] == "conv" and ("softmax" in kinds) == (last == "Softmax")
+    expected = W.BinaryCrossEntropy() if last == "Sigmoid" else W.SquaredError()
+    assert found.workload.loss == expected
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 6))
+    outputs = evaluate(canonical_graph(found.workload.model, found.weights), {"x": x})
+    value = trace(onnx.load(str(path)), {"x": x.astype(np.float32)})
+    read = value.values[names[-2] if last == "Sigmoid" else "y"]
+    (got,) = (outputs[name] for name in [found.workload.model.nodes[-1].name])
+    assert np.allclose(got.ravel()[found.layout.index_map], read, atol=1e-6)
 
 
 def test_indices_may_come_as_real_numbers(tmp_path: Path) -> None:

@@ -267,19 +267,6 @@ REFUSED = {
         before_head(PAIRED, {**CONV, "pairs": np.array([-1, 8, 5, 6]), "v": real(4, 8, 1, 1)}, 120),
         "node 'culprit' (Reshape): ",
     ),
-    "a softmax over time": (
-        graph(
-            [
-                node("MatMul", ["x", "w"], ["l"]),
-                node("Softmax", ["l"], ["y"], name="culprit", axis=1),
-            ],
-            {"w": real(3, 3)},
-            ("N", 4, 3),
-            rank=3,
-        ),
-        "node 'culprit' (Softmax): its axis is not the axis of the classes",
-    ),
-    "a map at the end": (graph([conv("y")], CONV, rank=4), "output 'y' has shape ['N', 4, 5, 6]"),
     "no layers": (
         graph([node("Identity", ["x"], ["y"])], {"unread": real(4)}, ("N", 4)),
         "output 'y' is the input",

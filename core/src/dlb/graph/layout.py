@@ -17,6 +17,7 @@ from dlb_worker.onnx_file import LAYOUT
 
 __all__ = [
     "LAYOUT",
+    "REPEATING",
     "RESIZING",
     "Padding",
     "before_expand",
@@ -24,11 +25,14 @@ __all__ = [
     "gather_permutation",
     "padding_before",
     "padding_of",
+    "pads_of",
     "previous_axes",
     "selected_indices",
 ]
 
 
+#: Operators that repeat a value along axes.
+REPEATING = ("Expand", "Tile")
 #: Operators that resize, of which the nearest element alone is read.
 RESIZING = ("Resize", "Upsample")
 
@@ -134,32 +138,43 @@ def padding_of(trace: Trace, node: onnx.NodeProto) -> tuple[tuple[int, ...], flo
 
     None for other modes, for crops, and if the widths depend on the input.
     """
-    attributes, rank = attributes_of(node), trace.values[node.input[0]].ndim
-    widths, constant = attributes.get("pads", trace.constant(node, 1)), trace.constant(node, 2)
-    axes = trace.constant(node, 3)
-    live_inputs = [name for name in node.input[1:] if name in trace.live]
-    if widths is None or live_inputs or attributes.get("mode", "constant") != "constant":
+    attributes, constant = attributes_of(node), trace.constant(node, 2)
+    pads = pads_of(trace, node)
+    if pads is None or attributes.get("mode", "constant") != "constant":
         return None
-    pads = np.zeros((2, rank), int)
-    axis_numbers = range(rank) if axes is None else axes.ravel()
-    pads[:, [int(axis) % rank for axis in axis_numbers]] = np.reshape(widths, (2, -1))
     if pads.min() < 0 or (constant is not None and constant.size != 1):
         return None
     number = attributes.get("value", 0.0) if constant is None else constant.ravel()[0]
     return tuple(pads.ravel().tolist()), float(number)
 
 
+def pads_of(trace: Trace, node: onnx.NodeProto) -> npt.NDArray[np.int64] | None:
+    """The widths of a Pad, int64 [2, axes]: before and after each axis; None if they depend on the input."""
+    attributes, rank = attributes_of(node), trace.values[node.input[0]].ndim
+    widths, axes = attributes.get("pads", trace.constant(node, 1)), trace.constant(node, 3)
+    if widths is None or not trace.live.isdisjoint(node.input[1:]):
+        return None
+    pads = np.zeros((2, rank), np.int64)
+    axis_numbers = range(rank) if axes is None else axes.ravel()
+    pads[:, [int(axis) % rank for axis in axis_numbers]] = np.reshape(widths, (2, -1))
+    return pads
+
+
+#: Modes in which a Pad repeats numbers of the value, called as in NumPy.
+_REPEATING = ("reflect", "edge", "wrap")
+
+
 def selected_indices(
     trace: Trace, node: onnx.NodeProto, output: int = 0
 ) -> Mapping[int, Sequence[int]] | None:
-    """The indices that a Slice, a Gather, a Resize or one output of a Split selects along each axis.
+    """The indices that a Slice, Gather, Resize, Pad, Expand, Tile or one output of a Split selects along axes.
 
     Args:
         output: which output of a Split.
 
     Returns:
         indices by axis, both counted from 0; whole axes may be among them. None if they depend on
-        the input, or if a Resize computes with several elements.
+        the input, if a Resize computes with several elements, or a Pad adds other numbers.
     """
     attributes, shape = attributes_of(node), trace.values[node.input[0]].shape
     if any(name in trace.live for name in node.input[1:]):
@@ -168,6 +183,24 @@ def selected_indices(
         opset = next((o.version for o in trace.opsets if o.domain in ("", "ai.onnx")), 0)
         constants = [trace.constant(node, number) for number in range(1, len(node.input))]
         return nearest_indices(node, opset, shape, constants)
+    if node.op_type == "Pad":
+        pads, mode = pads_of(trace, node), attributes.get("mode", "constant")
+        if pads is None or pads.min() < 0 or mode not in _REPEATING:
+            return None
+        return {
+            axis: np.pad(np.arange(size), pads[:, axis], mode=mode).tolist()
+            for axis, size in enumerate(shape)
+            if pads[:, axis].any()
+        }
+    if node.op_type in REPEATING:
+        after = trace.values[node.output[0]].shape
+        if len(after) != len(shape):
+            return None
+        return {
+            axis: [place % size for place in range(larger)]
+            for axis, (size, larger) in enumerate(zip(shape, after))
+            if size != larger
+        }
     if node.op_type == "Gather":
         axis = attributes.get("axis", 0) % len(shape)
         indices = np.ravel(trace.values[node.input[1]])

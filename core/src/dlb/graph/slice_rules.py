@@ -124,7 +124,7 @@ def pad(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operat
     before, after = (reader.trace.values[name].shape for name in (node.input[0], output))
     numbers = padding_of(reader.trace, node)
     if numbers is None:
-        return generic_operation(reader, node, raw, output)
+        return slice_indices(reader, node, raw, output)
     pads, value = numbers
     rank = len(before)
     padded_axes = [

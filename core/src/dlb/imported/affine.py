@@ -15,7 +15,8 @@ from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.importer import Importer
 from dlb.imported.layers import PendingConcat, unsupported
-from dlb.imported.primitives import by_a_number, by_numbers
+from dlb.imported.primitives import by_a_number, by_numbers, repeated, times_a_number
+from dlb.imported.samples_first import samples_first
 from dlb.imported.transformers import position_embedding
 from dlb.imported.views import ValueView, per_channel, view_of
 from dlb.workload.layers import (
@@ -67,9 +68,19 @@ def constant_arithmetic(
         layer_name = importer.add(node, reciprocal, [view.layer], importer.shape(view))
         return ValueView(layer_name, view.index_map)
     if node.op_type == "Div" and index == 1:
-        raise unsupported(node, "divides a constant by a value")
-    if importer.value_shape(node.output[0]) != value.shape:
-        raise unsupported(node, "its constant broadcasts the value to a larger shape")
+        view = importer.elementwise(name)
+        shape = importer.shape(view)
+        inverse = importer.add(node, Elementwise(function="reciprocal"), [view.layer], shape)
+        view = ValueView(inverse, view.index_map)
+        if constant.size == 1:
+            return times_a_number(importer, node, view, node.input[0])
+        numbers = np.broadcast_to(constant, value.shape)
+        return by_numbers(importer, node, view, numbers, np.zeros_like(numbers))
+    output = importer.value_shape(node.output[0])
+    if output != value.shape:
+        return _repeated(
+            importer, node, name, _scale_and_shift(node, np.broadcast_to(constant, output), index)
+        )
     view = importer.elementwise(name)
     shape = importer.shape(view)
     index_map = importer.index_map_of(view)
@@ -86,7 +97,7 @@ def constant_arithmetic(
         pooling = _rescaled_pool(importer, node, name, constant)
         if pooling is not None:
             return pooling
-        return by_numbers(importer, node, name, *_scale_and_shift(node, numbers, index))
+        return by_numbers(importer, node, view, *_scale_and_shift(node, numbers, index))
     scale, shift = _scale_and_shift(node, channels, index)
     # Zeros for every channel are an untrained bias.
     bias = node.op_type in ("Add", "Sum") and constant.size == len(channels)
@@ -105,7 +116,7 @@ def constant_arithmetic(
     if position_table is not None:
         return position_table
     if len(shape) != 4:
-        return by_numbers(importer, node, name, *_scale_and_shift(node, numbers, index))
+        return by_numbers(importer, node, view, *_scale_and_shift(node, numbers, index))
     weights = {"weight": scale.reshape(-1, 1, 1, 1), "bias": shift}
     bias = bool(shift.any())
     if not bias:
@@ -114,6 +125,24 @@ def constant_arithmetic(
     layer = Conv(out_channels=channel_count, kernel=(1, 1), groups=channel_count, bias=bias)
     layer_name = importer.add(node, layer, [view.layer], shape, weights)
     return view_of(layer_name, index_map, shape)
+
+
+def _repeated(
+    importer: Importer, node: onnx.NodeProto, name: str, by: tuple[Array, Array]
+) -> ValueView:
+    """Arithmetic with constants of more numbers than the value has along an axis."""
+    value, output = samples_first(importer, node, name), importer.value_shape(node.output[0])
+    if len(output) != len(value.axes):
+        raise unsupported(node, "its constant has more axes than the value")
+    shape = list(value.shape)
+    for axis, size in enumerate(output):
+        place = value.axis(axis)
+        if place:
+            shape[place] = size
+        elif size != importer.value_shape(name)[axis]:
+            raise unsupported(node, "its constant repeats the value along the batch")
+    layer = repeated(importer, node, value, tuple(shape))
+    return by_numbers(importer, node, value.view(layer, tuple(shape)), *by)
 
 
 def _scale_and_shift(node: onnx.NodeProto, numbers: Array, index: int) -> tuple[Array, Array]:

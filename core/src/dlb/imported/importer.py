@@ -18,8 +18,10 @@ from dlb.graph.blocks import Block
 from dlb.graph.copies import copied_value, moves_numbers
 from dlb.graph.layout import LAYOUT, gather_permutation
 from dlb.graph.operations import reader_of
+from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.trace import Trace, attributes_of
 from dlb.imported.layers import (
+    BlockMisread,
     ImportedLayer,
     InputMisread,
     PendingAttention,
@@ -36,7 +38,7 @@ from dlb.imported.views import (
     positions,
     view_of,
 )
-from dlb.workload.layers import Flatten, Layer, Transpose
+from dlb.workload.layers import Flatten, Layer, PositionEmbedding, Transpose
 from dlb.workload.model import Node
 
 __all__ = ["Importer", "Rule"]
@@ -55,6 +57,7 @@ class Importer:
         opset: the graph's operator set.
         axes: of the file's input, in the order in which the model reads them.
         kind: of the model's input.
+        unread: outputs of blocks that are read operator by operator.
 
     Attributes:
         layers: the layers by name, the input first.
@@ -68,12 +71,14 @@ class Importer:
         opset: int,
         axes: tuple[int, ...],
         kind: Literal["real", "index"],
+        unread: frozenset[str] = frozenset(),
     ) -> None:
         self.trace = trace
         self.rules = rules
         self.opset = opset
         self.axes = axes
         self.kind = kind
+        self.unread = unread
         self.layers: dict[str, ImportedLayer] = {}
         self.nominal_values: dict[str, float | Array] = {}
         self._views: dict[str, ValueView] = {}
@@ -94,14 +99,15 @@ class Importer:
         index_map = positions(shape).transpose(np.argsort(axes))
         self._views[input_name] = view_of(self.input, index_map, shape)
 
-    def read(self, logits: str, *, any_output: bool = False) -> str:
-        """Read every node, and return the name of the layer that computes the logits.
+    def read(self, output: str) -> tuple[ValueView, bool]:
+        """Read every node, and find the layer that computes the output.
 
-        Args:
-            any_output: accept any layer's value as the output; a map is flattened.
+        Returns:
+            the output as a view of the last layer's whole value, and whether that value is logits in the
+            output's order: [N, classes] or [N, T, classes]. A map is flattened.
 
         Raises:
-            UnsupportedNode: the logits depend on an operator that cannot be read.
+            UnsupportedNode: the output depends on an operator that cannot be read.
             InputMisread: the input must be read in another way.
         """
         for node in self.trace.nodes:
@@ -109,7 +115,7 @@ class Importer:
             if not live_outputs:
                 continue
             try:
-                if not node.output[0]:
+                if not node.output[0] and node.op_type not in ACTIVATIONS:
                     raise unsupported(node, "its first output is left out")
                 view = self._read(node)
             except UnsupportedNode as reason:
@@ -124,66 +130,69 @@ class Importer:
             self._views[node.output[0]] = view
             self._before_fusion[node.output[0]] = self.layers[view.layer]
             for number, name in enumerate(node.output[1:], start=2):
-                self._unsupported[name] = str(
-                    unsupported(node, f"its output {number} is not supported")
-                )
-        last = self.view(logits)
-        shape = self.layers[last.layer].shape
-        if any_output:
-            return self._whole_value(last, logits)
-        if len(shape) == 4 and shape[2:] == (1, 1):
-            last = self._flattened(last, positions((shape[0], shape[1])), "logits")
-            return last.layer
+                if name not in self._views:
+                    self._unsupported[name] = str(
+                        unsupported(node, f"its output {number} is not supported")
+                    )
+        last = self.view(output)
         if last.layer == self.input:
-            raise UnsupportedNode(f"output '{logits}' is the input: the file has no layer")
-        if len(shape) not in (2, 3):
             raise UnsupportedNode(
-                f"output '{logits}' has shape {['N', *self.value_shape(logits)[1:]]}; logits must "
-                "be [N, classes] or [N, T, classes]"
+                f"output '{output}' is the input, perhaps reordered: the file has no layer"
             )
-        index_map = self.index_map(logits)
-        if index_map.ndim == len(shape) and features_of(index_map, shape, flat=False) is None:
-            last = self.materialise_layout(logits)
-            index_map, shape = self.index_map_of(last), self.layers[last.layer].shape
-        if index_map.shape[-1] != shape[-1]:
-            index_map = index_map.reshape(shape)
-        features = features_of(index_map, shape, flat=False)
-        if features is None or not np.array_equal(features[1], np.arange(shape[-1])):
-            raise UnsupportedNode(
-                f"output '{logits}': its classes are not in the order of layer '{last.layer}'"
-            )
-        return last.layer
+        logits = self._logits(last, output)
+        return (self._whole_value(last, output), False) if logits is None else (logits, True)
 
-    def _whole_value(self, last: ValueView, name: str) -> str:
-        """The name of the layer that computes a whole value, flattened if it is a map."""
-        shape = self.layers[last.layer].shape
-        if last.layer == self.input:
-            raise UnsupportedNode(
-                f"output '{name}' is the input, perhaps reordered: the file has no layer"
-            )
-        if not np.array_equal(
-            np.sort(self.index_map(name), axis=None), np.arange(math.prod(shape))
-        ):
+    def _logits(self, last: ValueView, name: str) -> ValueView | None:
+        """A value as a view of logits; None if it is none."""
+        shape, index_map = self.layers[last.layer].shape, self.index_map(name)
+        if len(shape) == 4 and shape[2:] == (1, 1):
+            layer = self._flattened(last, positions(shape[:2]), "logits").layer
+            return view_of(layer, index_map, self.layers[layer].shape)
+        if len(shape) not in (2, 3) or index_map.size != math.prod(shape):
+            return None
+        if index_map.ndim == len(shape) and features_of(index_map, shape, flat=False) is None:
+            last = self.materialise_layout(name)
+            index_map, shape = self.index_map_of(last), self.layers[last.layer].shape
+        rows = index_map.reshape(shape) if index_map.shape[-1] != shape[-1] else index_map
+        features = features_of(rows, shape, flat=False)
+        if features is None or not np.array_equal(features[1], np.arange(shape[-1])):
+            return None
+        return view_of(last.layer, index_map, shape)
+
+    def _whole_value(self, last: ValueView, name: str) -> ValueView:
+        """A view of the layer that computes a whole value, flattened if it is a map."""
+        shape, index_map = self.layers[last.layer].shape, self.index_map(name)
+        if not np.array_equal(np.sort(index_map, axis=None), np.arange(math.prod(shape))):
             raise UnsupportedNode(
                 f"output '{name}' must have every number of layer '{last.layer}' once"
             )
         if len(shape) > 3:
-            return self._flattened(last, positions(shape[:2]), "logits").layer
-        return last.layer
+            layer = self._flattened(last, positions(shape[:2]), "logits").layer
+            return view_of(layer, index_map, self.layers[layer].shape)
+        return last
 
     def _read(self, node: onnx.NodeProto) -> ValueView:
         view = self._passed_through(node)
         if view is not None:
             return view
         block = self.blocks.get(node.output[0])
-        rule = self.rules.get(node.op_type if block is None else block.kind)
-        if rule is None:
-            raise unsupported(node, "dlb has no layer for this operator")
-        return rule(self, node, attributes_of(node))
+        kinds = [node.op_type] if block is None else [block.kind, node.op_type]
+        reasons = []
+        for rule in [self.rules[kind] for kind in kinds if kind in self.rules]:
+            try:
+                return rule(self, node, attributes_of(node))
+            except UnsupportedNode as reason:
+                reasons.append(reason)
+        raise reasons[0] if reasons else unsupported(node, "dlb has no layer for this operator")
+
+    def also(self, name: str, view: ValueView) -> None:
+        """Keep the view of an output other than the first of the node that a rule reads."""
+        self._views[name] = view
+        self._before_fusion[name] = self.layers[view.layer]
 
     def _passed_through(self, node: onnx.NodeProto) -> ValueView | None:
         """The view of a node's output if the node only moves or copies numbers, else None."""
-        if not node.input:
+        if not node.input or not node.output[0]:
             return None
         source, value = node.input[0], self.trace.values[node.output[0]]
         if moves_numbers(self.trace, node):
@@ -221,7 +230,8 @@ class Importer:
     @cached_property
     def blocks(self) -> dict[str, Block]:
         """Layers that the file decomposes into several operators, by the name of their output."""
-        return reader_of(self.trace).blocks
+        found = reader_of(self.trace).blocks
+        return {name: block for name, block in found.items() if name not in self.unread}
 
     def before_fusion(self, name: str) -> ImportedLayer:
         """The layer of a value, as it was before later operators were fused into it."""
@@ -272,9 +282,10 @@ class Importer:
         selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
         if selected is None:
             # Such as a map with channels last: its pixels are the steps of one sequence.
-            view = self.materialise_layout(name, rows=index_map.ndim > 3)
-            index_map, shape = self.index_map_of(view), self.shape(view)
-            selected = features_of(index_map, shape, flat=False) if len(shape) in (2, 3) else None
+            view, rows = self._rows(name)
+            shape = self.shape(view)
+            if rows is not None:
+                selected = rows, np.arange(shape[-1])
         if selected is None:
             raise unsupported(
                 node,
@@ -282,6 +293,30 @@ class Importer:
                 "order that no flatten produces",
             )
         return view.layer, *selected
+
+    def _rows(self, name: str) -> tuple[ValueView, Array | None]:
+        """A sequence of all rows that a sample has of a value's last axis, and where each row of the value is.
+
+        The rows are None if no layers produce such a sequence.
+        """
+        view, index_map = self.view(name), self.index_map(name)
+        batch, *sample = self.shape(view)
+        features = index_map.shape[-1] if index_map.ndim else 0
+        if not features or math.prod(sample) % features:
+            return view, None
+        rows = index_map.reshape(-1, features)
+        samples = rows[:, 0] // math.prod(sample)
+        counts = np.bincount(samples, minlength=batch)
+        if len(rows) * features != batch * math.prod(sample) or (counts != counts[0]).any():
+            return view, None
+        order = np.argsort(samples, kind="stable")
+        arranged = rows[order].reshape(batch, -1, features)
+        if arranged.shape[1] == 1 and index_map.ndim == 2:
+            arranged = arranged[:, 0]
+        view = self.materialise(name, arranged)
+        if view.index_map is not None or self.shape(view) != arranged.shape:
+            return view, None
+        return view, np.argsort(order)
 
     def as_map(self, node: onnx.NodeProto, name: str, map_shape: Shape | None = None) -> ValueView:
         """The view of a value that is a feature map [N, C, H, W].
@@ -345,12 +380,17 @@ class Importer:
         Returns:
             the view of the last added layer; the value's own view if no such layers exist.
         """
-        view, index_map = self.view(name), self.index_map(name)
+        index_map = self.index_map(name)
         index_map = index_map if axes is None else index_map.transpose(axes)
         if rows:
             index_map = index_map.reshape(len(index_map), -1, index_map.shape[-1])
         if width:
             index_map = index_map[..., None]
+        return self.materialise(name, index_map)
+
+    def materialise(self, name: str, index_map: Array) -> ValueView:
+        """The same for any order of the numbers of a value's layer: the value only names the layers."""
+        view = self.view(name)
         key = (view.layer, index_map.shape, index_map.tobytes())
         if key not in self._materialised:
             layers = layout_layers(index_map, self.shape(view))
@@ -457,7 +497,7 @@ class Importer:
         """The layers that a layer depends on, in order, and their weights by ``layer.parameter``.
 
         Raises:
-            UnsupportedNode: an attention or a concatenation among them is incomplete.
+            BlockMisread: an attention among them has no output map.
         """
         needed, waiting = set(), [last]
         while waiting:
@@ -470,12 +510,10 @@ class Importer:
             if name not in needed or layer.layer is None:
                 continue
             if isinstance(layer.layer, PendingAttention):
-                raise UnsupportedNode(f"'{name}': attention without an output map")
-            if isinstance(layer.layer, PendingConcat):
-                raise UnsupportedNode(
-                    f"'{layer.inputs[0]}' (Concat): joins constants to a sequence; this is only "
-                    "supported if a table is added to the whole sequence, as with a class token"
-                )
-            nodes.append(Node(name=name, layer=layer.layer, inputs=layer.inputs))
+                raise BlockMisread(layer.layer.output)
+            # Constant steps to which no table is added are one, with zeros for all other steps.
+            table = isinstance(layer.layer, PendingConcat)
+            read = PositionEmbedding() if table else layer.layer
+            nodes.append(Node(name=name, layer=read, inputs=layer.inputs))
             weights.update({f"{name}.{key}": array for key, array in layer.weights.items()})
         return tuple(nodes), weights

@@ -13,6 +13,7 @@ from dlb.imported.views import Shape
 from dlb.workload.layers import Layer
 
 __all__ = [
+    "BlockMisread",
     "ImportedLayer",
     "InputMisread",
     "PendingAttention",
@@ -47,12 +48,29 @@ class InputMisread(Exception):
         self.index = index
 
 
+class BlockMisread(Exception):
+    """Operators that look like a layer are none, since what must follow them does not.
+
+    Attributes:
+        output: of the last of them.
+    """
+
+    def __init__(self, output: str) -> None:
+        super().__init__()
+        self.output = output
+
+
 @dataclass(frozen=True)
 class PendingAttention:
-    """An attention whose output map has not been read yet."""
+    """An attention whose output map has not been read yet.
+
+    Attributes:
+        output: of its last operator.
+    """
 
     heads: int
     causal: bool
+    output: str
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.one_axis import map_layer
-from dlb.imported.primitives import whole_value
+from dlb.imported.samples_first import whole_value
 from dlb.imported.views import Shape, ValueView, positions, view_of
 from dlb.workload import layers as L
 

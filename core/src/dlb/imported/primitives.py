@@ -13,10 +13,10 @@ import onnx
 from dlb.graph.decimals import ROUNDING, decimal
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
+from dlb.imported.samples_first import SamplesFirst, samples_first
 from dlb.imported.views import Shape, ValueView, positions, view_of
-from dlb.workload.layers import Layer, Linear, Mul
+from dlb.workload.layers import Gather, Layer, Linear, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
-from dlb.workload.shapes import MOST_AXES
 
 __all__ = [
     "BINARY",
@@ -28,8 +28,9 @@ __all__ = [
     "matrix_times",
     "power",
     "reduce",
+    "repeated",
     "softmax",
-    "whole_value",
+    "times_a_number",
 ]
 
 Array = npt.NDArray[Any]
@@ -44,34 +45,19 @@ BINARY: Mapping[str, Any] = {
 UNBOUNDED = 1e30
 
 
-def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:
-    """The layer that computes a value in the file's own layout, batch first."""
-    shape = importer.value_shape(name)
-    view = importer.materialise_layout(name)
-    if view.index_map is not None or importer.shape(view) != shape:
-        raise unsupported(node, f"reads {list(shape)} in an order that no layer produces")
-    if len(shape) > MOST_AXES + 1:
-        most = f"at most {MOST_AXES + 1} are supported"
-        raise unsupported(node, f"reads a value of {len(shape)} axes; {most}")
-    return view.layer
-
-
 def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) -> ValueView:
     """A function of two values, of which one or both are repeated."""
     if len(names) != 2:
         raise unsupported(node, "repeats one of more than two values")
-    output = importer.value_shape(node.output[0])
-    layers = []
-    for name in names:
-        layer, shape = whole_value(importer, node, name), importer.value_shape(name)
-        if shape[0] != output[0]:
-            raise unsupported(node, "repeats a value along the batch")
-        if len(shape) < len(output):
-            # Axes are aligned from the last, so the batch of a shorter value meets another axis.
-            raise unsupported(node, "combines values with different numbers of axes")
-        layers.append(layer)
+    if len({len(importer.value_shape(name)) for name in names}) > 1:
+        # Axes are aligned from the last, so the batch of a shorter value meets another axis.
+        raise unsupported(node, "combines values with different numbers of axes")
+    first, second = (samples_first(importer, node, name) for name in names)
+    if first.layout != second.layout or first.shape[0] != second.shape[0]:
+        raise unsupported(node, "repeats a value along the batch, or values whose layouts differ")
+    shape = np.broadcast_shapes(first.shape, second.shape)
     function = Binary(function=BINARY[node.op_type])
-    return ValueView(importer.add(node, function, layers, output))
+    return first.view(importer.add(node, function, [first.layer, second.layer], shape), shape)
 
 
 def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: str) -> ValueView:
@@ -85,8 +71,7 @@ def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: s
         alpha, beta = number, 0.0
     elif node.op_type == "Div":
         alpha, beta = decimal(1 / number), 0.0
-        if alpha * number != 1:
-            raise unsupported(node, f"divides by {number:g}, whose inverse no float32 holds")
+        number = 1 / alpha  # the file's number is rounded, too
     else:
         alpha = -1.0 if node.op_type == "Sub" and first else 1.0
         beta = -number if node.op_type == "Sub" and not first else number
@@ -99,8 +84,19 @@ def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: s
     return ValueView(layer_name, view.index_map)
 
 
+def times_a_number(
+    importer: Importer, node: onnx.NodeProto, view: ValueView, constant: str
+) -> ValueView:
+    """A view times a constant of one number, which is not trained."""
+    exact = float(importer.trace.values[constant].ravel()[0])
+    importer.nominal_values[constant] = number = decimal(exact)
+    layer = Elementwise(function="affine", alpha=number, beta=0.0)
+    name = importer.add(node, layer, [view.layer], importer.shape(view))
+    return ValueView(name, view.index_map)
+
+
 def by_numbers(
-    importer: Importer, node: onnx.NodeProto, name: str, scale: Array, shift: Array
+    importer: Importer, node: onnx.NodeProto, view: ValueView, scale: Array, shift: Array
 ) -> ValueView:
     """A value times numbers that differ within a channel, plus others.
 
@@ -109,7 +105,6 @@ def by_numbers(
     """
     if not max(np.abs(scale).max(), np.abs(shift).max()) < UNBOUNDED:
         raise unsupported(node, "masks numbers; this is only supported within an attention")
-    view = importer.elementwise(name)
     shape, index_map = importer.shape(view), importer.index_map_of(view)
     if index_map.size != math.prod(shape):
         raise unsupported(
@@ -142,11 +137,32 @@ def _of_a_sample(numbers: Array) -> Array | None:
 
 def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     """The matrix product of two values."""
-    layers = [whole_value(importer, node, name) for name in node.input]
-    shapes = [importer.value_shape(name) for name in node.input]
-    if len(shapes[0]) != len(shapes[1]) or shapes[0][:-2] != shapes[1][:-2] or len(shapes[0]) < 3:
-        raise unsupported(node, f"multiplies {list(shapes[0])} by {list(shapes[1])}")
-    return ValueView(importer.add(node, MatMul(), layers, importer.value_shape(node.output[0])))
+    left, right = (samples_first(importer, node, name) for name in node.input)
+    last = tuple(range(len(left.axes)))[-2:]
+    if left.layout != right.layout or left.axes[-2:] != last or len(left.shape) < 3:
+        raise unsupported(
+            node, f"multiplies {list(left.shape)} by {list(right.shape)}, whose layouts differ"
+        )
+    outer = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    if outer[0] != left.shape[0] or outer[0] != right.shape[0]:
+        raise unsupported(node, "repeats a matrix along the batch")
+    layers = [
+        repeated(importer, node, value, (*outer, *value.shape[-2:])) for value in (left, right)
+    ]
+    shape = (*outer, left.shape[-2], right.shape[-1])
+    return left.view(importer.add(node, MatMul(), layers, shape), shape)
+
+
+def repeated(importer: Importer, node: onnx.NodeProto, value: SamplesFirst, shape: Shape) -> str:
+    """The layer of a value whose axes of size 1 are repeated to a shape."""
+    name, current = value.layer, list(value.shape)
+    for axis, size in enumerate(shape):
+        if current[axis] != size:
+            current[axis] = size
+            name = importer.add(
+                node, Gather(axis=axis, indices=(0,) * size), [name], tuple(current)
+            )
+    return name
 
 
 def matrix_times(importer: Importer, node: onnx.NodeProto, matrix: Array) -> ValueView:
@@ -191,23 +207,31 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     if 0 in shape:
         raise unsupported(node, "reduces a value without numbers")
     numbers = range(len(shape)) if axes is None else np.ravel(axes).tolist()
-    reduced = tuple(sorted({int(axis) % len(shape) for axis in numbers}))
+    value = samples_first(importer, node, node.input[0])
+    reduced = tuple(sorted({value.axis(int(axis) % len(shape)) for axis in numbers}))
     if not reduced or 0 in reduced:
         raise unsupported(node, "reduces the batch; only axes of a sample are supported")
-    keepdims = bool(attributes.get("keepdims", 1))
-    if not keepdims and len(reduced) == len(shape) - 1:
-        raise unsupported(node, "leaves no axis of a sample")
-    source = whole_value(importer, node, node.input[0])
+    # In another order of the axes, or without any, the layer keeps those that are left out.
+    direct = value.shape == shape and len(reduced) < len(shape) - 1
+    keepdims = bool(attributes.get("keepdims", 1)) or not direct
+    source = value.layer
     first, operator, last = COMPOSED_REDUCTIONS.get(node.op_type, (None, node.op_type, ""))
     if first is not None:
-        source = importer.add(node, first, [source] * (2 if isinstance(first, Mul) else 1), shape)
+        sources = [source] * (2 if isinstance(first, Mul) else 1)
+        source = importer.add(node, first, sources, value.shape)
     function: Any = operator.removeprefix("Reduce").lower()
     layer = Reduce(function=function, axes=reduced, keepdims=keepdims)
+    kept = tuple(1 if axis in reduced else size for axis, size in enumerate(value.shape))
     output = importer.value_shape(node.output[0])
-    name = importer.add(node, layer, [source], output)
+    layer_shape = kept if keepdims else output
+    name = importer.add(node, layer, [source], layer_shape)
     if last:
-        name = importer.add(node, Elementwise(function=last), [name], output)  # type: ignore[arg-type]
-    return ValueView(name)
+        name = importer.add(node, Elementwise(function=last), [name], layer_shape)  # type: ignore[arg-type]
+    if not keepdims:
+        return ValueView(name)
+    view = value.view(name, kept)
+    index_map = positions(kept) if view.index_map is None else view.index_map
+    return view_of(name, index_map.reshape(output), kept)
 
 
 #: Reductions that are others of a function of each number, and a function of the result.
@@ -229,8 +253,8 @@ def softmax(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
         if len(large) > 1:
             raise unsupported(node, "adds up along several axes")
         (axis,) = large
-    if axis == 0:
+    value = samples_first(importer, node, node.input[0])
+    if value.axis(axis) == 0:
         raise unsupported(node, "adds up along the batch")
-    source = whole_value(importer, node, node.input[0])
-    layer = Softmax(axis=axis, log=node.op_type == "LogSoftmax")
-    return ValueView(importer.add(node, layer, [source], shape))
+    layer = Softmax(axis=value.axis(axis), log=node.op_type == "LogSoftmax")
+    return value.view(importer.add(node, layer, [value.layer], value.shape), value.shape)

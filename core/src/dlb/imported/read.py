@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,37 @@ from dlb.graph.liveness import live_names
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
+from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
-from dlb.imported.layers import InputMisread, UnsupportedNode, unsupported
+from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
 from dlb.imported.reading import AS_IT_IS, Reading, choose
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
+from dlb.imported.views import ValueView
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.distance import passes
 from dlb.proof.files.inputs import LARGEST_INPUT
-from dlb.proof.files.read import ModelFile, read_model_file
+from dlb.proof.files.read import ModelFile, read_model_file, tensors_of
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import NodeIsLoss, OneOutput, ReadAs, RoundedWeights
+from dlb.proof.findings.workload import LossChosen, NodeIsLoss, ReadAs, RoundedWeights
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
-from dlb.workload import SGD, Data, Input, Model, Node, Pad, Workload, files
+from dlb.workload import (
+    SGD,
+    BinaryCrossEntropy,
+    Data,
+    Input,
+    Loss,
+    Model,
+    Node,
+    SoftmaxCrossEntropy,
+    SquaredError,
+    Workload,
+    files,
+    type_name,
+)
 
 __all__ = ["FileLayout", "ImportedModel", "import_file"]
 
@@ -47,10 +62,18 @@ Array = npt.NDArray[Any]
 
 #: Training settings, unless the command line changes them.
 BATCH_SIZE, LEARNING_RATE = 32, 0.01
-#: Operators after the logits that are part of the loss in training.
-_SOFTMAX = ("Softmax", "LogSoftmax")
-#: The same for a single output: the probability of the second of two classes.
-_SIGMOID = "Sigmoid"
+#: Operators after the logits that are part of the loss in training: of classes, and of shares.
+_SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
+
+
+#: How often a graph is read whose input or blocks are misread.
+_MISREAD = 100
+#: How often a file is run that leaves sizes open, and how much larger they are each time.
+_ATTEMPTS, GROWTH = 4, 4
+
+
+class NotRun(UnsupportedNode):
+    """A node cannot be run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +124,8 @@ def import_file(
 
     Args:
         path: of the ``.onnx`` file.
-        any_output: accept any value as the output, not only logits. A map is flattened at the end
-            of the workload. A file that only reorders its input is still refused.
+        any_output: nothing is trained: a model without weights is read, too. A file that only reorders its
+            input is still refused.
         reading: sizes, constants and output that were chosen.
 
     Raises:
@@ -111,11 +134,19 @@ def import_file(
         WorkloadError: a layer does not accept an attribute.
         RequestError: a name or a size that was chosen is none of the file's.
     """
-    file = read_model_file(path, path.name)
     try:
-        file, chosen = choose(file, reading)
-        with np.errstate(all="ignore"):
-            return _import(file, path, any_output, chosen)
+        for attempt in range(_ATTEMPTS):
+            file, chosen = choose(read_model_file(path, path.name), reading, GROWTH**attempt)
+            try:
+                with np.errstate(all="ignore"):
+                    return _import(file, path, any_output, chosen)
+            except NotRun:
+                # A window may be larger than an open size that nobody gave.
+                if attempt == _ATTEMPTS - 1 or not any(
+                    isinstance(one.cause, ReadAs) and one.cause.defaults for one in chosen
+                ):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None
     except DlbError as error:
@@ -135,21 +166,27 @@ def _import(
             f"input {file.inputs[0]} has more than {LARGEST_INPUT} numbers per sample"
         )
     _refuse_at_once(file.model, trained=not any_output)
-    traced = split_into_slices(_run_once(file.float64))
-    logits, findings = _find_logits(traced, file.outputs[0].name, file.opset)
-    importer, last = _read_graph(traced, logits, file, any_output)
-    nodes, exact_weights, tying_findings = tie_weights(*importer.nodes(last))
+    traced = with_matrix_products(split_into_slices(_run_once(file.float64)))
+    output = file.outputs[0].name
+    logits, findings = _find_logits(traced, output, file.opset)
+    importer, view, has_classes, read = _read_graph(traced, logits, file)
+    if findings and not has_classes and not _is_share(findings):
+        # What a softmax reads is no logits, so the softmax is a layer.
+        logits, findings = output, []
+        importer, view, has_classes, read = _read_graph(traced, logits, file)
+    last = view.layer
+    nodes, exact_weights, tying_findings = tie_weights(*read)
     findings = [*chosen, *findings, *tying_findings]
     input_layer = importer.layers[importer.input]
     model = Model(
         input=Input(name=importer.input, shape=input_layer.shape[1:], kind=importer.kind),
         nodes=nodes,
     )
-    layout = FileLayout(importer.axes, importer.index_map(logits), _nodes_after(traced, logits))
-    *steps, classes = importer.layers[last].shape[1:]
-    one_output = classes == 1 and not any_output
-    if one_output:
-        findings.append(Finding(cause=OneOutput(output=logits)))
+    index_map = importer.index_map_of(view).reshape(importer.value_shape(logits))
+    layout = FileLayout(importer.axes, index_map, _nodes_after(traced, logits))
+    loss = _loss(importer.layers[last].shape, has_classes, _is_share(findings))
+    if not isinstance(loss, SoftmaxCrossEntropy):
+        findings.append(Finding(cause=LossChosen(output=logits, loss=type_name(loss))))
     workload = Workload(
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-") or "model",
         title=f"read from {path.name}",
@@ -159,7 +196,8 @@ def _import(
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
         optimizer=SGD(learning_rate=LEARNING_RATE),
-        model=_with_two_classes(importer, model, steps) if one_output else model,
+        loss=loss,
+        model=model,
         onnx=file.sha256,
     )
     files.check(workload, str(path), trained=not any_output)
@@ -197,22 +235,24 @@ def _import(
             f"the imported layers and the file compute different outputs: {found}"
         )
     result = msgspec.structs.replace(result, findings=(*findings, *result.findings))
-    if one_output:  # the second of two classes
-        layout = replace(layout, index_map=2 * layout.index_map + 1)
     weights = {name: exact_weights.pop(name).astype(np.float32) for name in list(exact_weights)}
     return ImportedModel(workload, weights, result, layout)
 
 
-def _with_two_classes(importer: Importer, model: Model, steps: Sequence[int]) -> Model:
-    """The model with a class before its only one, whose logit is 0.
+def _loss(shape: tuple[int, ...], has_classes: bool, is_share: bool) -> Loss:
+    """What a file, which says nothing about it, is trained by.
 
-    Softmax cross-entropy of the two is binary cross-entropy of the one.
+    What a sigmoid reads is trained to be a share, as a single output of each sample or step is. Numbers for
+    classes are logits, and all others are numbers.
     """
-    zeros = (0,) * len(steps)
-    layer = Pad(pads=(*zeros, 1, *zeros, 0))
-    name = importer.unused_name("two_classes")
-    node = Node(name=name, layer=layer, inputs=(model.nodes[-1].name,))
-    return msgspec.structs.replace(model, nodes=(*model.nodes, node))
+    if is_share or (has_classes and shape[-1] == 1):
+        return BinaryCrossEntropy()
+    return SoftmaxCrossEntropy() if has_classes else SquaredError()
+
+
+def _is_share(findings: Sequence[Finding]) -> bool:
+    """Whether the loss begins with a sigmoid."""
+    return any(getattr(finding.cause, "operator", "") == _SIGMOID for finding in findings)
 
 
 def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
@@ -235,7 +275,7 @@ def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
 
 
 #: Operators that a rule may read, or that may be part of what one reads.
-_READ = RULES.keys() | LAYOUT | BLOCK_OPERATORS | COPY_OPERATORS
+_READ = RULES.keys() | LAYOUT | BLOCK_OPERATORS | COPY_OPERATORS | {"ArgMax", "Shape", "Size"}
 
 
 def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
@@ -259,12 +299,9 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
         # An If may have a constant condition.
         if names and node.op_type not in _READ and node.op_type != "If":
             raise unsupported(node, "dlb has no layer for this operator")
-    tensors = [
-        *graph.initializer,
-        *(attribute.t for node in graph.node for attribute in node.attribute),
-    ]
     if trained and not any(
-        tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1 for tensor in tensors
+        tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
+        for tensor in tensors_of(model)
     ):
         raise UnsupportedError(
             "it holds no weights, so there is nothing to train; `dlb diff` compares such files"
@@ -275,55 +312,66 @@ def _run_once(model: onnx.ModelProto) -> Trace:
     """Run the model once.
 
     Raises:
-        UnsupportedNode: it cannot be run; the text names the first node that fails.
+        NotRun: it cannot be run; the text names the first node that fails.
     """
     try:
         return trace(model)
     except NodeFailed as error:
-        raise unsupported(error.node, f"{error}") from None
+        raise NotRun(str(unsupported(error.node, f"{error}"))) from None
 
 
 def _read_graph(
-    traced: Trace, logits: str, file: ModelFile, any_output: bool
-) -> tuple[Importer, str]:
-    """Read the graph, again if its input was misread. Returns the last layer's name too."""
+    traced: Trace, output: str, file: ModelFile
+) -> tuple[Importer, ValueView, bool, tuple[tuple[Node, ...], dict[str, Array]]]:
+    """Read the graph, again if something was misread.
+
+    Returns what ``Importer.read`` and ``Importer.nodes`` do, too.
+    """
     rank = traced.values[traced.inputs[0]].ndim
     axes, index = tuple(range(rank)), traced.values[traced.inputs[0]].dtype.kind in "iu"
-    for _ in range(3):
-        importer = Importer(traced, RULES, file.opset, axes, "index" if index else "real")
+    unread = set[str]()
+    for _ in range(_MISREAD):
+        importer = Importer(
+            traced, RULES, file.opset, axes, "index" if index else "real", frozenset(unread)
+        )
         try:
-            return importer, importer.read(logits, any_output=any_output)
+            view, has_classes = importer.read(output)
+            return importer, view, has_classes, importer.nodes(view.layer)
         except InputMisread as misread:
             axes, index = misread.axes or axes, index or misread.index
+        except BlockMisread as misread:
+            unread.add(misread.output)
     raise UnsupportedNode(f"input {file.inputs[0]} is read with several orders of its axes")
 
 
 def _find_logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Finding]]:
-    """The value before a last softmax over the classes, or before the sigmoid of a single output.
+    """The value before a last softmax over the classes, the choice of the largest, or a last sigmoid.
 
-    There is a finding if there is one.
+    There is a finding for each.
     """
-    name, passed = output, []
+    name, found = output, list[Finding]()
     while name in traced.producers:
         node = traced.producers[name]
-        if node.op_type in _SOFTMAX:
-            rank = traced.values[name].ndim
-            axis = attributes_of(node).get("axis", -1 if opset >= 13 else 1) % rank
-            shape = traced.values[name].shape
-            axes = (axis, *range(axis + 1, rank)) if opset < 13 else (axis,)
-            softmax_sizes = [shape[axis] for axis in axes if shape[axis] > 1]
-            class_size = [size for size in shape[1:] if size > 1][-1:]
-            if softmax_sizes != class_size:
-                raise unsupported(node, "its axis is not the axis of the classes")
-            return node.input[0], [_is_loss(node)]
         shape = traced.values[name].shape
-        if node.op_type == _SIGMOID and len(shape) > 1 and shape[-1] == 1:
+        if node.op_type == "ArgMax" and not found and shape:
+            read = traced.values[node.input[0]].shape
+            axis = attributes_of(node).get("axis", 0) % len(read)
+            if [axis] == [place for place in range(1, len(read)) if read[place] > 1][-1:]:
+                found, output, name = [_is_loss(node)], node.input[0], node.input[0]
+                continue
+        if node.op_type in _SOFTMAX:
+            axis = attributes_of(node).get("axis", -1 if opset >= 13 else 1) % len(shape)
+            axes = (axis, *range(axis + 1, len(shape))) if opset < 13 else (axis,)
+            large = [axis for axis in range(1, len(shape)) if shape[axis] > 1]
+            classes = [axis for axis in axes if axis in large]
+            if axis > 0 and classes == large[-1:] and len(large) < 3:
+                return node.input[0], [*found, _is_loss(node)]
+        elif node.op_type == _SIGMOID and len(shape) > 1:
             return node.input[0], [_is_loss(node)]
         if node.op_type not in (*LAYOUT, "Cast"):
             break
-        passed.append(node)
         name = node.input[0]
-    return output, []
+    return output, found
 
 
 def _is_loss(node: onnx.NodeProto) -> Finding:

@@ -46,11 +46,11 @@ class Reading:
 AS_IT_IS = Reading()
 
 
-def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]:
+def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFile, list[Finding]]:
     """The file with one input, one output and no open size but the batch, and what was chosen.
 
-    The file's model is changed. Inputs that the output does not depend on are left out. Several that hold
-    real numbers become one.
+    Open sizes that nobody gave are ``factor`` times as large as usual. The file's model is changed. Inputs that
+    the output does not depend on are left out. Several that hold real numbers become one.
 
     Raises:
         RequestError: a name that was given is none of the file's, or its size is another.
@@ -64,7 +64,7 @@ def choose(file: ModelFile, reading: Reading) -> tuple[ModelFile, list[Finding]]
     read = {value.name for value in graph.input}
     dropped = sorted(port.name for port in inputs if port.name not in read)
     file = replace(file)  # without what was read of the inputs before
-    sizes, defaults = _set_sizes(graph, file.inputs, reading.sizes)
+    sizes, defaults = _set_sizes(graph, file.inputs, reading.sizes, factor)
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
     for name in reading.constants:
@@ -133,7 +133,7 @@ def _keep_needed(graph: onnx.GraphProto) -> None:
 
 
 def _set_sizes(
-    graph: onnx.GraphProto, ports: tuple[Port, ...], given: Mapping[str, int]
+    graph: onnx.GraphProto, ports: tuple[Port, ...], given: Mapping[str, int], factor: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Write sizes into the graph's inputs and outputs. Returns those given, and those by default."""
     unused, defaults = dict(given), dict[str, int]()
@@ -157,7 +157,7 @@ def _set_sizes(
             if wanted is None and axis > 0:
                 wanted = by_name.get(size or "")
                 if wanted is None:
-                    wanted = _MAP_SIZE if len(port.shape or ()) > 3 else _SIZE
+                    wanted = factor * (_MAP_SIZE if len(port.shape or ()) > 3 else _SIZE)
                     defaults[size or place] = wanted
             if wanted is not None:
                 dim.dim_value = wanted

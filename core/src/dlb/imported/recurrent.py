@@ -12,7 +12,7 @@ import onnx
 from dlb.graph.operators import ACTIVATIONS
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.views import ValueView, positions
+from dlb.imported.views import Shape, ValueView, positions
 from dlb.workload import layers as L
 
 __all__ = ["recurrent"]
@@ -66,7 +66,7 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
     hidden = int(r.shape[2])
     layer = _layer(node, hidden, attributes, activations or known[0])
     output_shape = (*shape[:2], hidden)
-    layers = []
+    layers, ends = [], []
     for index, reverse in enumerate(BACKWARDS.get(attributes.get("direction", ""), (False,))):
         weights = {
             "input_weight": w[index],
@@ -80,12 +80,32 @@ def recurrent(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
         if reverse:
             layer_name = importer.add(node, turned, [layer_name], output_shape)
         layers.append(layer_name)
+        ends.append(L.Select(axis=1, index=0 if reverse else steps - 1))
+    if len(node.output) > 1 and node.output[1]:
+        _last_states(importer, node, layers, ends, (shape[0], hidden))
     if directions == 1:
         return ValueView(layers[0], positions(output_shape).transpose(1, 0, 2)[:, None])
     output_shape = (*shape[:2], directions * hidden)
     layer_name = importer.add(node, L.Concat(axis=2), layers, output_shape)
     index_map = positions(output_shape).reshape(*shape[:2], directions, hidden)
     return ValueView(layer_name, index_map.transpose(1, 2, 0, 3))
+
+
+def _last_states(
+    importer: Importer,
+    node: onnx.NodeProto,
+    layers: Sequence[str],
+    ends: Sequence[L.Layer],
+    shape: Shape,
+) -> None:
+    """The second output: the value of each direction at the step where it ends, [directions, N, hidden]."""
+    names = [importer.add(node, end, [name], shape) for name, end in zip(layers, ends)]
+    samples, hidden = shape
+    whole = names[0]
+    if len(names) > 1:
+        whole = importer.add(node, L.Concat(axis=1), names, (samples, len(names) * hidden))
+    places = positions((samples, len(names), hidden)).transpose(1, 0, 2)
+    importer.also(node.output[1], ValueView(whole, places))
 
 
 def _layer(

@@ -17,7 +17,7 @@ import onnx
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import RESIZING, padding_before
+from dlb.graph.layout import REPEATING, RESIZING, padding_before
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
@@ -34,6 +34,7 @@ from dlb.imported.primitives import (
     softmax,
 )
 from dlb.imported.recurrent import recurrent
+from dlb.imported.samples_first import samples_first
 from dlb.imported.slices import pad, select_part
 from dlb.imported.slopes import prelu
 from dlb.imported.transformers import (
@@ -250,6 +251,8 @@ def _batch_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     if weights is None:  # the normalised axis is not the layer's channels: transpose it first
         if importer.trace.values[node.input[0]].ndim == 3:
             view = rows_as_map(importer, node, node.input[0])
+        elif importer.trace.values[node.input[0]].ndim == 2:
+            view = _steps_as_map(importer, node)
         else:
             view = importer.materialise_layout(node.input[0])
         weights = _norm_weights(
@@ -266,6 +269,21 @@ def _batch_norm(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     )
     layer_name = importer.add(node, layer, [view.layer], importer.shape(view), weights)
     return ValueView(layer_name, view.index_map)
+
+
+def _steps_as_map(importer: Importer, node: onnx.NodeProto) -> ValueView:
+    """Steps of sequences that a node reads as samples, as a map [N, features, T, 1]."""
+    value = samples_first(importer, node, node.input[0])
+    if not value.shifted:
+        return importer.materialise_layout(node.input[0])
+    samples, steps, features = value.shape
+    shape = (samples, features, steps, 1)
+    turned = importer.add(node, L.Transpose(axes=(2, 1)), [value.layer], (samples, features, steps))
+    name = importer.add(node, L.Reshape(shape=shape[1:]), [turned], shape)
+    index_map = value.view(value.layer, value.shape)
+    order = importer.index_map_of(index_map)
+    places = positions(shape).reshape(samples, features, steps).transpose(0, 2, 1)
+    return view_of(name, places.ravel()[order], shape)
 
 
 def _norm_weights(
@@ -416,7 +434,7 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
-    **dict.fromkeys(("Slice", *RESIZING), select_part),
+    **dict.fromkeys(("Slice", *REPEATING, *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, recurrent),

@@ -18,6 +18,7 @@ from dlb.graph.linear_parts import selected_features
 from dlb.graph.trace import Trace
 from dlb.imported.importer import Importer
 from dlb.imported.layers import ImportedLayer, unsupported
+from dlb.imported.samples_first import samples_first
 from dlb.imported.transposed import crop
 from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
@@ -31,10 +32,14 @@ Attributes = Mapping[str, Any]
 
 
 def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    """A Pad with a constant. A convolution or a pooling merges it where it reads the value."""
+    """A Pad. A convolution or a pooling merges one with a constant where it reads the value."""
+    if selected_indices(importer.trace, node) is not None:
+        return select_part(importer, node, attributes)
     padding = padding_of(importer.trace, node)
     if padding is None or not math.isfinite(padding[1]):
-        raise unsupported(node, "only padding with a finite constant is supported")
+        raise unsupported(
+            node, "only padding with a finite constant or with numbers of the value is supported"
+        )
     pads, number = padding
     view, order, shape = _view_and_axes(importer, node)
     rank = len(shape)
@@ -72,6 +77,8 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         )
         return view_of(name, index_map.reshape(value_shape), output_shape)
     rows = _rows(importer, node.input[0])
+    if rows is None and _axes_of_value(importer, node) is None:
+        return _of_samples_first(importer, node, indices_by_axis)
     view, order, shape = (
         _view_and_axes(importer, node) if rows is None else (rows, (0, 2), importer.shape(rows))
     )
@@ -89,6 +96,24 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         [sorted(kept_axes).index(axis) for axis in kept_axes]
     )
     return view_of(name, index_map.reshape(value_shape), output_shape)
+
+
+def _of_samples_first(
+    importer: Importer, node: onnx.NodeProto, indices_by_axis: Mapping[int, Sequence[int]]
+) -> ValueView:
+    """The same of a value whose samples are not its first axis."""
+    value = samples_first(importer, node, node.input[0])
+    shape = importer.value_shape(node.input[0])
+    cuts = {
+        value.axis(axis): indices
+        for axis, indices in indices_by_axis.items()
+        if list(indices) != list(range(shape[axis]))
+    }
+    name, output_shape = _add_slices(importer, node, value.layer, value.shape, cuts)
+    kept = tuple(len(cuts.get(axis, range(size))) for axis, size in enumerate(value.shape))
+    view = value.view(name, kept)  # a select leaves an axis out, whose size would be 1
+    index_map = positions(kept) if view.index_map is None else view.index_map
+    return view_of(name, index_map.reshape(importer.value_shape(node.output[0])), output_shape)
 
 
 def _add_slices(
@@ -200,10 +225,13 @@ def producing_layer(importer: Importer, name: str) -> ImportedLayer:
     return ImportedLayer(linear.layer, linear.inputs, weights, layer.shape)
 
 
-def _view_and_axes(
+def _axes_of_value(
     importer: Importer, node: onnx.NodeProto
-) -> tuple[ValueView, tuple[int, ...], Shape]:
-    """The view that a node reads, the canonical axis of each of its axes, and the layer's shape."""
+) -> tuple[ValueView, tuple[int, ...], Shape] | None:
+    """The view that a node reads, the canonical axis of each of its axes, and the layer's shape.
+
+    None if no layer has the value's numbers in an order of its axes.
+    """
     view = importer.elementwise(node.input[0])
     shape, index_map = importer.shape(view), importer.index_map_of(view)
     axes = axes_of(index_map, shape)
@@ -212,12 +240,23 @@ def _view_and_axes(
         shape, index_map = importer.shape(view), importer.index_map_of(view)
         axes = axes_of(index_map, shape)
     if axes is None or len(shape) not in range(2, MOST_AXES + 2):
+        return None
+    return view, axes, shape
+
+
+def _view_and_axes(
+    importer: Importer, node: onnx.NodeProto
+) -> tuple[ValueView, tuple[int, ...], Shape]:
+    """The same, where there must be one."""
+    found = _axes_of_value(importer, node)
+    if found is None:
+        view = importer.view(node.input[0])
         raise unsupported(
             node,
-            f"reads {list(index_map.shape)} of layer '{view.layer}' {list(shape)} in an order that "
-            "no layer produces",
+            f"reads {list(importer.value_shape(node.input[0]))} of layer '{view.layer}' "
+            f"{list(importer.shape(view))} in an order that no layer produces",
         )
-    return view, axes, shape
+    return found
 
 
 def _slicing_layers(cuts: Mapping[int, Sequence[int]], shape: Shape) -> list[L.Layer]:

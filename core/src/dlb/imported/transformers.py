@@ -7,7 +7,7 @@ into layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ import onnx
 from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
 from dlb.imported.importer import Importer
-from dlb.imported.layers import PendingAttention, PendingConcat, unsupported
+from dlb.imported.layers import BlockMisread, PendingAttention, PendingConcat, unsupported
+from dlb.imported.primitives import by_numbers
+from dlb.imported.samples_first import samples_first
 from dlb.imported.slices import producing_layer
 from dlb.imported.views import ValueView, positions, view_of
 from dlb.workload import layers as L
@@ -134,7 +136,7 @@ def attention(importer: Importer, node: onnx.NodeProto, attributes: Attributes) 
         if biased:
             weights[f"{name}_bias"] = linear.weights.get("bias", np.zeros(shape[2]))
     importer.nominal_values.update(block.nominal_values)
-    layer = PendingAttention(block.attributes["heads"], block.attributes["causal"])
+    layer = PendingAttention(block.attributes["heads"], block.attributes["causal"], node.output[0])
     return ValueView(
         importer.add_named(node.name or node.output[0], layer, (source,), weights, shape),
         block.index_map,
@@ -153,7 +155,7 @@ def complete_attention(
     imported_layer = importer.layers[name]
     assert isinstance(imported_layer.layer, PendingAttention)
     if weight.shape != (imported_layer.shape[2], imported_layer.shape[2]):
-        raise unsupported(node, "attention: its output size differs from its input size")
+        raise BlockMisread(imported_layer.layer.output)
     weights = dict(imported_layer.weights)
     biased = bias is not None or "query_bias" in weights
     if biased:
@@ -227,13 +229,10 @@ def concat_constants(importer: Importer, node: onnx.NodeProto, attributes: Attri
     """
     value = importer.trace.values[node.output[0]]
     live = [name for name in node.input if name in importer.trace.live]
-    if len(live) != 1 or value.ndim != 3 or attributes["axis"] % 3 != 1:
-        raise unsupported(
-            node, "joins constants to a value; only steps of a sequence are supported"
-        )
     view = importer.materialise_layout(live[0])
-    if view.index_map is not None or len(importer.shape(view)) != 3:
-        raise unsupported(node, "joins constants to a value that is no sequence")
+    steps = value.ndim == 3 and attributes["axis"] % 3 == 1
+    if not steps or len(live) > 1 or view.index_map is not None or len(importer.shape(view)) != 3:
+        return _joined_constants(importer, node, attributes["axis"] % value.ndim, live)
     sizes = [importer.value_shape(name)[1] for name in node.input]
     position = list(node.input).index(live[0])
     before, after = sum(sizes[:position]), sum(sizes[position + 1 :])
@@ -250,6 +249,36 @@ def concat_constants(importer: Importer, node: onnx.NodeProto, attributes: Attri
     padded = importer.add(node, L.Pad(pads=(before, 0, after, 0)), inputs, value.shape)
     return ValueView(
         importer.add_named(padded, layer, (padded,), {"weight": table[0]}, value.shape)
+    )
+
+
+def _joined_constants(
+    importer: Importer, node: onnx.NodeProto, axis: int, live: Sequence[str]
+) -> ValueView:
+    """Values and constants along any axis: zeros around the values, to which the constants are added."""
+    whole = importer.trace.values[node.output[0]]
+    value = samples_first(importer, node, live[0])
+    along = value.axis(axis)
+    sizes = [importer.value_shape(name)[axis] for name in node.input]
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    places = [place for place, name in enumerate(node.input) if name in live]
+    if len(live) > 1 or not along or importer.trace.values[node.output[0]].dtype.kind != "f":
+        raise unsupported(node, "joins constants to several values, or to samples")
+    before = starts[places[0]]
+    after = sum(sizes) - before - sizes[places[0]]
+    rank = len(value.shape) - 1
+    pads = [before * (k == along) for k in range(1, rank + 1)]
+    pads += [after * (k == along) for k in range(1, rank + 1)]
+    shape = (*value.shape[:along], sum(sizes), *value.shape[along + 1 :])
+    padded = importer.add(node, L.Pad(pads=tuple(pads)), [value.layer], shape)
+    view = value.view(padded, shape)
+    index_map = positions(shape) if view.index_map is None else view.index_map
+    numbers = whole.astype(np.float64)
+    kept = [slice(None)] * whole.ndim
+    kept[axis] = slice(before, before + sizes[places[0]])
+    numbers[tuple(kept)] = 0.0
+    return by_numbers(
+        importer, node, view_of(padded, index_map, shape), np.ones_like(numbers), numbers
     )
 
 

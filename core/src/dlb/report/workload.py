@@ -196,15 +196,14 @@ def _few(cause: workload.FewElements, finding: Finding, adapter: str) -> str:
 @renders(workload.NodeIsLoss)
 def _loss(cause: workload.NodeIsLoss, finding: Finding, adapter: str) -> str:
     node = f"node '{cause.node}' ({cause.operator})"
+    if cause.operator == "ArgMax":
+        return f"{node} chooses a class: the logits are what it reads"
     return f"{node} is what the loss begins with: the logits are what it reads"
 
 
-@renders(workload.OneOutput)
-def _one_output(cause: workload.OneOutput, finding: Finding, adapter: str) -> str:
-    return (
-        f"'{cause.output}' is one number: it is trained as the logit of the second of two classes, next to "
-        "a 0 (binary cross-entropy)"
-    )
+@renders(workload.LossChosen)
+def _loss_chosen(cause: workload.LossChosen, finding: Finding, adapter: str) -> str:
+    return f"'{cause.output}' is trained by {cause.loss.replace('_', ' ')} (--set loss.type gives another)"
 
 
 @renders(workload.ReadAs)

@@ -18,7 +18,7 @@ from onnx import helper
 from dlb.graph.blocks import Block
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
-from dlb.graph.layout import LAYOUT
+from dlb.graph.layout import LAYOUT, RESIZING
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
@@ -81,8 +81,13 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     """Whether the function of a node has no kink, no jump, no bound and no choice."""
     if node.op_type == "Cast":
         return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
-    if node.op_type == "Gather":
-        return node.input[1] not in traced.live
+    if node.op_type in (
+        "Gather",
+        *RESIZING,
+    ):  # of indices and sizes that do not depend on the input
+        return traced.live.isdisjoint(node.input[1:])
+    if node.op_type == "Where" and node.input[0] not in traced.live:
+        return True
     if node.op_type in ("IsNaN", "Where"):
         return _replaces_empty_rows(traced, node)
     if node.op_type == "RNN":

@@ -19,7 +19,7 @@ from dlb.graph.exported import ExportedFacts, check_exported, with_opset
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
 
-__all__ = ["ModelFile", "Port", "nodes_within", "read_model_file"]
+__all__ = ["ModelFile", "Port", "nodes_within", "read_model_file", "tensors_of"]
 
 #: Most bytes of the file together with its external data: the limit of protobuf.
 LARGEST_BYTES = 2**31 - 1
@@ -126,7 +126,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     if not _is_text(model):
         raise DataError("not an ONNX model: a name in it is no text", path=path)
     _load_external(model, path)
-    for tensor in _tensors(model):
+    for tensor in tensors_of(model):
         try:
             numpy_helper.to_array(tensor)
         except Exception as error:  # NumPy's and protobuf's own
@@ -217,7 +217,9 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
     ):
         raise DataError("a function of its own keeps numbers in another file", path=path)
     total = path.stat().st_size
-    outside = [tensor for tensor in _tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
+    outside = [
+        tensor for tensor in tensors_of(model) if tensor.data_location == TensorProto.EXTERNAL
+    ]
     for tensor in outside:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         file_bytes = (path.resolve().parent / entries["location"]).stat().st_size
@@ -300,7 +302,7 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from nodes_within(inner.node)
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor that the model holds."""
     nodes = list(nodes_within([*model.graph.node, *_function_nodes(model)]))
     attributes = [attribute for node in nodes for attribute in node.attribute]

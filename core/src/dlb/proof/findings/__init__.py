@@ -48,7 +48,7 @@ AnyCause = Union[
     workload.LayerDiffers,
     workload.NoWeightMoves,
     workload.NodeIsLoss,
-    workload.OneOutput,
+    workload.LossChosen,
     workload.MixedExport,
     workload.ReadAs,
     workload.RoundedExport,

@@ -23,10 +23,10 @@ __all__ = [
     "Float32Baseline",
     "GradientsDiffer",
     "LayerDiffers",
+    "LossChosen",
     "MixedExport",
     "NoWeightMoves",
     "NodeIsLoss",
-    "OneOutput",
     "ReadAs",
     "RoundedExport",
     "RoundedWeights",
@@ -225,10 +225,15 @@ class NodeIsLoss(Cause, frozen=True, kw_only=True):
     operator: str
 
 
-class OneOutput(Cause, frozen=True, kw_only=True):
-    """A file has one output. Training takes it as the logit of the second of two classes."""
+class LossChosen(Cause, frozen=True, kw_only=True):
+    """What a file's output is trained by, if it is no logits of classes: a fact.
+
+    Attributes:
+        loss: its type, as in a workload.
+    """
 
     output: str
+    loss: str
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):

@@ -1,0 +1,122 @@
+"""Values in an order that layers have: samples first, whatever axis of the file's value they are along.
+
+Networks of time put steps first, and networks of windows count each window as a sample. A layer reads the
+samples of the batch first, and the windows of one sample along the next axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from dlb.imported.importer import Importer
+from dlb.imported.layers import unsupported
+from dlb.imported.views import Shape, ValueView, positions, view_of
+from dlb.workload.shapes import MOST_AXES
+
+__all__ = ["SamplesFirst", "samples_first", "whole_value"]
+
+
+@dataclass(frozen=True)
+class SamplesFirst:
+    """A value of the file as a layer's value.
+
+    Attributes:
+        layer: the name of the layer.
+        shape: of its value, [N, ...] or [N, parts, ...].
+        axes: of the file's value, in the order of the layer's.
+        rows: of the file's axis of samples, those of each sample of the batch in turn: [N * parts].
+    """
+
+    layer: str
+    shape: Shape
+    axes: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+
+    @property
+    def layout(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What two values have in common whose axes mean the same."""
+        return self.axes, self.rows
+
+    @property
+    def parts(self) -> int:
+        """How many samples of the file's value belong to one of the batch."""
+        return len(self.rows) // self.shape[0] if self.rows else 1
+
+    @property
+    def shifted(self) -> int:
+        """How many axes the layer's value has more than the file's."""
+        return int(self.parts > 1)
+
+    def axis(self, axis: int) -> int:
+        """The layer's axis for an axis of the file's value; 0 is the batch."""
+        place = self.axes.index(axis)
+        return place + self.shifted if place else 0
+
+    def view(self, layer: str, shape: Shape) -> ValueView:
+        """A layer's value of the same axes as the file has it.
+
+        Args:
+            shape: of the layer's value. Axes may have other sizes, and none is missing.
+        """
+        merged = positions(shape).reshape(shape[0] * self.parts, *shape[1 + self.shifted :])
+        merged = merged[np.argsort(self.rows)] if self.rows else merged
+        return view_of(layer, merged.transpose(np.argsort(self.axes)), shape)
+
+
+def samples_first(importer: Importer, node: onnx.NodeProto, name: str) -> SamplesFirst:
+    """A value as a layer's, with layers that rearrange it if they are needed.
+
+    Raises:
+        UnsupportedNode: no layers produce such an order, or the value has too many axes.
+    """
+    value_shape = importer.value_shape(name)
+    view = importer.materialise_layout(name)
+    found = SamplesFirst(view.layer, value_shape, tuple(range(len(value_shape))))
+    if view.index_map is not None or importer.shape(view) != value_shape:
+        along = _samples_along(importer, name)
+        if along is None:
+            raise unsupported(node, f"reads {list(value_shape)} in an order that no layer produces")
+        axis, rows = along
+        axes = (axis, *(other for other in range(len(value_shape)) if other != axis))
+        batch = importer.shape(importer.view(name))[0]
+        first, *others = (value_shape[axis] for axis in axes)
+        shape = (batch, *([first // batch] if first > batch else []), *others)
+        index_map = importer.index_map(name).transpose(axes)[list(rows)].reshape(shape)
+        view = importer.materialise(name, index_map)
+        if view.index_map is not None or importer.shape(view) != shape:
+            raise unsupported(node, f"reads {list(value_shape)} in an order that no layer produces")
+        found = SamplesFirst(view.layer, shape, axes, rows if first > batch else ())
+    if len(found.shape) > MOST_AXES + 1:
+        most = f"at most {MOST_AXES + 1} are supported"
+        raise unsupported(node, f"reads a value of {len(found.shape)} axes; {most}")
+    return found
+
+
+def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:
+    """The layer that computes a value in the file's own layout, batch first."""
+    found = samples_first(importer, node, name)
+    if found.shape != importer.value_shape(name):
+        raise unsupported(
+            node, f"reads {list(importer.value_shape(name))} with its samples not first"
+        )
+    return found.layer
+
+
+def _samples_along(importer: Importer, name: str) -> tuple[int, tuple[int, ...]] | None:
+    """The axis of a value along which its samples are, and its rows, those of the first sample first.
+
+    None if samples are along several axes, or mixed.
+    """
+    shape, index_map = importer.shape(importer.view(name)), importer.index_map(name)
+    sample = index_map // math.prod(shape[1:])
+    # The axis of the fewest rows: with a single sample, any axis fits.
+    for axis in sorted(range(index_map.ndim), key=lambda axis: index_map.shape[axis]):
+        rows = np.moveaxis(sample, axis, 0).reshape(index_map.shape[axis], -1)
+        counts = np.bincount(rows[:, 0], minlength=shape[0])
+        if (rows == rows[:, :1]).all() and (counts == counts[0]).all() and counts[0]:
+            return axis, tuple(np.argsort(rows[:, 0], kind="stable").tolist())
+    return None
