@@ -12,7 +12,9 @@ from test_imported import CONV, before_head, conv, graph, head, kinds, node, rea
 
 from dlb import workload as W
 from dlb.imported import import_file
+from dlb.imported.views import layout_layers, positions
 from dlb.report.sentences import describe
+from dlb.workload.shapes import MOST_AXES
 
 #: Windows of 2 x 3 pixels of a map [2, 4, 6] in the order of torchvision and timm: 4 samples for each one.
 SHAPES = {
@@ -375,3 +377,28 @@ def test_an_attention_without_an_output_map_is_read_in_parts(tmp_path: Path) -> 
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5, 8))))
     assert found.file_check.verdict == "passed"
     assert {"matmul", "softmax", "linear"} <= set(kinds(found.workload.model))
+
+
+def test_rearrangements_of_many_axes_are_several_of_few() -> None:
+    """Windows of windows have more axes than a sample may have."""
+    draw = np.random.default_rng(0)
+    for count in range(2, 10):
+        sizes = draw.integers(2, 4, count)
+        order = draw.permutation(count) + 1
+        shape = (2, int(np.prod(sizes)))
+        places = (
+            positions(shape)
+            .reshape(2, *sizes)
+            .transpose(0, *order)
+            .reshape(2, -1, sizes[order[-1] - 1])
+        )
+        layers = layout_layers(places, shape)
+        assert layers is not None
+        value = positions(shape)
+        for layer in layers:
+            if isinstance(layer, W.Reshape):
+                assert len(layer.shape) <= MOST_AXES
+                value = value.reshape(2, *layer.shape)
+            else:
+                value = value.transpose(0, *layer.axes)
+        assert np.array_equal(value, places)

@@ -67,7 +67,8 @@ def constant_arithmetic(
         reciprocal = Elementwise(function="reciprocal")
         layer_name = importer.add(node, reciprocal, [view.layer], importer.shape(view))
         return ValueView(layer_name, view.index_map)
-    if node.op_type == "Div" and index == 1:
+    output = importer.value_shape(node.output[0])
+    if node.op_type == "Div" and index == 1 and output == value.shape:
         view = importer.elementwise(name)
         shape = importer.shape(view)
         inverse = importer.add(node, Elementwise(function="reciprocal"), [view.layer], shape)
@@ -76,8 +77,9 @@ def constant_arithmetic(
             return times_a_number(importer, node, view, node.input[0])
         numbers = np.broadcast_to(constant, value.shape)
         return by_numbers(importer, node, view, numbers, np.zeros_like(numbers))
-    output = importer.value_shape(node.output[0])
     if output != value.shape:
+        if node.op_type == "Div" and index == 1:
+            raise unsupported(node, "divides a constant by a value of fewer numbers")
         return _repeated(
             importer, node, name, _scale_and_shift(node, np.broadcast_to(constant, output), index)
         )

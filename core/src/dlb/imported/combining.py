@@ -16,6 +16,7 @@ from dlb.imported.affine import constant_arithmetic
 from dlb.imported.importer import Importer
 from dlb.imported.layers import UnsupportedNode, unsupported
 from dlb.imported.primitives import BINARY, broadcast
+from dlb.imported.samples_first import samples_first
 from dlb.imported.transformers import (
     concat_constants,
 )
@@ -82,14 +83,27 @@ def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
         views = [importer.materialise_layout(name) for name in live]
         shapes, first = {importer.shape(view) for view in views}, views[0]
         same_layout = all(view.index_map is None for view in views)
-    if len(shapes) != 1 or not same_layout:
-        raise unsupported(node, "combines values whose layouts differ")
     layers: dict[str, L.Layer] = {"Mul": L.Mul(), "Add": L.Add(), "Sum": L.Add()}
     layer = layers.get(node.op_type) or L.Binary(function=BINARY[node.op_type])
+    if len(shapes) != 1 or not same_layout:
+        return _of_samples_first(importer, node, layer, live)
     total = first.layer
     for view in views[1:]:
         total = importer.add(node, layer, [total, view.layer], importer.shape(first))
     return ValueView(total, first.index_map)
+
+
+def _of_samples_first(
+    importer: Importer, node: onnx.NodeProto, layer: L.Layer, names: Sequence[str]
+) -> ValueView:
+    """The same of values whose samples are not their first axis."""
+    first, *others = (samples_first(importer, node, name) for name in names)
+    total = first.layer
+    for value in others:
+        if (value.layout, value.shape) != (first.layout, first.shape):
+            raise unsupported(node, "combines values whose layouts differ")
+        total = importer.add(node, layer, [total, value.layer], first.shape)
+    return first.view(total, first.shape)
 
 
 def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> ValueView | None:

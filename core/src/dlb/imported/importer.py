@@ -36,9 +36,10 @@ from dlb.imported.views import (
     features_of,
     layout_layers,
     positions,
+    rows_by_sample,
     view_of,
 )
-from dlb.workload.layers import Flatten, Layer, PositionEmbedding, Transpose
+from dlb.workload.layers import Flatten, Layer, PositionEmbedding, Reshape, Transpose
 from dlb.workload.model import Node
 
 __all__ = ["Importer", "Rule"]
@@ -62,6 +63,7 @@ class Importer:
     Attributes:
         layers: the layers by name, the input first.
         nominal_values: exact values, by name, of constants that the file keeps rounded.
+        nominal_of: the same of those that belong to one layer, by its name.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Importer:
         self.unread = unread
         self.layers: dict[str, ImportedLayer] = {}
         self.nominal_values: dict[str, float | Array] = {}
+        self.nominal_of: dict[str, dict[str, float]] = {}
         self._views: dict[str, ValueView] = {}
         self._unsupported: dict[str, str] = {}
         self._before_fusion: dict[str, ImportedLayer] = {}
@@ -305,11 +308,9 @@ class Importer:
         if not features or math.prod(sample) % features:
             return view, None
         rows = index_map.reshape(-1, features)
-        samples = rows[:, 0] // math.prod(sample)
-        counts = np.bincount(samples, minlength=batch)
-        if len(rows) * features != batch * math.prod(sample) or (counts != counts[0]).any():
+        order = rows_by_sample(rows[:, 0] // math.prod(sample), batch)
+        if order is None or len(rows) * features != batch * math.prod(sample):
             return view, None
-        order = np.argsort(samples, kind="stable")
         arranged = rows[order].reshape(batch, -1, features)
         if arranged.shape[1] == 1 and index_map.ndim == 2:
             arranged = arranged[:, 0]
@@ -338,7 +339,7 @@ class Importer:
                 if tuple(index_map.shape[k] for k in order) == map_shape
             ]
             axes = min(orders, default=None)
-        if axes is None and map_shape is None and index_map.ndim == 4:
+        if axes is None and map_shape in (None, index_map.shape) and index_map.ndim == 4:
             view = self.materialise_layout(name)
             if view.index_map is None:
                 return view
@@ -395,6 +396,8 @@ class Importer:
         if key not in self._materialised:
             layers = layout_layers(index_map, self.shape(view))
             if layers is None:
+                layers = self._layers_through(name, index_map)
+            if layers is None:
                 return view
             names = self._layout_names(name)
             layer = view.layer
@@ -410,6 +413,26 @@ class Importer:
                 layer = self.add_named(layer_name, layout_layer, (layer,), {}, shape)
             self._materialised[key] = layer
         return ValueView(self._materialised[key])
+
+    def _layers_through(self, name: str, index_map: Array) -> list[Reshape | Transpose] | None:
+        """Layers to an order through that of an earlier value: windows of one size, then of another."""
+        view = self.view(name)
+        shape = self.shape(view)
+        while name in self.trace.producers:
+            node = self.trace.producers[name]
+            if node.op_type not in LAYOUT or self.view(node.input[0]).layer != view.layer:
+                return None
+            name = node.input[0]
+            between = self.index_map(name)
+            first = layout_layers(between, shape)
+            if first is None:
+                continue
+            places = np.empty(between.size, np.int64)
+            places[between.ravel()] = np.arange(between.size)
+            second = layout_layers(places[index_map], between.shape)
+            if second is not None:
+                return [*first, *second]
+        return None
 
     def _layout_names(self, name: str) -> dict[str, list[str]]:
         """Names of the layout nodes behind a value, in order, for each kind of layer."""
@@ -515,5 +538,6 @@ class Importer:
             table = isinstance(layer.layer, PendingConcat)
             read = PositionEmbedding() if table else layer.layer
             nodes.append(Node(name=name, layer=read, inputs=layer.inputs))
+            self.nominal_values.update(self.nominal_of.get(name, {}))
             weights.update({f"{name}.{key}": array for key, array in layer.weights.items()})
         return tuple(nodes), weights

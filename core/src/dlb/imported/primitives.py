@@ -77,10 +77,10 @@ def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: s
         beta = -number if node.op_type == "Sub" and not first else number
     if alpha == 0 or (alpha, beta) == (1, 0):
         raise unsupported(node, "makes a constant of the input")
-    importer.nominal_values[constant] = number
     view = importer.elementwise(name)
     layer = Elementwise(function="affine", alpha=alpha, beta=beta)
     layer_name = importer.add(node, layer, [view.layer], importer.shape(view))
+    importer.nominal_of[layer_name] = {constant: number}
     return ValueView(layer_name, view.index_map)
 
 
@@ -89,9 +89,10 @@ def times_a_number(
 ) -> ValueView:
     """A view times a constant of one number, which is not trained."""
     exact = float(importer.trace.values[constant].ravel()[0])
-    importer.nominal_values[constant] = number = decimal(exact)
+    number = decimal(exact)
     layer = Elementwise(function="affine", alpha=number, beta=0.0)
     name = importer.add(node, layer, [view.layer], importer.shape(view))
+    importer.nominal_of[name] = {constant: number}
     return ValueView(name, view.index_map)
 
 

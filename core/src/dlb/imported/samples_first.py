@@ -14,7 +14,7 @@ import onnx
 
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.views import Shape, ValueView, positions, view_of
+from dlb.imported.views import Shape, ValueView, positions, rows_by_sample, view_of
 from dlb.workload.shapes import MOST_AXES
 
 __all__ = ["SamplesFirst", "samples_first", "whole_value"]
@@ -116,7 +116,7 @@ def _samples_along(importer: Importer, name: str) -> tuple[int, tuple[int, ...]]
     # The axis of the fewest rows: with a single sample, any axis fits.
     for axis in sorted(range(index_map.ndim), key=lambda axis: index_map.shape[axis]):
         rows = np.moveaxis(sample, axis, 0).reshape(index_map.shape[axis], -1)
-        counts = np.bincount(rows[:, 0], minlength=shape[0])
-        if (rows == rows[:, :1]).all() and (counts == counts[0]).all() and counts[0]:
-            return axis, tuple(np.argsort(rows[:, 0], kind="stable").tolist())
+        order = rows_by_sample(rows[:, 0], shape[0])
+        if order is not None and (rows == rows[:, :1]).all():
+            return axis, tuple(order.tolist())
     return None

@@ -41,18 +41,27 @@ def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Val
             node, "only padding with a finite constant or with numbers of the value is supported"
         )
     pads, number = padding
-    view, order, shape = _view_and_axes(importer, node)
-    rank = len(shape)
-    before, after = ({order[k]: pads[k + side] for k in range(rank)} for side in (0, rank))
+    rank = len(pads) // 2
+    found = _axes_of_value(importer, node)
+    if found is None:
+        value = samples_first(importer, node, node.input[0])
+        shape, source = value.shape, value.layer
+        order = tuple(value.axis(axis) for axis in range(rank))
+        if any(pads[k] or pads[k + rank] for k in range(rank) if not order[k]):
+            raise unsupported(node, "pads the batch")
+    else:
+        value = None
+        view, order, shape = found
+        source = view.layer
+    sides = [{order[k]: pads[k + side] for k in range(rank)} for side in (0, rank)]
+    before, after = ([side.get(axis, 0) for axis in range(len(shape))] for side in sides)
     if before[0] or after[0]:
         raise unsupported(node, "pads the batch")
-    axes = range(1, rank)
-    layer = L.Pad(
-        pads=(*(before[axis] for axis in axes), *(after[axis] for axis in axes)),
-        value=decimal(number),
-    )
-    output_shape = tuple(before[k] + size + after[k] for k, size in enumerate(shape))
-    name = importer.add(node, layer, [view.layer], output_shape)
+    layer = L.Pad(pads=(*before[1:], *after[1:]), value=decimal(number))
+    output_shape = tuple(b + size + a for b, size, a in zip(before, shape, after))
+    name = importer.add(node, layer, [source], output_shape)
+    if value is not None:
+        return value.view(name, output_shape)
     return view_of(name, positions(output_shape).transpose(order), output_shape)
 
 
@@ -77,11 +86,13 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         )
         return view_of(name, index_map.reshape(value_shape), output_shape)
     rows = _rows(importer, node.input[0])
-    if rows is None and _axes_of_value(importer, node) is None:
-        return _of_samples_first(importer, node, indices_by_axis)
-    view, order, shape = (
-        _view_and_axes(importer, node) if rows is None else (rows, (0, 2), importer.shape(rows))
-    )
+    if rows is None:
+        found = _axes_of_value(importer, node)
+        if found is None:
+            return _of_samples_first(importer, node, indices_by_axis)
+        view, order, shape = found
+    else:
+        view, order, shape = rows, (0, 2), importer.shape(rows)
     cuts = {
         order[axis]: indices
         for axis, indices in indices_by_axis.items()
@@ -242,21 +253,6 @@ def _axes_of_value(
     if axes is None or len(shape) not in range(2, MOST_AXES + 2):
         return None
     return view, axes, shape
-
-
-def _view_and_axes(
-    importer: Importer, node: onnx.NodeProto
-) -> tuple[ValueView, tuple[int, ...], Shape]:
-    """The same, where there must be one."""
-    found = _axes_of_value(importer, node)
-    if found is None:
-        view = importer.view(node.input[0])
-        raise unsupported(
-            node,
-            f"reads {list(importer.value_shape(node.input[0]))} of layer '{view.layer}' "
-            f"{list(importer.shape(view))} in an order that no layer produces",
-        )
-    return found
 
 
 def _slicing_layers(cuts: Mapping[int, Sequence[int]], shape: Shape) -> list[L.Layer]:

@@ -8,6 +8,7 @@ the resulting index map shows how to rearrange a weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "layout_layers",
     "per_channel",
     "positions",
+    "rows_by_sample",
     "view_of",
 ]
 
@@ -98,17 +100,65 @@ def layout_layers(index_map: Array, shape: Shape) -> list[Reshape | Transpose] |
         return None
     # In the layer's value, the axis with the largest step comes first.
     outermost_first = sorted(range(len(loops)), key=lambda axis: -loops[axis][1])
-    before = tuple(loops[axis][0] for axis in outermost_first)
-    axes = tuple(outermost_first.index(axis) + 1 for axis in range(len(loops)))
-    after = tuple(count for count, _ in loops)
+    sizes = tuple(loops[axis][0] for axis in outermost_first)
+    order = [outermost_first.index(axis) for axis in range(len(loops))]
     final = index_map.shape[1:]
-    layers: list[Reshape | Transpose] = [Reshape(shape=final)] if final != shape[1:] else []
-    if axes != tuple(sorted(axes)):
-        layers = [Reshape(shape=before)] if before != shape[1:] else []
-        layers += [Transpose(axes=axes)]
-        layers += [Reshape(shape=final)] if final != after else []
-    reshapes = [layer.shape for layer in layers if isinstance(layer, Reshape)]
-    return layers if all(len(shape) <= MOST_AXES for shape in reshapes) else None
+    if len(final) > MOST_AXES:
+        return None
+    layers: list[Reshape | Transpose] = []
+    current = shape[1:]
+    for before, axes in _transposes(sizes, order):
+        layers += [Reshape(shape=before)] if before != current else []
+        layers.append(Transpose(axes=tuple(axis + 1 for axis in axes)))
+        current = tuple(before[axis] for axis in axes)
+    return layers + ([Reshape(shape=final)] if final != current else [])
+
+
+def rows_by_sample(samples: Array, batch: int) -> Array | None:
+    """The rows of a value, those of the first sample first.
+
+    Args:
+        samples: int64 [rows]: the sample of each.
+        batch: how many samples there are.
+
+    Returns:
+        int64 [rows]; None if samples have other numbers of rows, or are in another order than their own.
+    """
+    # Rows of one sample may follow each other, as windows do, or be as far apart as steps that come first.
+    together = int(np.argmax(samples != samples[0])) or len(samples)
+    if len(samples) % (batch * together):
+        return None
+    in_turn = np.repeat(np.arange(batch), together)
+    if not np.array_equal(samples, np.tile(in_turn, len(samples) // len(in_turn))):
+        return None
+    return np.argsort(samples, kind="stable")
+
+
+def _transposes(
+    sizes: tuple[int, ...], order: Sequence[int]
+) -> Iterator[tuple[Shape, tuple[int, ...]]]:
+    """Transposes of few axes that bring axes into an order: shapes and axes, both without the batch.
+
+    One does it, if a value may have so many axes. Else each brings the next axes to their place behind those
+    that are there already. Axes that stay together are one.
+    """
+    if list(order) == sorted(order):
+        return
+    if len(sizes) <= MOST_AXES:
+        yield sizes, tuple(order)
+        return
+    current = list(range(len(sizes)))
+    while current != list(order):
+        placed = next(k for k, (has, wanted) in enumerate(zip(current, order)) if has != wanted)
+        start = current.index(order[placed])
+        end = start + 1
+        while end < len(current) and current[end] == order[placed + end - start]:
+            end += 1
+        blocks = [current[:placed], current[placed:start], current[start:end], current[end:]]
+        kept = [k for k, block in enumerate(blocks) if block]
+        shape = tuple(math.prod(sizes[axis] for axis in blocks[k]) for k in kept)
+        yield shape, tuple(kept.index(k) for k in (0, 2, 1, 3) if k in kept)
+        current = [axis for k in (0, 2, 1, 3) for axis in blocks[k]]
 
 
 def _nested_loops(order: Array) -> list[tuple[int, int]] | None:

@@ -135,8 +135,14 @@ def first_parting(
     )
 
 
-def same_values(first: Trace, second: Trace, tolerance: float) -> dict[str, list[str]]:
-    """For each value of the first model that depends on its inputs, equal values of the second."""
+def same_values(
+    first: Trace, second: Trace, tolerance: float, *, any_order: bool = False
+) -> dict[str, list[str]]:
+    """For each value of the first model that depends on its inputs, equal values of the second.
+
+    Args:
+        any_order: the same numbers in any order count as equal, not only in another layout.
+    """
     by_size: dict[int, list[tuple[str, float]]] = {}
     for name in _live_values(second):
         array = second.values[name]
@@ -149,11 +155,20 @@ def same_values(first: Trace, second: Trace, tolerance: float) -> dict[str, list
             candidate
             for candidate, candidate_norm in by_size.get(array.size, [])
             if abs(candidate_norm - norm) <= max(tolerance, 1e-9) * max(candidate_norm, norm)
-            and _is_equal(first, name, second, candidate, tolerance, equal_values)
+            and (
+                _is_equal(first, name, second, candidate, tolerance, equal_values)
+                or (any_order and _same_numbers(array, second.values[candidate], tolerance))
+            )
         ]
         if counterparts:
             equal_values[name] = counterparts
     return equal_values
+
+
+def _same_numbers(first: Array, second: Array, tolerance: float) -> bool:
+    """Whether two values hold the same numbers in any order."""
+    one, other = (np.sort(value.astype(np.float64), axis=None) for value in (first, second))
+    return bool(relative_l2(one, other) <= tolerance)
 
 
 def _live_values(traced: Trace) -> list[str]:
