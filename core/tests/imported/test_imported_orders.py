@@ -266,6 +266,26 @@ def test_layers_compute_what_the_file_does(name: str, tmp_path: Path) -> None:
     assert expected <= set(kinds(found.workload.model))
 
 
+@pytest.mark.parametrize("operator", ["OneHot", "Equal"])
+def test_classes_of_the_input_are_rows_of_a_table(operator: str, tmp_path: Path) -> None:
+    """As networks of bytes have them."""
+    if operator == "OneHot":
+        nodes = [node("OneHot", ["x", "depth", "values"], ["o"], axis=-1)]
+        held = {"depth": np.array(7), "values": np.array([0, 1], np.float32)}
+    else:
+        nodes = [
+            node("Unsqueeze", ["x", "last"], ["u"]),
+            node("Equal", ["u", "numbers"], ["e"]),
+            node("Cast", ["e"], ["o"], to=TensorProto.FLOAT),
+        ]
+        held = {"last": np.array([2]), "numbers": np.arange(7).reshape(1, 1, 7)}
+    nodes.append(node("MatMul", ["o", "w"], ["y"]))
+    made = graph(nodes, {**held, "w": real(7, 3)}, ("N", 5), rank=3, kind=TensorProto.INT64)
+    found = import_file(saved(tmp_path, made))
+    assert found.file_check.verdict == "passed"
+    assert found.workload.model.nodes[0].layer == W.Embedding(entries=7, features=7)
+
+
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("alone", [False, True])

@@ -124,7 +124,7 @@ PAIRED = [
 REFUSED = {
     "a branch that the input chooses": (choosing(), "node 'most' (ReduceMax): reduces the batch"),
     "training that the input turns on": (dropping_out(), "node 'culprit' (Dropout)"),
-    "a rare index that is replaced": (mapped(), "node 'is' (Equal): dlb has no layer"),
+    "a rare index that is replaced": (mapped(), "node 'is' (Equal): only the class of an input"),
     "samples that are exchanged": (
         before_head(
             POOLED, {**STRIDES, "strides": STRIDES["strides"][::-1]}, 4, shape=(2, 2, 6, 5)

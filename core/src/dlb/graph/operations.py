@@ -15,6 +15,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
+from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
@@ -286,6 +287,16 @@ def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) ->
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
 
 
+def _one_hot(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    found = one_hot_table(reader.trace, node)
+    if found is None:
+        return generic_operation(reader, node, raw, output)
+    name, table = found
+    attributes = {"table": table.shape}
+    operation = reader.make(node, "Embedding", attributes, [name], parameters=table.size)
+    return replace(operation, matrix=table)
+
+
 #: What a recurrent operator outputs, in order.
 _RECURRENT_OUTPUTS = ("every hidden state", "last hidden state", "last cell state")
 
@@ -342,6 +353,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Concat": concat,
     "Gather": _embedding,
+    **dict.fromkeys(("Equal", "OneHot"), _one_hot),
     **dict.fromkeys(("Slice", *RESIZING), slice_indices),
     "Split": split,
     "Pad": pad,

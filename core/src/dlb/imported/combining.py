@@ -48,12 +48,24 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
         orders = {() for view in views if view.index_map is not None}
         order = tuple(range(value.ndim))
     if orders or len(order) != value.ndim:
-        raise unsupported(node, "joins values whose layouts differ")
+        return _concat_samples_first(importer, node, attributes["axis"] % value.ndim)
     axis = order[attributes["axis"] % value.ndim]
     size = sum(shape[axis] for shape in shapes)
     shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
     layer_name = importer.add(node, L.Concat(axis=axis), [view.layer for view in views], shape)
     return view_of(layer_name, positions(shape).transpose(order), shape)
+
+
+def _concat_samples_first(importer: Importer, node: onnx.NodeProto, axis: int) -> ValueView:
+    """The same of values whose samples are not their first axis."""
+    values = [samples_first(importer, node, name) for name in node.input]
+    first, along = values[0], values[0].axis(axis)
+    if len({value.layout for value in values}) > 1 or not along:
+        raise unsupported(node, "joins samples, or values whose layouts differ")
+    size = sum(value.shape[along] for value in values)
+    shape = (*first.shape[:along], size, *first.shape[along + 1 :])
+    layer = L.Concat(axis=along)
+    return first.view(importer.add(node, layer, [value.layer for value in values], shape), shape)
 
 
 def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

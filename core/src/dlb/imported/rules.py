@@ -18,6 +18,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import REPEATING, RESIZING, padding_before
+from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
@@ -382,6 +383,24 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
 
 
+def _one_hot(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """OneHot, and Equal with the numbers from 0: rows of a table that has a 1 in each."""
+    output, found = importer.value_shape(node.output[0]), one_hot_table(importer.trace, node)
+    if found is None or importer.view(found[0]).layer != importer.input:
+        raise unsupported(node, "only the class of an input is supported, along a last axis")
+    name, table = found
+    if importer.kind != "index":
+        raise InputMisread(index=True)
+    view, index_map = importer.view(name), importer.index_map(name)
+    if index_map.size * table.shape[1] != math.prod(output):
+        raise unsupported(node, "compares every input with every number")
+    shape = (*importer.shape(view), table.shape[1])
+    layer = L.Embedding(entries=table.shape[0], features=table.shape[1])
+    layer_name = importer.add(node, layer, [view.layer], shape, {"weight": table})
+    places = index_map.reshape(*output[:-1], 1) * table.shape[1] + np.arange(table.shape[1])
+    return view_of(layer_name, places, shape)
+
+
 def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     value = importer.trace.values[node.input[0]]
     view = importer.view(node.input[0])
@@ -434,6 +453,7 @@ RULES: dict[str, Rule] = {
     "LRN": _lrn,
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
+    **dict.fromkeys(("Equal", "OneHot"), _one_hot),
     **dict.fromkeys(("Slice", *REPEATING, *RESIZING), select_part),
     "Split": select_part,
     "Pad": pad,
