@@ -271,7 +271,7 @@ def test_classes_of_the_input_are_rows_of_a_table(operator: str, tmp_path: Path)
     """As networks of bytes have them."""
     if operator == "OneHot":
         nodes = [node("OneHot", ["x", "depth", "values"], ["o"], axis=-1)]
-        held = {"depth": np.array(7), "values": np.array([0, 1], np.float32)}
+        held = {"depth": np.array([7]), "values": np.array([0, 1], np.float32)}
     else:
         nodes = [
             node("Unsqueeze", ["x", "last"], ["u"]),
@@ -350,8 +350,8 @@ def test_an_open_size_grows_until_windows_fit(tmp_path: Path) -> None:
     ]
     made = graph(nodes, {"w": real(4, 3, 7, 7), **head("f", 4)[1]}, ("N", 3, "H", "W"))
     found = import_file(saved(tmp_path, made))
-    assert found.workload.model.input.shape == (3, 128, 128)
-    assert "H = 128 (open in the file" in describe(found.file_check)
+    assert found.workload.model.input.shape == (3, 256, 256)
+    assert "H = 256 (open in the file" in describe(found.file_check)
 
 
 def test_weights_may_be_in_a_branch(tmp_path: Path) -> None:

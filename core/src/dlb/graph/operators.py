@@ -472,6 +472,22 @@ class RNN(_Recurrent):
         return steps, [hidden]
 
 
+class OneHot(_Operator):
+    """The depth may be an array of one number, which the reference refuses."""
+
+    def _run(
+        self, indices: Array, depth: Array, values: Array, axis: int = -1, **_: Any
+    ) -> tuple[Array]:
+        classes = int(np.ravel(depth)[0])
+        rank = indices.ndim + 1
+        shape = [1] * rank
+        shape[axis % rank] = classes
+        found = np.expand_dims(indices % classes, axis) == np.arange(classes).reshape(shape)
+        inside = np.expand_dims((indices >= -classes) & (indices < classes), axis)
+        off, on = values
+        return (np.where(found & inside, on, off).astype(values.dtype),)
+
+
 class GatherElements(_Operator):
     """One number for each index, along an axis."""
 
@@ -597,6 +613,7 @@ OPERATORS = (
     GRU,
     RNN,
     GatherElements,
+    OneHot,
     Loop,
     Resize,
     SoftmaxCrossEntropyLoss,

@@ -69,11 +69,19 @@ _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
 #: How often a graph is read whose input or blocks are misread.
 _MISREAD = 100
 #: How often a file is run that leaves sizes open, and how much larger they are each time.
-_ATTEMPTS, GROWTH = 4, 4
+_ATTEMPTS, GROWTH = 3, 8
 
 
 class NotRun(UnsupportedNode):
-    """A node cannot be run."""
+    """A node cannot be run.
+
+    Attributes:
+        node: the name of its first output.
+    """
+
+    def __init__(self, error: NodeFailed) -> None:
+        super().__init__(str(unsupported(error.node, f"{error}")))
+        self.node = next(iter(error.node.output), "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,18 +142,21 @@ def import_file(
         WorkloadError: a layer does not accept an attribute.
         RequestError: a name or a size that was chosen is none of the file's.
     """
+    failed = ""
     try:
         for attempt in range(_ATTEMPTS):
             file, chosen = choose(read_model_file(path, path.name), reading, GROWTH**attempt)
             try:
                 with np.errstate(all="ignore"):
                     return _import(file, path, any_output, chosen)
-            except NotRun:
-                # A window may be larger than an open size that nobody gave.
-                if attempt == _ATTEMPTS - 1 or not any(
+            except NotRun as reason:
+                # A window may be larger than an open size that nobody gave. What fails twice is no window.
+                open_sizes = any(
                     isinstance(one.cause, ReadAs) and one.cause.defaults for one in chosen
-                ):
+                )
+                if attempt == _ATTEMPTS - 1 or not open_sizes or reason.node == failed:
                     raise
+                failed = reason.node
         raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None
@@ -317,7 +328,7 @@ def _run_once(model: onnx.ModelProto) -> Trace:
     try:
         return trace(model)
     except NodeFailed as error:
-        raise NotRun(str(unsupported(error.node, f"{error}"))) from None
+        raise NotRun(error) from None
 
 
 def _read_graph(

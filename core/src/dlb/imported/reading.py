@@ -21,6 +21,8 @@ __all__ = ["AS_IT_IS", "Reading", "choose"]
 
 #: An open size that nobody gave: of an image's height and width, and of all else.
 _MAP_SIZE, _SIZE = 32, 16
+#: The largest height and width that is tried where windows do not fit.
+_LARGEST_MAP = 256
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def _set_sizes(
             if wanted is None and axis > 0:
                 wanted = by_name.get(size or "")
                 if wanted is None:
-                    wanted = factor * (_MAP_SIZE if len(port.shape or ()) > 3 else _SIZE)
+                    is_map = len(port.shape or ()) > 3
+                    wanted = min(factor * _MAP_SIZE, _LARGEST_MAP) if is_map else factor * _SIZE
                     defaults[size or place] = wanted
             if wanted is not None:
                 dim.dim_value = wanted
