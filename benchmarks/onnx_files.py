@@ -5,7 +5,7 @@
 FOLDER may hold ``.onnx`` files and wheels, whose files are unpacked into a temporary folder. Each file is tried
 in processes of its own, with a limit of time. What a file leaves open is chosen as a user would: the first
 output; 1 for integer inputs whose names have "mask" in them, 0 for all other integer inputs but the first, and
-0 for inputs of real numbers without a batch, such as a state.
+0 for inputs of real numbers without a batch, such as a state; no token is padding.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
@@ -23,6 +23,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,30 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--on", action="append", default=[], metavar="ADAPTER")
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--jobs", type=int, default=1, help="files at a time; default: 1")
     parser.add_argument("--only", choices=["dlb", "onnx2torch", "evaluated"], action="append")
     asked = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for source, path in files(asked.paths, Path(folder)):
-            row = tried(path, asked.on, asked.only or ["dlb", "onnx2torch", "evaluated"])
+    what = asked.only or ["dlb", "onnx2torch", "evaluated"]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
+        found = list(files(asked.paths, Path(folder)))
+        tries = [pool.submit(tried, path, asked.on, what) for _, path in found]
+        for (source, path), one in zip(found, tries):
+            row = one.result()
             rows.append({"source": source, "file": path.name, **row})
             print(f"{source} {path.name}: {row.get('dlb')}", file=sys.stderr, flush=True)
-    if asked.csv:
-        with asked.csv.open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
+            if asked.csv:
+                write(asked.csv, rows)
     show(rows, asked.on)
     return 0
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """The rows so far, so that an interrupt loses none."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 def files(paths: Sequence[Path], folder: Path) -> Iterator[tuple[str, Path]]:
@@ -95,7 +105,7 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str]) -> dict[str,
             row["dlb"] = "read"
             status, text = ran([DLB, "show", str(path), *chosen, "--json"])
             if status:
-                row["dlb"] = text
+                row["dlb"] = text.removeprefix("dlb: ").removeprefix(f"{path}: ")
         row["seconds"] = f"{time.perf_counter() - began:.1f}"
         proven = []
         for adapter in adapters if row["dlb"] == "read" else []:
@@ -115,6 +125,7 @@ def choices(path: Path) -> list[str]:
     import onnx
 
     from dlb.graph.evaluate import names_read
+    from dlb.imported.reading import padding_tests
 
     graph = onnx.load(path, load_external_data=False).graph
     held = {tensor.name for tensor in graph.initializer}
@@ -134,6 +145,9 @@ def choices(path: Path) -> list[str]:
     kept = [
         v for v, shape in zip(kept, shapes) if v is kept[0] or (shape and shape[0] == shapes[0][0])
     ]
+    for name in padding_tests(graph):
+        if name in needed:
+            chosen += ["--constant", f"{name}=0"]
     for value in inputs:
         if value not in kept:
             chosen += ["--constant", f"{value.name}={int('mask' in value.name.lower())}"]

@@ -122,6 +122,24 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
         ),
         {"softmax", "reduce"},
     ),
+    "the last step of each sample, among the rows of all": (
+        graph(
+            [
+                node("MatMul", ["x", "m"], ["p"]),
+                node("Reshape", ["p", "rows"], ["r"]),
+                node("Gather", ["r", "last"], ["h"], axis=0),
+                *head("h", 3)[0],
+            ],
+            {
+                "m": real(4, 3),
+                "rows": np.array([-1, 3]),
+                "last": np.array([4, 9]),
+                **head("h", 3)[1],
+            },
+            (2, 5, 4),
+        ),
+        {"select"},
+    ),
     "rows of steps, of which each has all samples": (
         graph(
             [

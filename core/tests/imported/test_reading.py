@@ -181,3 +181,36 @@ def test_a_proof_with_another_constant_is_another(tmp_path: Path) -> None:
         )
         keys.add(proof_key(request))
     assert len(keys) == 2
+
+
+def test_a_value_that_a_node_computes_may_be_a_constant(tmp_path: Path) -> None:
+    """Positions that are counted without padding are those of a table, if no token is padding."""
+    nodes = [
+        node("Equal", ["x", "padding"], ["is_padding"]),
+        node("Not", ["is_padding"], ["is_token"]),
+        node("Cast", ["is_token"], ["ones"], to=TensorProto.INT64),
+        node("CumSum", ["ones", "axis"], ["places"]),
+        node("Gather", ["positions", "places"], ["p"]),
+        node("Gather", ["table", "x"], ["t"]),
+        node("Add", ["t", "p"], ["s"]),
+        node("MatMul", ["s", "w"], ["y"]),
+    ]
+    held = {
+        "padding": np.array(0),
+        "axis": np.array(1),
+        "positions": real(6, 4),
+        "table": real(9, 4),
+        "w": real(4, 3),
+    }
+    made = graph(nodes, held, ("N", 5), rank=3, kind=TensorProto.INT64)
+    path = saved(tmp_path, made)
+    with pytest.raises(DlbError, match="--constant"):
+        import_file(path)
+    found = import_file(path, reading=Reading(constants={"is_padding": 0.0}))
+    assert found.file_check.verdict == "passed"
+    kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
+    assert kinds == ["Embedding", "PositionEmbedding", "Linear"]
+    position = next(each.name for each in found.workload.model.nodes[1:2])
+    assert np.array_equal(found.weights[f"{position}.weight"], held["positions"][1:])
+    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    assert cause.constants == (("is_padding", 0.0),)

@@ -27,7 +27,7 @@ from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
-from dlb.imported.reading import AS_IT_IS, Reading, choose
+from dlb.imported.reading import AS_IT_IS, Reading, choose, padding_tests
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -309,7 +309,12 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
         names = set(node.output) & live & needed
         # An If may have a constant condition.
         if names and node.op_type not in _READ and node.op_type != "If":
-            raise unsupported(node, "dlb has no layer for this operator")
+            tests = [name for name in padding_tests(graph) if name in live]
+            raise unsupported(
+                node,
+                "dlb has no layer for this operator"
+                + (f"; if no token is padding, say so: --constant '{tests[0]}=0'" if tests else ""),
+            )
     if trained and not any(
         tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
         for tensor in tensors_of(model)

@@ -17,7 +17,7 @@ from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
 
-__all__ = ["AS_IT_IS", "Reading", "choose"]
+__all__ = ["AS_IT_IS", "Reading", "choose", "padding_tests"]
 
 #: An open size that nobody gave: of an image's height and width, and of all else.
 _MAP_SIZE, _SIZE = 32, 16
@@ -31,7 +31,8 @@ class Reading:
 
     Attributes:
         sizes: of axes that the file leaves open, by name; ``INPUT:AXIS`` names any, from 0.
-        constants: inputs that hold one number everywhere, such as a mask of ones.
+        constants: inputs that hold one number everywhere, such as a mask of ones, and values that nodes
+            compute and that are one number for every input of interest, such as whether a token is padding.
         output: that the loss reads; empty if the file has one.
     """
 
@@ -61,6 +62,7 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
     graph = file.model.graph
     inputs, outputs = file.inputs, [port.name for port in file.outputs]
     _keep_output(graph, outputs, reading.output)
+    inner = _fix_values(file.model, reading.constants)
     _keep_needed(graph)
     held = {tensor.name for tensor in graph.initializer}
     read = {value.name for value in graph.input}
@@ -69,11 +71,12 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
     sizes, defaults = _set_sizes(graph, file.inputs, reading.sizes, factor)
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
-    for name in reading.constants:
+    for name in reading.constants.keys() - inner:
         if name not in ports:
             listed = ", ".join(ports) or "none"
             raise RequestError(
-                f"--constant {name}: the output reads no such input; it reads {listed}"
+                f"--constant {name}: the output reads no such input, and no node computes it; the inputs "
+                f"are {listed}"
             )
     varied = [port for name, port in ports.items() if name not in reading.constants]
     reason = why_not_joined(varied) if len(varied) > 1 else ""
@@ -84,7 +87,8 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
             f"an input one number everywhere{f' ({reason})' if reason else ''}"
         )
     for name, value in reading.constants.items():
-        _fill(graph, ports[name], value, varied[0])
+        if name not in inner:
+            _fill(graph, ports[name], value, varied[0])
     joined = tuple(varied) if len(varied) > 1 else ()
     single = join_inputs(graph, joined, file.opset) if joined else varied[0].name
     kept = [value for value in graph.input if value.name == single or value.name in held]
@@ -181,6 +185,69 @@ def _set_sizes(
             if dim.HasField("dim_param") and dim.dim_param in by_name:
                 dim.dim_value = by_name[dim.dim_param]
     return dict(given), defaults
+
+
+def padding_tests(graph: onnx.GraphProto) -> list[str]:
+    """Values that say which tokens are one number, such as padding: Equal of an input of integers and it."""
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    held |= {
+        node.output[0]: attribute.t
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+    }
+    tokens = {
+        value.name
+        for value in graph.input
+        if value.type.tensor_type.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+    }
+    return [
+        node.output[0]
+        for node in graph.node
+        if node.op_type == "Equal"
+        and not tokens.isdisjoint(node.input)
+        and any(name in held and np.prod(held[name].dims) == 1 for name in node.input)
+    ]
+
+
+def _fix_values(model: onnx.ModelProto, constants: Mapping[str, float]) -> set[str]:
+    """Replace values that nodes compute by one number in their shape. Returns their names."""
+    graph = model.graph
+    made = {name for node in graph.node for name in node.output if name} & constants.keys()
+    if not made:
+        return made
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    kinds = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*inferred.value_info, *inferred.output)
+    }
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        for place, name in enumerate(node.output):
+            if name not in made:
+                continue
+            if not kinds.get(name):
+                raise UnsupportedError(
+                    f"--constant {name}: the type of what '{node.op_type}' computes is unknown"
+                )
+            number = np.array([constants[name]]).astype(
+                helper.tensor_dtype_to_np_dtype(kinds[name])
+            )
+            node.output[place] = f"{name}/dlb"
+            shape = f"{name}/dlb/shape"
+            nodes += [
+                helper.make_node("Shape", [f"{name}/dlb"], [shape]),
+                helper.make_node(
+                    "ConstantOfShape",
+                    [shape],
+                    [name],
+                    value=numpy_helper.from_array(number, "value"),
+                ),
+            ]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return made
 
 
 def _fill(graph: onnx.GraphProto, port: Port, value: float, varied: Port) -> None:

@@ -20,7 +20,14 @@ from dlb.imported.importer import Importer
 from dlb.imported.layers import ImportedLayer, unsupported
 from dlb.imported.samples_first import samples_first
 from dlb.imported.transposed import crop
-from dlb.imported.views import Shape, ValueView, axes_of, positions, view_of
+from dlb.imported.views import (
+    Shape,
+    ValueView,
+    axes_of,
+    positions,
+    rows_by_sample,
+    view_of,
+)
 from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
 from dlb.workload.shapes import MOST_AXES, infer_shapes, places_along
@@ -93,6 +100,11 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         view, order, shape = found
     else:
         view, order, shape = rows, (0, 2), importer.shape(rows)
+        selects_rows = list(indices_by_axis.get(0, range(input_shape[0]))) != list(
+            range(input_shape[0])
+        )
+        if selects_rows:
+            return _of_samples_first(importer, node, indices_by_axis)
     cuts = {
         order[axis]: indices
         for axis, indices in indices_by_axis.items()
@@ -113,6 +125,9 @@ def _of_samples_first(
     importer: Importer, node: onnx.NodeProto, indices_by_axis: Mapping[int, Sequence[int]]
 ) -> ValueView:
     """The same of a value whose samples are not its first axis."""
+    by_position = _by_position(importer, node, indices_by_axis)
+    if by_position is not None:
+        return by_position
     value = samples_first(importer, node, node.input[0])
     shape = importer.value_shape(node.input[0])
     cuts = {
@@ -125,6 +140,39 @@ def _of_samples_first(
     view = value.view(name, kept)  # a select leaves an axis out, whose size would be 1
     index_map = positions(kept) if view.index_map is None else view.index_map
     return view_of(name, index_map.reshape(importer.value_shape(node.output[0])), output_shape)
+
+
+def _by_position(
+    importer: Importer, node: onnx.NodeProto, indices_by_axis: Mapping[int, Sequence[int]]
+) -> ValueView | None:
+    """The numbers that a node selects, if they are the same indices of every sample, such as its last step.
+
+    They may be selected from rows in which samples follow each other.
+    """
+    view, index_map = importer.view(node.input[0]), importer.index_map(node.input[0])
+    for axis, indices in indices_by_axis.items():
+        index_map = index_map.take(list(indices), axis)
+    index_map = index_map.reshape(importer.value_shape(node.output[0]))
+    batch, *sizes = shape = importer.shape(view)
+    owners, places = np.divmod(index_map.ravel(), math.prod(sizes))
+    order = rows_by_sample(owners, batch) if owners.size else None
+    if order is None:
+        return None
+    of_samples = places[order].reshape(batch, -1)
+    selected = np.unique(of_samples[0])
+    along = [np.unique(axis) for axis in np.unravel_index(selected, sizes)]
+    if (of_samples != of_samples[0]).any() or math.prod(map(len, along)) != len(selected):
+        return None
+    cuts = {
+        axis: _as_range(indices)
+        for axis, indices in enumerate(along, start=1)
+        if len(indices) < shape[axis]
+    }
+    if not cuts:
+        return None
+    name, output_shape = _add_slices(importer, node, view.layer, shape, cuts)
+    found = np.searchsorted(selected, places) + owners * len(selected)
+    return view_of(name, found.reshape(index_map.shape), output_shape)
 
 
 def _add_slices(

@@ -212,7 +212,7 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
     parts += [
         f"{name} = {size} (open in the file, --size gives another)" for name, size in cause.defaults
     ]
-    parts += [f"input '{name}' is {value:g} everywhere" for name, value in cause.constants]
+    parts += [f"'{name}' is {value:g} everywhere" for name, value in cause.constants]
     if cause.joined:
         listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in cause.joined)
         parts.append(f"the numbers of {listed} one after the other as one input")
