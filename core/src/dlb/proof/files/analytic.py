@@ -179,9 +179,15 @@ def _as_operator(block: Block, end: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
-    """Nodes that depend on the inputs and are not analytic."""
-    for node in traced.nodes:
-        if not traced.live.isdisjoint(node.output) and not is_analytic(traced, node):
+    """Nodes between the inputs and the outputs that are not analytic."""
+    needed = set(traced.outputs) & traced.live
+    between = []
+    for node in reversed(traced.nodes):
+        if not needed.isdisjoint(node.output):  # a value whose shape alone is read is not needed
+            needed |= names_read(node) & traced.live
+            between.append(node)
+    for node in reversed(between):
+        if not is_analytic(traced, node):
             yield node
 
 
