@@ -77,9 +77,21 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+#: Every optimizer by both schedules where a step is quick, and one of each kind for models of every layer type.
+_QUICK = ("features", "embedding-with-unread-entries")
+_OF_EACH_KIND = ("momentum-with-decay", "nesterov", "adam-with-decay", "clipped-with-decay")
+UPDATES = [
+    *itertools.product(_QUICK, OPTIMIZERS, SCHEDULES),
+    *(
+        (model, optimizer, "rate-falls-twice")
+        for model in MODELS
+        if model not in _QUICK
+        for optimizer in _OF_EACH_KIND
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "optimizer", "schedule"), UPDATES)
 def test_steps_follow_the_formulas(
     adapter: Adapter, model: str, optimizer: str, schedule: str
 ) -> None:

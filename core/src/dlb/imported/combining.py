@@ -16,7 +16,7 @@ from dlb.imported.affine import constant_arithmetic
 from dlb.imported.importer import Importer
 from dlb.imported.layers import UnsupportedNode, unsupported
 from dlb.imported.primitives import BINARY, broadcast
-from dlb.imported.samples_first import samples_first
+from dlb.imported.samples_first import aligned
 from dlb.imported.transformers import (
     concat_constants,
 )
@@ -58,10 +58,10 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
 
 def _concat_samples_first(importer: Importer, node: onnx.NodeProto, axis: int) -> ValueView:
     """The same of values whose samples are not their first axis."""
-    values = [samples_first(importer, node, name) for name in node.input]
+    values = aligned(importer, node, node.input)
     first, along = values[0], values[0].axis(axis)
-    if len({value.layout for value in values}) > 1 or not along:
-        raise unsupported(node, "joins samples, or values whose layouts differ")
+    if not along:
+        raise unsupported(node, "joins samples")
     size = sum(value.shape[along] for value in values)
     shape = (*first.shape[:along], size, *first.shape[along + 1 :])
     layer = L.Concat(axis=along)
@@ -109,10 +109,10 @@ def _of_samples_first(
     importer: Importer, node: onnx.NodeProto, layer: L.Layer, names: Sequence[str]
 ) -> ValueView:
     """The same of values whose samples are not their first axis."""
-    first, *others = (samples_first(importer, node, name) for name in names)
+    first, *others = aligned(importer, node, names)
     total = first.layer
     for value in others:
-        if (value.layout, value.shape) != (first.layout, first.shape):
+        if value.shape != first.shape:
             raise unsupported(node, "combines values whose layouts differ")
         total = importer.add(node, layer, [total, value.layer], first.shape)
     return first.view(total, first.shape)

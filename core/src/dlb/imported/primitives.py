@@ -13,7 +13,7 @@ import onnx
 from dlb.graph.decimals import ROUNDING, decimal
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.samples_first import SamplesFirst, samples_first
+from dlb.imported.samples_first import SamplesFirst, aligned, samples_first
 from dlb.imported.views import Shape, ValueView, positions, view_of
 from dlb.workload.layers import Gather, Layer, Linear, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
@@ -52,9 +52,9 @@ def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) ->
     if len({len(importer.value_shape(name)) for name in names}) > 1:
         # Axes are aligned from the last, so the batch of a shorter value meets another axis.
         raise unsupported(node, "combines values with different numbers of axes")
-    first, second = (samples_first(importer, node, name) for name in names)
-    if first.layout != second.layout or first.shape[0] != second.shape[0]:
-        raise unsupported(node, "repeats a value along the batch, or values whose layouts differ")
+    first, second = aligned(importer, node, names)
+    if first.shape[0] != second.shape[0]:
+        raise unsupported(node, "repeats a value along the batch")
     shape = np.broadcast_shapes(first.shape, second.shape)
     function = Binary(function=BINARY[node.op_type])
     return first.view(importer.add(node, function, [first.layer, second.layer], shape), shape)
@@ -138,12 +138,10 @@ def _of_a_sample(numbers: Array) -> Array | None:
 
 def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     """The matrix product of two values."""
-    left, right = (samples_first(importer, node, name) for name in node.input)
+    left, right = aligned(importer, node, node.input)
     last = tuple(range(len(left.axes)))[-2:]
-    if left.layout != right.layout or left.axes[-2:] != last or len(left.shape) < 3:
-        raise unsupported(
-            node, f"multiplies {list(left.shape)} by {list(right.shape)}, whose layouts differ"
-        )
+    if left.axes[-2:] != last or len(left.shape) < 3:
+        raise unsupported(node, f"multiplies {list(left.shape)} by {list(right.shape)}")
     outer = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     if outer[0] != left.shape[0] or outer[0] != right.shape[0]:
         raise unsupported(node, "repeats a matrix along the batch")

@@ -7,6 +7,7 @@ samples of the batch first, and the windows of one sample along the next axis.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView, positions, rows_by_sample, view_of
 from dlb.workload.shapes import MOST_AXES
 
-__all__ = ["SamplesFirst", "samples_first", "whole_value"]
+__all__ = ["SamplesFirst", "aligned", "samples_first", "whole_value"]
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,13 @@ class SamplesFirst:
     @property
     def shifted(self) -> int:
         """How many axes the layer's value has more than the file's."""
-        return int(self.parts > 1)
+        return int(bool(self.rows))
 
     def axis(self, axis: int) -> int:
         """The layer's axis for an axis of the file's value; 0 is the batch."""
         place = self.axes.index(axis)
-        return place + self.shifted if place else 0
+        alone = self.shape[0] == 1  # a single sample may be all of a file's axis
+        return place + self.shifted if place or alone else 0
 
     def view(self, layer: str, shape: Shape) -> ValueView:
         """A layer's value of the same axes as the file has it.
@@ -62,13 +64,34 @@ class SamplesFirst:
         Args:
             shape: of the layer's value. Axes may have other sizes, and none is missing.
         """
-        merged = positions(shape).reshape(shape[0] * self.parts, *shape[1 + self.shifted :])
-        merged = merged[np.argsort(self.rows)] if self.rows else merged
+        samples = shape[0] * (shape[1] if self.shifted else 1)
+        merged = positions(shape).reshape(samples, *shape[1 + self.shifted :])
+        merged = merged[np.argsort(self.rows)] if samples == len(self.rows) else merged
         return view_of(layer, merged.transpose(np.argsort(self.axes)), shape)
 
 
-def samples_first(importer: Importer, node: onnx.NodeProto, name: str) -> SamplesFirst:
+def aligned(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) -> list[SamplesFirst]:
+    """Values whose axes mean the same, as layers'.
+
+    Raises:
+        UnsupportedNode: as :func:`samples_first`, or their layouts differ.
+    """
+    values = [samples_first(importer, node, name) for name in names]
+    if len({value.layout for value in values}) > 1 and values[0].shape[0] == 1:
+        values = [samples_first(importer, node, name, alone=True) for name in names]
+    layouts = {(value.axes, value.rows if value.shape[0] > 1 else ()) for value in values}
+    if len(layouts) > 1:
+        raise unsupported(node, "combines values whose layouts differ")
+    return values
+
+
+def samples_first(
+    importer: Importer, node: onnx.NodeProto, name: str, *, alone: bool = False
+) -> SamplesFirst:
     """A value as a layer's, with layers that rearrange it if they are needed.
+
+    Args:
+        alone: of a batch of one, whose sample is the whole value.
 
     Raises:
         UnsupportedNode: no layers produce such an order, or the value has too many axes.
@@ -76,20 +99,22 @@ def samples_first(importer: Importer, node: onnx.NodeProto, name: str) -> Sample
     value_shape = importer.value_shape(name)
     view = importer.materialise_layout(name)
     found = SamplesFirst(view.layer, value_shape, tuple(range(len(value_shape))))
-    if view.index_map is not None or importer.shape(view) != value_shape:
-        along = _samples_along(importer, name)
+    if alone or view.index_map is not None or importer.shape(view) != value_shape:
+        every_row = (0, tuple(range(value_shape[0] if value_shape else 0)))
+        along = every_row if alone and value_shape else _samples_along(importer, name)
         if along is None:
             raise unsupported(node, f"reads {list(value_shape)} in an order that no layer produces")
         axis, rows = along
         axes = (axis, *(other for other in range(len(value_shape)) if other != axis))
         batch = importer.shape(importer.view(name))[0]
         first, *others = (value_shape[axis] for axis in axes)
-        shape = (batch, *([first // batch] if first > batch else []), *others)
+        merged = alone or first > batch
+        shape = (batch, *([first // batch] if merged else []), *others)
         index_map = importer.index_map(name).transpose(axes)[list(rows)].reshape(shape)
         view = importer.materialise(name, index_map)
         if view.index_map is not None or importer.shape(view) != shape:
             raise unsupported(node, f"reads {list(value_shape)} in an order that no layer produces")
-        found = SamplesFirst(view.layer, shape, axes, rows if first > batch else ())
+        found = SamplesFirst(view.layer, shape, axes, rows if merged else ())
     if len(found.shape) > MOST_AXES + 1:
         most = f"at most {MOST_AXES + 1} are supported"
         raise unsupported(node, f"reads a value of {len(found.shape)} axes; {most}")
