@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import unittest
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -211,41 +212,35 @@ class _AdapterBackend(Backend):
 
 
 class _Prepared(BackendRep):
-    """A model that runs.
-
-    The layers read the first input. Every other input becomes a weight, as an initializer does; where no
-    layers compute that, all inputs are read as one. The model is imported and built again when an input that
-    is a weight, or a size, changes.
-    """
+    """A model that runs: one for each of its outputs, since layers compute one."""
 
     def __init__(self, worker: _Worker, model: onnx.ModelProto) -> None:
         self.worker = worker
-        self.model = _convert_to_oldest_opset(model)
+        model = _convert_to_oldest_opset(model)
         initializers = {tensor.name for tensor in model.graph.initializer}
-        self.inputs = [value for value in self.model.graph.input if value.name not in initializers]
+        self.inputs = [value for value in model.graph.input if value.name not in initializers]
         if not self.inputs:
             raise NotOffered("it has 0 inputs (none); a workload has one")
-        for value in (*self.inputs, *self.model.graph.output):
+        for value in (*self.inputs, *model.graph.output):
             if not value.type.HasField("tensor_type"):
                 raise NotOffered(f"'{value.name}' is not a tensor")
-        for output in self.model.graph.output:
+        for output in model.graph.output:
             element_type = output.type.tensor_type.elem_type
             if element_type not in _PRECISIONS:
                 type_name = TensorProto.DataType.Name(element_type).lower()
                 raise NotOffered(
                     f"output '{output.name}' is {type_name}; models compute in float32 or float64"
                 )
-        self.output_dtype = _PRECISIONS[self.model.graph.output[0].type.tensor_type.elem_type]
-        self.dtype = worker.dtype or self.output_dtype
-        #: The SHA-256 of the model with its inputs bound, and what was imported from it.
-        self._last_import: tuple[bytes, ImportedModel] | None = None
-        self._built: RemoteModel | None = None
+        self.outputs = [
+            _Output(worker, model, self.inputs, output) for output in model.graph.output
+        ]
         sizes = [dim.dim_value for dim in self.inputs[0].type.tensor_type.shape.dim]
         if len(self.inputs) == 1 and sizes and min(sizes) > 0:
-            self._import([np.zeros(sizes, np.int8)])
+            for one in self.outputs:
+                one.read([np.zeros(sizes, np.int8)])
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The model's output for ``inputs``, which are in the order of the graph's inputs.
+        """The model's outputs for ``inputs``, which are in the order of the graph's inputs.
 
         Raises:
             NotOffered: the model is not supported; the message names the part.
@@ -253,78 +248,164 @@ class _Prepared(BackendRep):
         arrays = [np.asarray(array) for array in inputs]
         if len(arrays) != len(self.inputs):
             raise RequestError(f"the model reads {len(self.inputs)} inputs; given: {len(arrays)}")
-        imported = self._import(arrays)
-        if self._built is None or not self.worker.holds(self._built):
-            self._built = self._build(imported, len(arrays[0]))
-        layout, model_input = imported.layout, imported.workload.model.input
-        first = self._input(imported, arrays).transpose(layout.axes)
+        return tuple(output.run(arrays) for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A model as layers, and what of its inputs they read.
+
+    Attributes:
+        names: of the inputs, whose numbers are joined if there are several.
+        alone: whether all numbers of an input are one sample's.
+    """
+
+    imported: ImportedModel
+    names: tuple[str, ...]
+    alone: bool
+
+
+class _Output:
+    """One output of a model.
+
+    The layers read the first input. Every other input becomes a weight, as an initializer does; where no
+    layers compute that, all inputs are read as one. Where samples are no first axis, all numbers are one
+    sample's. The model is imported and built again when an input that is a weight, or a size, changes.
+    """
+
+    def __init__(
+        self,
+        worker: _Worker,
+        model: onnx.ModelProto,
+        inputs: Sequence[onnx.ValueInfoProto],
+        output: onnx.ValueInfoProto,
+    ) -> None:
+        self.worker = worker
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        del self.model.graph.output[:]
+        self.model.graph.output.append(output)
+        self.names = [value.name for value in inputs]
+        self.output_dtype = _PRECISIONS[output.type.tensor_type.elem_type]
+        self.dtype = worker.dtype or self.output_dtype
+        #: The SHA-256 of the model with its inputs bound, and what was imported from it, by how it was read.
+        self._imported: dict[tuple[bool, bool], tuple[bytes, ImportedModel | NotOffered]] = {}
+        self._built: tuple[ImportedModel, RemoteModel] | None = None
+
+    def run(self, arrays: Sequence[Array]) -> Array:
+        """The output for the model's inputs."""
+        read = self.read(arrays)
+        layout, model_input = read.imported.layout, read.imported.workload.model.input
+        first = _joined(read, dict(zip(self.names, arrays))).transpose(layout.axes)
         first = first.astype("int64" if model_input.kind == "index" else self.dtype)
-        value = self.worker.forward(self._built, first).ravel()[layout.index_map]
+        if (
+            self._built is None
+            or self._built[0] is not read.imported
+            or not self.worker.holds(self._built[1])
+        ):
+            self._built = read.imported, self._build(read.imported, len(first))
+        value = self.worker.forward(self._built[1], first).ravel()[layout.index_map]
         if layout.postprocessing is not None:
             name = layout.postprocessing.graph.input[0].name
             (value,) = evaluate(layout.postprocessing, {name: value}).values()
-        return (value.astype(self.output_dtype),)
+        return value.astype(self.output_dtype)
 
-    def _input(self, imported: ImportedModel, arrays: Sequence[Array]) -> Array:
-        """What the layers read."""
-        by_name = {value.name: array for value, array in zip(self.inputs, arrays)}
-        joined = [name for cause in imported.read_as for name, _ in cause.joined]
-        if not joined:
-            return arrays[0]
-        flat = [by_name[name].reshape(len(by_name[name]), -1) for name in joined]
-        return np.concatenate(flat, axis=1)
-
-    def _import(self, arrays: Sequence[Array]) -> ImportedModel:
-        """Import the model for inputs of these sizes, with all inputs but the first bound, or joined.
+    def read(self, arrays: Sequence[Array]) -> _Read:
+        """Import the model for inputs of these sizes, in the first way in which layers compute it.
 
         Raises:
             NotOffered: the model is not supported.
         """
-        names = [value.name for value in self.inputs]
-        whole = fix_input_shapes(self.model, dict(zip(names, arrays)))
-        try:
-            return self._import_model(self._bound(names, arrays))
-        except NotOffered as refused:
-            if len(arrays) == 1:
-                raise
-            try:
-                imported = self._import_model(whole)
-            except NotOffered:
-                raise refused from None
-            if not any(cause.joined for cause in imported.read_as):
-                raise refused from None
-            return imported
+        refused = None
+        several = len(arrays) > 1
+        for alone in (False, True):
+            for joined in (False, True) if several else (False,):
+                try:
+                    imported = self._import(arrays, joined=joined, alone=alone)
+                except NotOffered as reason:
+                    refused = refused or reason
+                    continue
+                given = {
+                    **{_sample_of(name): name for name in self.names},
+                    **dict(zip(*[self.names] * 2)),
+                }
+                names = tuple(given[name] for cause in imported.read_as for name, _ in cause.joined)
+                if bool(names) == joined:
+                    return _Read(imported, names or (self.names[0],), alone)
+        assert refused is not None
+        raise refused
 
-    def _bound(self, names: Sequence[str], arrays: Sequence[Array]) -> onnx.ModelProto:
-        """The model with all inputs but the first as initializers."""
-        model = fix_input_shapes(self.model, {names[0]: arrays[0]})
+    def _import(self, arrays: Sequence[Array], *, joined: bool, alone: bool) -> ImportedModel:
+        """Import the model with all inputs but the first bound, or joined."""
+        kept = self.names if joined else self.names[:1]
+        by_name = dict(zip(self.names, arrays))
+        model = fix_input_shapes(self.model, {name: by_name[name] for name in kept})
+        bound = [name for name in self.names if name not in kept]
         model.graph.initializer.extend(
-            numpy_helper.from_array(array, name) for name, array in zip(names[1:], arrays[1:])
+            numpy_helper.from_array(by_name[name], name) for name in bound
         )
-        unbound = [value for value in model.graph.input if value.name not in names[1:]]
+        unbound = [value for value in model.graph.input if value.name not in bound]
         del model.graph.input[:]
         model.graph.input.extend(unbound)
-        return model
-
-    def _import_model(self, model: onnx.ModelProto) -> ImportedModel:
+        if alone:
+            _as_one_sample(model, {name: by_name[name].shape for name in kept})
         content = model.SerializeToString(deterministic=True)
-        digest = hashlib.sha256(content).digest()
-        if self._last_import is None or self._last_import[0] != digest:
+        digest, way = hashlib.sha256(content).digest(), (joined, alone)
+        if way not in self._imported or self._imported[way][0] != digest:
+            found: ImportedModel | NotOffered
             with scratch_folder() as folder:
                 path = folder / "model.onnx"
                 path.write_bytes(content)
                 try:
-                    self._last_import = digest, import_file(path, any_output=True)
+                    found = import_file(path, any_output=True)
                 except (RequestError, UnsupportedError) as error:
-                    raise NotOffered(error.detail) from None
-            self._built = None
-        return self._last_import[1]
+                    found = NotOffered(error.detail)
+            self._imported[way] = digest, found
+        imported = self._imported[way][1]
+        if isinstance(imported, NotOffered):
+            raise imported
+        return imported
 
     def _build(self, imported: ImportedModel, batch: int) -> RemoteModel:
         try:
             return self.worker.build(self, imported, self.dtype, batch)
         except UnsupportedError as error:
             raise NotOffered(str(error)) from None
+
+
+def _joined(read: _Read, arrays: Mapping[str, Array]) -> Array:
+    """What the layers read: one input, or the numbers of several, one after the other."""
+    found = [arrays[name] for name in read.names]
+    if read.alone:
+        found = [array.reshape(1, *(array.shape or (1,))) for array in found]
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate([array.reshape(len(array), -1) for array in found], axis=1)
+
+
+def _sample_of(name: str) -> str:
+    """The input that has an axis more than the named one."""
+    return f"{name}/sample"
+
+
+def _as_one_sample(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Give inputs an axis of one sample, which the first nodes take away again."""
+    graph = model.graph
+    nodes = []
+    for value in graph.input:
+        if value.name not in shapes:
+            continue
+        shape, inner = shapes[value.name], value.name
+        whole, sizes = _sample_of(inner), f"{inner}/shape"
+        nodes.append(helper.make_node("Reshape", [whole, sizes], [inner]))
+        graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), sizes))
+        value.name = whole
+        del value.type.tensor_type.shape.dim[:]
+        for size in (1, *(shape or (1,))):
+            value.type.tensor_type.shape.dim.add().dim_value = size
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
 
 
 def _convert_to_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -431,7 +431,9 @@ def test_every_field_that_a_finding_is_shown_with_is_one() -> None:
 def test_every_operator_that_is_read_is_told() -> None:
     told = section(page("onnx.md"), "What is read")
     cells = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(OPERATORS)
+    # Einsum is read as the operators that it is written with.
+    read = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert read == {*OPERATORS, "Einsum"}
     assert all(f"`{name}`" in told for name in LAYOUT)
 
 
