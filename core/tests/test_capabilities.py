@@ -118,6 +118,19 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'clip_value': optimizer.clip_value must be 0",
         "",
     ),
+    "clipping by variable": (
+        without("clip_variable_norm"),
+        {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_variable_norm=1.0))},
+        "'clip_variable_norm': optimizer.clip_variable_norm must be 0",
+        "",
+    ),
+    "decay of weights alone": (
+        without("weight_decay_on"),
+        {"workload": changed(
+            optimizer=SGD(learning_rate=0.1, weight_decay=0.1, weight_decay_on="weights"))},
+        "'weight_decay_on': optimizer.weight_decay_on must be \"all\"",
+        "",
+    ),
     "class weights": (
         without("class_weights"),
         {"workload": changed(loss=SoftmaxCrossEntropy(class_weights=(0.5, 1.0)))},

@@ -32,6 +32,10 @@ class Formula:
         scale = 1.0 if norm <= limit else limit / norm
         for name, weight in self.weights.items():
             g, decay = scale * gradients[name], self.optimizer.weight_decay * weight
+            if self.optimizer.weight_decay_on == "weights" and name[-6:] != "weight":
+                decay = np.zeros_like(weight)
+            if own := self.optimizer.clip_variable_norm:
+                g = g * min(1.0, own / max(float(np.linalg.norm(g.ravel())), 1e-300))
             if by_value := self.optimizer.clip_value:
                 g = np.minimum(np.maximum(g, -by_value), by_value)
             if isinstance(self.optimizer, W.AdamW):

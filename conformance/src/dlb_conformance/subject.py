@@ -171,6 +171,10 @@ class Adapter:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:
             missing = missing or self._lacks("clip_value")
+        if optimizer and optimizer.clip_variable_norm:
+            missing = missing or self._lacks("clip_variable_norm")
+        if optimizer and optimizer.weight_decay_on != "all":
+            missing = missing or self._lacks("weight_decay_on")
         if loss and W.type_name(loss) not in self.described.losses:
             missing = f"no loss {W.type_name(loss)}"
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.class_weights:

@@ -64,6 +64,20 @@ FURTHER: dict[str, W.Optimizer] = {
     ),
     # Of these models' gradients, some elements are above it, and some below.
     "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
+    # So for norms of these models' parameters.
+    "clipped-by-variable": W.SGD(
+        learning_rate=0.05,
+        momentum=0.9,
+        weight_decay=0.03,
+        weight_decay_on="weights",
+        clip_variable_norm=0.02,
+    ),
+    "decoupled-decay-of-weights": W.AdamW(
+        learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
+    ),
+    "composed-decay-of-weights": W.Adamax(
+        learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
+    ),
 }
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),
@@ -90,6 +104,13 @@ def test_steps_follow_the_formulas(
 def test_further_optimizers_follow_the_formulas(adapter: Adapter, optimizer: str) -> None:
     model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
     _assert_follows(adapter, model, by, SCHEDULES["rate-falls-twice"])
+
+
+@pytest.mark.parametrize("model", ["maps", "sequence", "patches"])
+def test_each_parameter_is_clipped_and_decays_by_its_role(adapter: Adapter, model: str) -> None:
+    """Also where a framework keeps several parameters in one."""
+    rates = SCHEDULES["constant"]
+    _assert_follows(adapter, MODELS[model], FURTHER["clipped-by-variable"], rates)
 
 
 def _assert_follows(
@@ -149,7 +170,10 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
         *itertools.product(["sequence", "features"], ["momentum", "adam"]),
         *(
             ("embedding-with-unread-entries", name)
-            for name in ("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax")
+            for name in (
+                *("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax"),
+                *("clipped-by-variable", "decoupled-decay-of-weights"),
+            )
         ),
     ],
 )

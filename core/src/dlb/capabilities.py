@@ -135,6 +135,16 @@ def check_capabilities(
     needed = (
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
+        (
+            "clip_variable_norm",
+            workload.optimizer.clip_variable_norm,
+            "optimizer.clip_variable_norm must be 0",
+        ),
+        (
+            "weight_decay_on",
+            workload.optimizer.weight_decay and workload.optimizer.weight_decay_on != "all",
+            'optimizer.weight_decay_on must be "all"',
+        ),
         ("label_smoothing", smoothing, "loss.label_smoothing must be 0"),
         ("class_weights", weights, "loss.class_weights must be left out"),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),

@@ -65,6 +65,7 @@ FEATURES = {
     "class_weights": "computes the loss with a weight for each class",
     "clip_norm": "brings gradients down to a norm before a step",
     "clip_value": "limits every element of a gradient before a step",
+    "clip_variable_norm": "brings the gradient of each parameter down to a norm of its own before a step",
     "export": "writes an ONNX file with the framework's exporter",
     "export_user_models": "writes a user's model as an ONNX file",
     "label_smoothing": "computes the loss with smoothed labels",
@@ -72,6 +73,7 @@ FEATURES = {
     "repeatable_dropout": "draws dropout masks again from a seed, and takes other given masks later",
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",
+    "weight_decay_on": "leaves biases, and the scales and slopes of layers, without weight decay",
 }
 
 #: The losses of an adapter that does not say which it has.

@@ -11,7 +11,9 @@ import numpy as np
 
 from dlb_worker.contract import ForwardPass, Gradients, Inputs, ParameterDescription, UserLayer
 from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Optimizer
 from dlb_worker.parameters import NativeParameter
+from dlb_worker.updates import decays
 
 __all__ = [
     "BuiltModel",
@@ -97,6 +99,11 @@ class BuiltModel(NativeModel):
         momentum and ``m`` and ``v`` for Adam, and mean what they mean there (undo the framework's
         scaling and sign). Empty where there is none, and before the first step.
         """
+
+    def undecayed_natives(self, optimizer: Optimizer) -> List[Any]:
+        """The framework's objects of what is trained and has no weight decay."""
+        exempt = (each for each in self.parameters if not decays(optimizer, each.role))
+        return [native for each in exempt if each.trained for native in each.natives]
 
     def optimizer_state(self) -> Dict[str, Array]:
         """The optimizer's state in canonical layout by ``layer.role.slot``."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from dlb_worker.model import Optimizer
 
-__all__ = ["initial_slot", "slots", "updated"]
+__all__ = ["decays", "initial_slot", "slots", "updated", "with_decay"]
 
 
 def slots(optimizer: Optimizer) -> Tuple[str, ...]:
@@ -27,6 +27,17 @@ _SLOTS = {
     "adadelta": ("v", "u"),
     "adamax": ("m", "u"),
 }
+
+
+def decays(optimizer: Optimizer, role: str) -> bool:
+    """Whether weight decay acts on the parameters of a role, such as ``weight`` or ``bias``."""
+    everywhere = optimizer.weight_decay_on == "all"
+    return bool(optimizer.weight_decay) and (everywhere or role.endswith("weight"))
+
+
+def with_decay(optimizer: Optimizer, weight_decay: float) -> Optimizer:
+    """The optimizer with another weight decay."""
+    return Optimizer(optimizer.kind, dict(optimizer.attributes, weight_decay=weight_decay))
 
 
 def initial_slot(optimizer: Optimizer) -> float:

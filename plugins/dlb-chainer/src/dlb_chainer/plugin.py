@@ -74,6 +74,7 @@ class ChainerAdapter(Adapter):
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
         "label_smoothing",
@@ -81,6 +82,7 @@ class ChainerAdapter(Adapter):
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "onnx_chainer.export"

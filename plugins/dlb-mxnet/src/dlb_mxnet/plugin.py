@@ -83,6 +83,7 @@ class MXNetAdapter(Adapter):
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
         "label_smoothing",
@@ -90,6 +91,7 @@ class MXNetAdapter(Adapter):
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "mxnet.onnx.export_model"

@@ -154,7 +154,9 @@ class TFModel(KerasParameters, BuiltModel):
         self.parameters = list(self.network.parameters(request.workload.model))
         self.load_weights(request.weights)
         self.trained = self.trained_natives()
-        self.optimizer = make_optimizer(request.workload.optimizer, self.dtype)
+        undecayed = self.undecayed_natives(request.workload.optimizer)
+        self.undecayed = set(map(id, undecayed))
+        self.optimizer = make_optimizer(request.workload.optimizer, self.dtype, undecayed)
         self.optimizer.build(self.trained)
 
     def native(self, inputs: np.ndarray) -> tf.Tensor:
@@ -271,13 +273,15 @@ class TFModel(KerasParameters, BuiltModel):
 
     def _apply(self, gradients: list[Any]) -> None:
         """Clip, decay and move the weights."""
-        if self.workload.optimizer.clip_norm or self.workload.optimizer.clip_value:
-            gradients = self._clip(gradients)
         optimizer = self.workload.optimizer
+        if optimizer.clip_norm or optimizer.clip_value or optimizer.clip_variable_norm:
+            gradients = self._clip(gradients)
         decay = optimizer.weight_decay / self.strategy.num_replicas_in_sync
         if decay and optimizer.kind != "adamw":
-            values = [variable.value for variable in self.trained]
-            gradients = [g + decay * value for g, value in zip(gradients, values)]
+            gradients = [
+                g if id(variable) in self.undecayed else g + decay * variable.value
+                for g, variable in zip(gradients, self.trained)
+            ]
         self.optimizer.apply(gradients, self.trained)
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
@@ -289,11 +293,13 @@ class TFModel(KerasParameters, BuiltModel):
         workers = self.strategy.num_replicas_in_sync
         if workers > 1:
             dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
-        limit = self.workload.optimizer.clip_value
-        if limit:
+        optimizer = self.workload.optimizer
+        if limit := optimizer.clip_value:
             clipped = [tf.clip_by_value(gradient, -limit, limit) for gradient in dense]
+        elif limit := optimizer.clip_variable_norm:
+            clipped = [tf.clip_by_norm(gradient, limit) for gradient in dense]
         else:
-            clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
+            clipped, _ = tf.clip_by_global_norm(dense, optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:

@@ -69,6 +69,7 @@ class TFAdapter(Adapter):
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
         "label_smoothing",
@@ -76,6 +77,7 @@ class TFAdapter(Adapter):
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"

@@ -61,6 +61,7 @@ class TorchAdapter(Adapter):
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
         "label_smoothing",
@@ -68,6 +69,7 @@ class TorchAdapter(Adapter):
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "torch.onnx.export(dynamo=True)"
