@@ -137,6 +137,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'class_weights': loss.class_weights must be left out",
         "",
     ),
+    "a label that is ignored": (
+        without("ignore_index"),
+        {"workload": changed(loss=SoftmaxCrossEntropy(ignore_index=0))},
+        "'ignore_index': loss.ignore_index must be left out",
+        "",
+    ),
     "smoothing": (
         without("label_smoothing"),
         {"workload": changed(loss=SoftmaxCrossEntropy(label_smoothing=0.1))},

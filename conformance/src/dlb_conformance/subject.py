@@ -181,6 +181,10 @@ class Adapter:
             missing = missing or self._lacks("class_weights")
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.label_smoothing:
             missing = missing or self._lacks("label_smoothing")
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
+            missing = missing or self._lacks("ignore_index")
+        if loss and model and len(W.infer_shapes(model)[model.nodes[-1].name]) > 2:
+            missing = missing or self._lacks("losses_of_maps")
         if missing:
             pytest.skip(f"adapter '{self.name}' describes {missing}")
 

@@ -68,6 +68,8 @@ REFUSED = {
     "optimizer.weight_decay_on=biases": "weight_decay_on",
     "loss.class_weights=[1.0]": "one for each",
     "loss.class_weights=[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]": "one above 0",
+    "loss.ignore_index=4294967296": "loss.ignore_index",
+    "loss.ignore_index=0.5": "ignore_index",
     "loss.type=mse": "known: absolute_error, binary_cross_entropy, huber, softmax_cross_entropy, squared_error",
     "loss={type='squared_error', delta=1.0}": "type 'squared_error' has no fields",
     "loss={type='huber', delta=0}": "loss.delta = 0.0 must be above 0",

@@ -134,7 +134,7 @@ class BuiltModel(NativeModel):
 
         Args:
             inputs: [batch, ...] in canonical layout.
-            labels: int64 [batch] or [batch, T]; or, as the loss reads, targets of the outputs' shape, of the
+            labels: int64 [batch, ...]; or, as the loss reads, targets of the outputs' shape, of the
                 model's dtype.
         """
 

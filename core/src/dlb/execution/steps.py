@@ -25,8 +25,8 @@ from dlb.workload.shapes import trained_names
 
 __all__ = ["prove_clipping", "prove_timed_batch"]
 
-#: How far the other limit of clipping is from the gradient's norm, its largest element, or the largest norm of a
-#: parameter's.
+#: How far the other limit of clipping is from the gradient's norm, its largest element, or the largest norm
+#: of a parameter's.
 CLIPPED, UNCLIPPED = 0.5, 4.0
 
 

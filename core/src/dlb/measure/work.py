@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.workload import layers as L
-from dlb.workload.losses import Loss, target_kind
+from dlb.workload.losses import Loss, classes_and_places, target_kind
 from dlb.workload.model import Model, Node, Workload
 from dlb.workload.optimizers import (
     SGD,
@@ -168,7 +168,7 @@ class _Graph:
         """Real numbers and integers that are read and written for each sample."""
         real, index = self._size(self.last), 0  # read by the loss, with its labels or targets
         if target_kind(self.loss) == "class":
-            index += math.prod(self.shapes[self.last][:-1])
+            index += math.prod(classes_and_places(self.shapes[self.last])[1])
         else:
             real += self._size(self.last)
         for node in self.nodes:

@@ -29,8 +29,8 @@ __all__ = [
 #: Where epsilon is added: to the root, or to what the root is taken of. For Adamax: to the maximum, or to
 #: the gradient's size before the maximum is taken.
 EpsilonPlace = Literal["outside", "inside"]
-#: What weight decay acts on: every trained parameter, or those alone whose role ends with ``weight``. The others
-#: are biases, and the scales and slopes of normalisations and activations.
+#: What weight decay acts on: every trained parameter, or those alone whose role ends with ``weight``. The
+#: others are biases, and the scales and slopes of normalisations and activations.
 DecayOn = Literal["all", "weights"]
 
 

@@ -123,7 +123,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
-        self.loss = make_loss(request.workload.loss, request.dtype)
+        outputs = request.workload.model.nodes[-1].shape
+        self.loss = make_loss(request.workload.loss, request.dtype, outputs)
         self.loss.initialize(ctx=self.context)
         if compile == "hybrid":
             for block in (self.network, self.loss):

@@ -72,7 +72,8 @@ class MXNetAdapter(Adapter):
         "adamax": "composed of array operators, as MXNet's own, which has no epsilon",
     }
     losses = {
-        "softmax_cross_entropy": "native; with smoothed labels or class weights, composed of array operators",
+        "softmax_cross_entropy": "native; "
+        "with smoothed labels, class weights or an ignored label, composed of array operators",
         "binary_cross_entropy": "composed of array operators: gluon's has another gradient where a logit is 0",
         "squared_error": "native, times 2",
         "absolute_error": "native",
@@ -86,7 +87,9 @@ class MXNetAdapter(Adapter):
         "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",

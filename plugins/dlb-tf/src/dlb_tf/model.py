@@ -221,12 +221,22 @@ class TFModel(KerasParameters, BuiltModel):
         """Loss, gradients of what is trained, and of the inputs unless they are integers."""
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
+            loss = self._loss(inputs, labels)
         sources = [inputs] if inputs.dtype.is_floating else []
         variables = [variable.value for variable in self.trained]
         gradients, of_inputs = tape.gradient(loss, (variables, sources))
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return loss, dense, of_inputs[0] if of_inputs else None
+
+    def _loss(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """The mean loss; targets that are maps are turned to lie as the outputs do."""
+        model, loss = self.workload.model, self.workload.loss
+        outputs = self.network.model(inputs, training=True)
+        if not loss.of_classes:
+            axes = self.network.layouts[model.last].axes(len(outputs.shape) - 1)
+            if list(axes) != sorted(axes):
+                labels = tf.transpose(labels, [0, *axes])
+        return mean_loss(outputs, labels, loss)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         velocities, _ = scaled_velocities(self.optimizer, self.workload.optimizer)
@@ -263,7 +273,7 @@ class TFModel(KerasParameters, BuiltModel):
         """What recorded the pass, the mean loss, and this worker's part of the sum over all."""
         workers = self.strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
-            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
+            loss = self._loss(inputs, labels)
             part = loss / workers if workers > 1 else loss
         return tape, loss, part
 

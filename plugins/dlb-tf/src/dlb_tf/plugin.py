@@ -58,7 +58,8 @@ class TFAdapter(Adapter):
         "inside, composed of TensorFlow's operations",
     }
     losses = {
-        "softmax_cross_entropy": "native; smoothed labels, and a weight of each after it",
+        "softmax_cross_entropy": "native; "
+        "smoothed labels, and a weight of each after it, 0 for one that is ignored",
         "binary_cross_entropy": "native",
         "squared_error": "native",
         "absolute_error": "native",
@@ -72,7 +73,9 @@ class TFAdapter(Adapter):
         "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",

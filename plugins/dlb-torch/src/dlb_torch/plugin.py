@@ -50,7 +50,8 @@ class TorchAdapter(Adapter):
         "adamax": "native with epsilon inside; outside, composed of tensor operations",
     }
     losses = {
-        "softmax_cross_entropy": "native; with class weights, weighted by label after it",
+        "softmax_cross_entropy": "native; without one label, its sum over the number of all; "
+        "with class weights, weighted by label after it",
         "binary_cross_entropy": "native",
         "squared_error": "native",
         "absolute_error": "native",
@@ -64,7 +65,9 @@ class TorchAdapter(Adapter):
         "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",
