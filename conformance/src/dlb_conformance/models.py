@@ -92,7 +92,7 @@ def random_batch(
     if target_kind(loss) == "class":
         classes, places = classes_and_places(outputs)
         labels = random.integers(0, classes, (samples, *places))
-        if getattr(loss, "ignore_index", None) is not None:
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
             labels.reshape(-1)[::3] = loss.ignore_index
         return inputs, labels
     targets = random.standard_normal((samples, *outputs)).astype(np.float32)

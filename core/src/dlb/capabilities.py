@@ -128,7 +128,8 @@ def check_capabilities(
         raise unsupported(
             f"it has no loss {type_name(loss)}; it has {', '.join(sorted(adapter.losses))}"
         )
-    smoothing, weights, ignored = 0.0, (), None
+    smoothing, ignored = 0.0, None
+    weights: tuple[float, ...] = ()
     if isinstance(loss, SoftmaxCrossEntropy):
         smoothing, weights, ignored = loss.label_smoothing, loss.class_weights, loss.ignore_index
     outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]

@@ -29,10 +29,10 @@ OPSET = 17
 def export(model: TFModel | UserKerasModel, path: Path) -> str:
     """Write a network in evaluation mode, weights inside.
 
-    The batch axis of a workload's model is free; a user's model has that of its example. The
-    transposes of a workload's, NCHW to NHWC and back for a map that it gives, are in the function that is
-    converted; tf2onnx moves them to where ONNX's operators undo them. It copies constants dozens of times:
-    kernels and tables are inputs of that function. A network of mixed precision is written in the dtype of its weights.
+    The batch axis of a workload's model is free; a user's model has that of its example. The transposes of
+    a workload's, NCHW to NHWC and back for a map that it gives, are in the function that is converted;
+    tf2onnx moves them to where ONNX's operators undo them. It copies constants dozens of times: kernels and
+    tables are inputs of that function. A network of mixed precision is written in the dtype of its weights.
     """
     if isinstance(model, UserKerasModel):
         example = one_example(model)
