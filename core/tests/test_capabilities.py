@@ -118,6 +118,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'clip_value': optimizer.clip_value must be 0",
         "",
     ),
+    "the largest moments": (
+        {**without("amsgrad"), "optimizers": {"adam": "native"}},
+        {"workload": changed(optimizer=Adam(amsgrad=True))},
+        "'amsgrad': optimizer.amsgrad must be false",
+        "",
+    ),
     "clipping by variable": (
         without("clip_variable_norm"),
         {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_variable_norm=1.0))},

@@ -97,5 +97,7 @@ class Formula:
         m = by.beta1 * self._held(f"{name}.m", g) + (1 - by.beta1) * g
         v = by.beta2 * self._held(f"{name}.v", g) + (1 - by.beta2) * g * g
         self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v
+        if by.amsgrad:
+            v = self.state[f"{name}.v_max"] = np.maximum(self._held(f"{name}.v_max", g), v)
         corrected = m / (1 - by.beta1**self._steps), v / (1 - by.beta2**self._steps)
         return np.asarray(corrected[0] / (np.sqrt(corrected[1]) + by.epsilon))

@@ -167,6 +167,8 @@ class Adapter:
             missing = f"no dtype {dtype}"
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:
             missing = f"no optimizer {W.type_name(optimizer)}"
+        if getattr(optimizer, "amsgrad", False):
+            missing = missing or self._lacks("amsgrad")
         if optimizer and optimizer.clip_norm:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:

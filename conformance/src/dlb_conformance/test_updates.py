@@ -45,6 +45,9 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
 #: Frameworks compute these by one formula for every layer: one model has all that matters.
 FURTHER: dict[str, W.Optimizer] = {
     "adamw": W.AdamW(learning_rate=0.01, beta1=0.7, epsilon=0.1, weight_decay=0.03),
+    # Second moments that forget at once fall again and again.
+    "amsgrad": W.Adam(learning_rate=0.01, beta2=0.1, epsilon=0.1, weight_decay=0.03, amsgrad=True),
+    "adamw-amsgrad": W.AdamW(learning_rate=0.01, beta2=0.1, epsilon=0.1, amsgrad=True),
     "rmsprop": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, weight_decay=0.03),
     "rmsprop-momentum": W.RMSprop(learning_rate=0.01, momentum=0.9, clip_norm=0.007),
     "rmsprop-inside": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, epsilon_place="inside"),
@@ -172,7 +175,7 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
             ("embedding-with-unread-entries", name)
             for name in (
                 *("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax"),
-                *("clipped-by-variable", "decoupled-decay-of-weights"),
+                *("clipped-by-variable", "decoupled-decay-of-weights", "amsgrad"),
             )
         ),
     ],

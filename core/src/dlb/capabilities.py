@@ -133,7 +133,9 @@ def check_capabilities(
     if isinstance(loss, SoftmaxCrossEntropy):
         smoothing, weights, ignored = loss.label_smoothing, loss.class_weights, loss.ignore_index
     outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+    amsgrad = getattr(workload.optimizer, "amsgrad", False)
     needed = (
+        ("amsgrad", amsgrad, "optimizer.amsgrad must be false"),
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
         (

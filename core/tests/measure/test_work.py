@@ -141,6 +141,7 @@ def test_the_update_is_that_of_the_optimizer(
     [
         (W.Adam(), 14, 7),
         (W.AdamW(), 16, 7),
+        (W.AdamW(amsgrad=True), 17, 9),
         (W.RMSprop(), 9, 5),
         (W.RMSprop(momentum=0.9, clip_value=1.0), 13, 7),
         (W.Adagrad(), 7, 5),

@@ -21,6 +21,7 @@ OPTIMIZERS = [
     Adam(learning_rate=0.01, weight_decay=1e-3),
     AdamW(clip_value=0.5),
     AdamW(clip_variable_norm=0.5, weight_decay_on="weights"),
+    Adam(beta2=0.1, amsgrad=True),
     RMSprop(momentum=0.9),
     Adagrad(epsilon_place="inside"),
     Adadelta(),

@@ -328,6 +328,8 @@ def _update_of_a_weight(optimizer: Optimizer) -> tuple[int, int]:
     more, kept = _ADAPTIVE[type(optimizer)]
     if isinstance(optimizer, RMSprop) and optimizer.momentum:
         more, kept = more + 2, kept + 1
+    if isinstance(optimizer, (Adam, AdamW)) and optimizer.amsgrad:
+        more, kept = more + 1, kept + 1
     return operations + more, numbers + 2 * kept
 
 

@@ -136,11 +136,13 @@ class Updates:
 
     def _adam(self, optimizer: Adam | AdamW, gradient: Array, slots: list[Array]) -> Array:
         unit, beta1, beta2 = map(self.scalar, (1, optimizer.beta1, optimizer.beta2))
-        m, v = slots
+        m, v, *largest = slots
         m *= beta1
         m += (unit - beta1) * gradient
         v *= beta2
         v += (unit - beta2) * gradient**2
+        for most in largest:
+            v = np.maximum(most, v, out=most)
         steps = self.scalar(self._steps)
         mean, square = m / (unit - beta1**steps), v / (unit - beta2**steps)
         return np.asarray(mean / (np.sqrt(square) + self.scalar(optimizer.epsilon)))
@@ -190,4 +192,6 @@ def _slot_names(optimizer: Optimizer) -> tuple[str, ...]:
         return ("sum",)
     if isinstance(optimizer, Adadelta):
         return ("v", "u")
-    return ("m", "u") if isinstance(optimizer, Adamax) else ("m", "v")
+    if isinstance(optimizer, Adamax):
+        return ("m", "u")
+    return ("m", "v", "v_max") if optimizer.amsgrad else ("m", "v")

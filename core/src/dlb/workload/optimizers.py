@@ -79,7 +79,9 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and clipping work as
+    epsilon is added *after* the bias correction. With ``amsgrad``, ``v`` in the last line is the largest ``v`` of
+    each weight so far, ``v_max``, and is corrected as ``v`` is (Reddi et al., arXiv:1904.09237, algorithm 2, which
+    corrects nothing; torch.optim.Adam, keras.optimizers.Adam). ``weight_decay`` (coupled) and clipping work as
     in :class:`SGD`.
     """
 
@@ -87,6 +89,7 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    amsgrad: bool = False
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
@@ -99,7 +102,7 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
 
         w = w - lr * (adam's step + weight_decay * w)
 
-    ``m`` and ``v`` are those of :class:`Adam` and know nothing of the decay. The decay is multiplied by the
+    ``m``, ``v`` and ``amsgrad`` are those of :class:`Adam` and know nothing of the decay. The decay is multiplied by the
     step's learning rate, as in torch.optim.AdamW and keras.optimizers.AdamW; in the paper, by the schedule
     alone.
     """
@@ -108,6 +111,7 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    amsgrad: bool = False
     weight_decay: float = 0.01
     clip_norm: float = 0.0
     clip_value: float = 0.0

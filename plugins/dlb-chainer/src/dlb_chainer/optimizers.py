@@ -200,7 +200,8 @@ def _make(described: Optimizer) -> GradientMethod:
     if described.kind in ("adam", "adamw"):
         decay = described.weight_decay * rate if described.kind == "adamw" else 0.0
         betas = (described.beta1, described.beta2)
-        return Adam(rate, *betas, described.epsilon, weight_decay_rate=decay)
+        amsgrad = described.amsgrad
+        return Adam(rate, *betas, described.epsilon, weight_decay_rate=decay, amsgrad=amsgrad)
     if described.kind == "rmsprop" and not described.momentum:
         inside = described.epsilon_place == "inside"
         return optimizers.RMSprop(rate, described.rho, described.epsilon, inside)
@@ -241,7 +242,7 @@ def set_learning_rate(
 
 
 #: Chainer's names for what it keeps.
-SLOTS = {"ms": "v", "h": "sum"}
+SLOTS = {"ms": "v", "h": "sum", "vhat": "v_max"}
 
 
 def state_of(

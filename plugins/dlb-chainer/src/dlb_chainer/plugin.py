@@ -71,6 +71,7 @@ class ChainerAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",

@@ -214,8 +214,8 @@ def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:
 
     MXNet's own AdaGrad, AdaDelta and Adamax are of array operators, too, with another decay.
     """
-    own = ("sgd", "adam", "adamw")
-    native = optimizer.kind in own or (
+    own = optimizer.kind in ("sgd", "adam", "adamw") and not optimizer.attributes.get("amsgrad")
+    native = own or (
         optimizer.kind == "rmsprop"
         and not optimizer.momentum
         and (optimizer.epsilon_place == "inside" or not optimizer.epsilon)

@@ -63,7 +63,8 @@ class MXNetAdapter(Adapter):
         "workload's and is scaled when the rate changes; in float64 composed of array operators, "
         "for the fused ones keep the rate and the momentum in float32",
         "adam": "native: the fused operator, given epsilon * sqrt(1 - beta2 ** t) for epsilon; in "
-        "float64 composed of array operators, for the fused one keeps its scalars in float32",
+        "float64 and with amsgrad composed of array operators, for the fused one keeps its scalars in "
+        "float32, and no largest moment",
         "adamw": "native: the fused operator of mxnet.contrib, as adam; its decay is given times the rate",
         "rmsprop": "native with epsilon inside and no momentum: the fused operator, corrected for rho in "
         "float32; otherwise and in float64 composed of array operators",
@@ -80,6 +81,7 @@ class MXNetAdapter(Adapter):
         "huber": "native, times delta",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",

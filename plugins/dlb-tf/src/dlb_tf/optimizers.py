@@ -142,10 +142,12 @@ def make_optimizer(
             return Adamax(rate, epsilon=number(epsilon), **betas)
         if optimizer.kind == "adamw":
             decay = number(optimizer.weight_decay)
-            adamw = AdamW(rate, weight_decay=decay, epsilon=epsilon, **betas)
+            adamw = AdamW(
+                rate, weight_decay=decay, epsilon=epsilon, amsgrad=optimizer.amsgrad, **betas
+            )
             adamw.exclude_from_weight_decay(var_list=undecayed)
             return adamw
-        return Adam(rate, epsilon=epsilon, **betas)
+        return Adam(rate, epsilon=epsilon, amsgrad=optimizer.amsgrad, **betas)
 
 
 def is_composed(optimizer: Optimizer) -> bool:
@@ -175,6 +177,8 @@ def state_of(
         kept = optimizer.kept
     elif described.kind in ("adam", "adamw"):
         kept = {"m": optimizer._momentums, "v": optimizer._velocities}
+        if described.amsgrad:
+            kept["v_max"] = optimizer._velocity_hats
     elif described.kind == "rmsprop":
         kept = {"v": optimizer._velocities}
     elif described.kind == "adagrad":

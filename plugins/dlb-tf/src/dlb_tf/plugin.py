@@ -66,6 +66,7 @@ class TFAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",

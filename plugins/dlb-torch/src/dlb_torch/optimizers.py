@@ -14,8 +14,8 @@ from dlb_worker.model import Optimizer
 #: torch's names for what its optimizers keep, by kind.
 SLOTS = {
     "sgd": {"momentum_buffer": "velocity"},
-    "adam": {"exp_avg": "m", "exp_avg_sq": "v"},
-    "adamw": {"exp_avg": "m", "exp_avg_sq": "v"},
+    "adam": {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"},
+    "adamw": {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"},
     "rmsprop": {"square_avg": "v", "momentum_buffer": "velocity"},
     "adagrad": {"sum": "sum"},
     "adadelta": {"square_avg": "v", "acc_delta": "u"},
@@ -75,7 +75,10 @@ def make_optimizer(
     groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in exempt]}]
     if exempt:
         groups.append({"params": list(undecayed), "weight_decay": 0.0})
-    shared = {"lr": optimizer.learning_rate, "weight_decay": optimizer.weight_decay}
+    shared: dict[str, Any] = {
+        "lr": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+    }
     if optimizer.kind == "sgd":
         return torch.optim.SGD(
             groups,
@@ -96,8 +99,11 @@ def make_optimizer(
         return torch.optim.Adagrad(groups, initial_accumulator_value=start, **shared)
     if optimizer.kind == "adadelta":
         return torch.optim.Adadelta(groups, rho=optimizer.rho, **shared)
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adamax": torch.optim.Adamax}
-    return kinds[optimizer.kind](groups, betas=(optimizer.beta1, optimizer.beta2), **shared)
+    shared["betas"] = (optimizer.beta1, optimizer.beta2)
+    if optimizer.kind == "adamax":
+        return torch.optim.Adamax(groups, **shared)
+    adam = torch.optim.AdamW if optimizer.kind == "adamw" else torch.optim.Adam
+    return adam(groups, amsgrad=optimizer.amsgrad, **shared)
 
 
 def is_composed(optimizer: Optimizer) -> bool:

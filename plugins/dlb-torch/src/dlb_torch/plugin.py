@@ -58,6 +58,7 @@ class TorchAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",
