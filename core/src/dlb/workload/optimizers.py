@@ -79,10 +79,10 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction. With ``amsgrad``, ``v`` in the last line is the largest ``v`` of
-    each weight so far, ``v_max``, and is corrected as ``v`` is (Reddi et al., arXiv:1904.09237, algorithm 2, which
-    corrects nothing; torch.optim.Adam, keras.optimizers.Adam). ``weight_decay`` (coupled) and clipping work as
-    in :class:`SGD`.
+    epsilon is added *after* the bias correction. With ``amsgrad``, ``v`` in the last line is the largest
+    ``v`` of each weight so far, ``v_max``, and is corrected as ``v`` is (Reddi et al., arXiv:1904.09237,
+    algorithm 2, which corrects nothing; torch.optim.Adam, keras.optimizers.Adam). ``weight_decay`` (coupled)
+    and clipping work as in :class:`SGD`.
     """
 
     learning_rate: float = 1e-3
@@ -102,9 +102,9 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
 
         w = w - lr * (adam's step + weight_decay * w)
 
-    ``m``, ``v`` and ``amsgrad`` are those of :class:`Adam` and know nothing of the decay. The decay is multiplied by the
-    step's learning rate, as in torch.optim.AdamW and keras.optimizers.AdamW; in the paper, by the schedule
-    alone.
+    ``m``, ``v`` and ``amsgrad`` are those of :class:`Adam` and know nothing of the decay. The decay is
+    multiplied by the step's learning rate, as in torch.optim.AdamW and keras.optimizers.AdamW; in the paper,
+    by the schedule alone.
     """
 
     learning_rate: float = 1e-3
