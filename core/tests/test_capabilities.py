@@ -118,10 +118,35 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'clip_value': optimizer.clip_value must be 0",
         "",
     ),
+    "the largest moments": (
+        {**without("amsgrad"), "optimizers": {"adam": "native"}},
+        {"workload": changed(optimizer=Adam(amsgrad=True))},
+        "'amsgrad': optimizer.amsgrad must be false",
+        "",
+    ),
+    "clipping by variable": (
+        without("clip_variable_norm"),
+        {"workload": changed(optimizer=SGD(learning_rate=0.1, clip_variable_norm=1.0))},
+        "'clip_variable_norm': optimizer.clip_variable_norm must be 0",
+        "",
+    ),
+    "decay of weights alone": (
+        without("weight_decay_on"),
+        {"workload": changed(
+            optimizer=SGD(learning_rate=0.1, weight_decay=0.1, weight_decay_on="weights"))},
+        "'weight_decay_on': optimizer.weight_decay_on must be \"all\"",
+        "",
+    ),
     "class weights": (
         without("class_weights"),
         {"workload": changed(loss=SoftmaxCrossEntropy(class_weights=(0.5, 1.0)))},
         "'class_weights': loss.class_weights must be left out",
+        "",
+    ),
+    "a label that is ignored": (
+        without("ignore_index"),
+        {"workload": changed(loss=SoftmaxCrossEntropy(ignore_index=0))},
+        "'ignore_index': loss.ignore_index must be left out",
         "",
     ),
     "smoothing": (

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 
 from dlb import workload as W
-from dlb.workload.losses import target_kind
+from dlb.workload.losses import classes_and_places, target_kind
 from dlb.workload.shapes import Shape
 
 from .subject import BATCH, PLAIN_LOSS
@@ -90,7 +90,11 @@ def random_batch(
         inputs = random.standard_normal(shape).astype(np.float32).astype(dtype)
     outputs = list(W.infer_shapes(model).values())[-1]
     if target_kind(loss) == "class":
-        return inputs, random.integers(0, outputs[-1], (samples, *outputs[:-1]))
+        classes, places = classes_and_places(outputs)
+        labels = random.integers(0, classes, (samples, *places))
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
+            labels.reshape(-1)[::3] = loss.ignore_index
+        return inputs, labels
     targets = random.standard_normal((samples, *outputs)).astype(np.float32)
     if target_kind(loss) == "share":
         targets = np.clip(targets, 0, 1)  # half of them 0, a sixth 1

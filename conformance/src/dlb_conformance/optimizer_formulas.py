@@ -32,6 +32,10 @@ class Formula:
         scale = 1.0 if norm <= limit else limit / norm
         for name, weight in self.weights.items():
             g, decay = scale * gradients[name], self.optimizer.weight_decay * weight
+            if self.optimizer.weight_decay_on == "weights" and name[-6:] != "weight":
+                decay = np.zeros_like(weight)
+            if own := self.optimizer.clip_variable_norm:
+                g = g * min(1.0, own / max(float(np.linalg.norm(g.ravel())), 1e-300))
             if by_value := self.optimizer.clip_value:
                 g = np.minimum(np.maximum(g, -by_value), by_value)
             if isinstance(self.optimizer, W.AdamW):
@@ -93,5 +97,7 @@ class Formula:
         m = by.beta1 * self._held(f"{name}.m", g) + (1 - by.beta1) * g
         v = by.beta2 * self._held(f"{name}.v", g) + (1 - by.beta2) * g * g
         self.state[f"{name}.m"], self.state[f"{name}.v"] = m, v
+        if by.amsgrad:
+            v = self.state[f"{name}.v_max"] = np.maximum(self._held(f"{name}.v_max", g), v)
         corrected = m / (1 - by.beta1**self._steps), v / (1 - by.beta2**self._steps)
         return np.asarray(corrected[0] / (np.sqrt(corrected[1]) + by.epsilon))

@@ -167,16 +167,26 @@ class Adapter:
             missing = f"no dtype {dtype}"
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:
             missing = f"no optimizer {W.type_name(optimizer)}"
+        if getattr(optimizer, "amsgrad", False):
+            missing = missing or self._lacks("amsgrad")
         if optimizer and optimizer.clip_norm:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:
             missing = missing or self._lacks("clip_value")
+        if optimizer and optimizer.clip_variable_norm:
+            missing = missing or self._lacks("clip_variable_norm")
+        if optimizer and optimizer.weight_decay_on != "all":
+            missing = missing or self._lacks("weight_decay_on")
         if loss and W.type_name(loss) not in self.described.losses:
             missing = f"no loss {W.type_name(loss)}"
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.class_weights:
             missing = missing or self._lacks("class_weights")
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.label_smoothing:
             missing = missing or self._lacks("label_smoothing")
+        if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
+            missing = missing or self._lacks("ignore_index")
+        if loss and model and len(W.infer_shapes(model)[model.nodes[-1].name]) > 2:
+            missing = missing or self._lacks("losses_of_maps")
         if missing:
             pytest.skip(f"adapter '{self.name}' describes {missing}")
 

@@ -223,6 +223,14 @@ MODELS: dict[str, W.Model] = {
         ("flat", W.Flatten(), ("all",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
+    "a-map-of-classes": graph(
+        (3, 6, 4),
+        ("conv", W.Conv(out_channels=4, kernel=(3, 3), pads=(1, 1, 1, 1)), ("input",)),
+        ("norm", W.BatchNorm(epsilon=0.1), ("conv",)),
+        ("relu", W.ReLU(), ("norm",)),
+        ("up", W.ConvTranspose(out_channels=5, kernel=(2, 2), stride=(2, 2)), ("relu",)),
+        ("logits", W.Conv(out_channels=CLASSES, kernel=(1, 1)), ("up",)),
+    ),
     "steps-of-a-sequence": graph(
         (4, 3),
         ("hidden", W.LSTM(hidden=1), ("input",)),

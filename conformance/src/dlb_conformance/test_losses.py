@@ -15,6 +15,11 @@ from .models import CLASSES, chain, random_batch, random_weights
 from .subject import PLAIN, Adapter
 
 SMOOTHED = W.SoftmaxCrossEntropy(label_smoothing=0.3)
+MODELS: dict[str, W.Model] = {
+    **EVERY_LAYER,
+    "map": chain((3, 6, 4), W.Conv(out_channels=CLASSES, kernel=(3, 2))),
+}
+FACTORS = tuple(0.5 + label for label in range(CLASSES))
 #: Losses of targets of the outputs' shape. Errors are on both sides of Huber's deltas, which no float32 is.
 OF_NUMBERS: dict[str, W.Loss] = {
     "binary_cross_entropy": W.BinaryCrossEntropy(),
@@ -40,6 +45,27 @@ def test_smoothed_labels_give_the_loss_and_the_slopes_of_the_canonical_graph(
     assert abs(true - plain) > 1e-4 * abs(true)  # or a loss that is not smoothed would pass
     assert_near(np.asarray(found.loss), np.asarray(true), VALUES[dtype], dtype, "the loss")
     assert_gradients(found, model, weights, inputs, labels, dtype, by=SMOOTHED)
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "dtype"),
+    [
+        ("features", W.SoftmaxCrossEntropy(ignore_index=255), "float64"),
+        ("sequence", W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3), "float32"),
+        ("map", W.SoftmaxCrossEntropy(), "float64"),
+        ("map", W.SoftmaxCrossEntropy(ignore_index=1, class_weights=FACTORS), "float64"),
+        (
+            "map",
+            W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3, class_weights=FACTORS),
+            "float32",
+        ),
+    ],
+    ids=str,
+)
+def test_classes_of_maps_and_ignored_labels(
+    adapter: Adapter, name: str, by: W.SoftmaxCrossEntropy, dtype: str
+) -> None:
+    _assert_loss(adapter, MODELS[name], by, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -88,12 +114,18 @@ def test_a_step_is_by_the_smoothed_loss(adapter: Adapter, name: str) -> None:
         )
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("features", "float32"), ("sequence", "float64")])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("features", "float32"), ("sequence", "float64"), ("map", "float64")]
+)
 @pytest.mark.parametrize("loss", OF_NUMBERS)
 def test_a_loss_of_targets_is_that_of_the_canonical_graph(
     adapter: Adapter, loss: str, name: str, dtype: str
 ) -> None:
-    model, by = EVERY_LAYER[name], OF_NUMBERS[loss]
+    _assert_loss(adapter, MODELS[name], OF_NUMBERS[loss], dtype)
+
+
+def _assert_loss(adapter: Adapter, model: W.Model, by: W.Loss, dtype: str) -> None:
+    """Loss and gradients are the canonical graph's, and a step has both."""
     adapter.require(model, dtype, loss=by)
     weights = random_weights(model)
     inputs, targets = random_batch(model, dtype, loss=by)

@@ -45,6 +45,9 @@ OPTIMIZERS: dict[str, W.Optimizer] = {
 #: Frameworks compute these by one formula for every layer: one model has all that matters.
 FURTHER: dict[str, W.Optimizer] = {
     "adamw": W.AdamW(learning_rate=0.01, beta1=0.7, epsilon=0.1, weight_decay=0.03),
+    # Second moments that forget at once fall again and again.
+    "amsgrad": W.Adam(learning_rate=0.01, beta2=0.1, epsilon=0.1, weight_decay=0.03, amsgrad=True),
+    "adamw-amsgrad": W.AdamW(learning_rate=0.01, beta2=0.1, epsilon=0.1, amsgrad=True),
     "rmsprop": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, weight_decay=0.03),
     "rmsprop-momentum": W.RMSprop(learning_rate=0.01, momentum=0.9, clip_norm=0.007),
     "rmsprop-inside": W.RMSprop(learning_rate=0.01, rho=0.7, epsilon=0.1, epsilon_place="inside"),
@@ -64,6 +67,20 @@ FURTHER: dict[str, W.Optimizer] = {
     ),
     # Of these models' gradients, some elements are above it, and some below.
     "clipped-by-value": W.SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.03, clip_value=0.01),
+    # So for norms of these models' parameters.
+    "clipped-by-variable": W.SGD(
+        learning_rate=0.05,
+        momentum=0.9,
+        weight_decay=0.03,
+        weight_decay_on="weights",
+        clip_variable_norm=0.02,
+    ),
+    "decoupled-decay-of-weights": W.AdamW(
+        learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
+    ),
+    "composed-decay-of-weights": W.Adamax(
+        learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
+    ),
 }
 SCHEDULES: dict[str, W.Schedule] = {
     "constant": W.Constant(),
@@ -102,6 +119,13 @@ def test_steps_follow_the_formulas(
 def test_further_optimizers_follow_the_formulas(adapter: Adapter, optimizer: str) -> None:
     model, by = MODELS["embedding-with-unread-entries"], FURTHER[optimizer]
     _assert_follows(adapter, model, by, SCHEDULES["rate-falls-twice"])
+
+
+@pytest.mark.parametrize("model", ["maps", "sequence", "patches"])
+def test_each_parameter_is_clipped_and_decays_by_its_role(adapter: Adapter, model: str) -> None:
+    """Also where a framework keeps several parameters in one."""
+    rates = SCHEDULES["constant"]
+    _assert_follows(adapter, MODELS[model], FURTHER["clipped-by-variable"], rates)
 
 
 def _assert_follows(
@@ -161,7 +185,10 @@ def test_before_the_first_step_the_state_is_empty_or_zero(
         *itertools.product(["sequence", "features"], ["momentum", "adam"]),
         *(
             ("embedding-with-unread-entries", name)
-            for name in ("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax")
+            for name in (
+                *("adamw", "rmsprop", "rmsprop-inside", "adagrad", "adadelta", "adamax"),
+                *("clipped-by-variable", "decoupled-decay-of-weights", "amsgrad"),
+            )
         ),
     ],
 )

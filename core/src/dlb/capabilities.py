@@ -11,7 +11,8 @@ from typing import Any
 
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import SoftmaxCrossEntropy, Workload, type_name
-from dlb.workload.shapes import tied_to
+from dlb.workload.losses import MAP_AXES
+from dlb.workload.shapes import infer_shapes, tied_to
 from dlb_worker.contract import LOSSES, PRECISION
 
 __all__ = [
@@ -127,16 +128,34 @@ def check_capabilities(
         raise unsupported(
             f"it has no loss {type_name(loss)}; it has {', '.join(sorted(adapter.losses))}"
         )
-    smoothing, weights = (
-        (loss.label_smoothing, loss.class_weights)
-        if isinstance(loss, SoftmaxCrossEntropy)
-        else (0.0, ())
-    )
+    smoothing, ignored = 0.0, None
+    weights: tuple[float, ...] = ()
+    if isinstance(loss, SoftmaxCrossEntropy):
+        smoothing, weights, ignored = loss.label_smoothing, loss.class_weights, loss.ignore_index
+    outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+    amsgrad = getattr(workload.optimizer, "amsgrad", False)
     needed = (
+        ("amsgrad", amsgrad, "optimizer.amsgrad must be false"),
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),
+        (
+            "clip_variable_norm",
+            workload.optimizer.clip_variable_norm,
+            "optimizer.clip_variable_norm must be 0",
+        ),
+        (
+            "weight_decay_on",
+            workload.optimizer.weight_decay and workload.optimizer.weight_decay_on != "all",
+            'optimizer.weight_decay_on must be "all"',
+        ),
         ("label_smoothing", smoothing, "loss.label_smoothing must be 0"),
         ("class_weights", weights, "loss.class_weights must be left out"),
+        ("ignore_index", ignored is not None, "loss.ignore_index must be left out"),
+        (
+            "losses_of_maps",
+            len(outputs) >= MAP_AXES,
+            "add a flatten or a reshape as the last layer",
+        ),
         ("augmentation", crops, "data.augmentation.pad and flip must be left out"),
     )
     for feature, is_needed, remedy in needed:

@@ -32,7 +32,7 @@ from dlb.workload import (
     infer_shapes,
     type_name,
 )
-from dlb.workload.losses import target_kind
+from dlb.workload.losses import classes_and_places, target_kind
 
 __all__ = [
     "SYNTHETIC",
@@ -235,9 +235,9 @@ def write_samples(
 
 def model_signature(model: Model) -> ModelSignature:
     """The shapes and ranges of a model's input and labels."""
-    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
+    classes, steps = classes_and_places(infer_shapes(model)[model.nodes[-1].name])
     entries = _embedding_entries(model) if model.input.kind == "index" else 0
-    return ModelSignature(model.input.kind, model.input.shape, tuple(steps), classes, entries)
+    return ModelSignature(model.input.kind, model.input.shape, steps, classes, entries)
 
 
 def noise(model: Model, seed: int, samples: int) -> Array:
@@ -252,14 +252,17 @@ def noise(model: Model, seed: int, samples: int) -> Array:
 def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
     """Labels that a loss reads.
 
-    For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``. Else float32,
-    of the outputs' shape: 0 and 1 for shares, and normal noise for numbers.
+    For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``, and an eighth
+    of them the label that is ignored. Else float32, of the outputs' shape: 0 and 1 for shares, and normal noise
+    for numbers.
     """
-    *steps, classes = infer_shapes(model)[model.nodes[-1].name]
+    outputs = infer_shapes(model)[model.nodes[-1].name]
     generator, kind = np.random.default_rng(seed + 1000), target_kind(loss)
     if kind == "class":
-        return generator.integers(0, classes, (samples, *steps), np.int64)
-    shape = (samples, *steps, classes)
+        classes, places = classes_and_places(outputs)
+        labels = generator.integers(0, classes, (samples, *places), np.int64)
+        return _with_ignored(labels, loss, generator)
+    shape = (samples, *outputs)
     if kind == "share":
         return generator.integers(0, 2, shape).astype(np.float32)
     return generator.standard_normal(shape, dtype=np.float32)
@@ -281,14 +284,26 @@ def proof_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> 
 
     Shares are quarters, since an adapter that takes them for classes is right for 0 and 1.
     """
-    labels, kind = random_labels(model, seed, samples, loss), target_kind(loss)
+    kind = target_kind(loss)
     if kind == "class":
-        classes = infer_shapes(model)[model.nodes[-1].name][-1]
-        return _covering(labels, classes, seed + 1000)
+        classes, _ = classes_and_places(infer_shapes(model)[model.nodes[-1].name])
+        covering = _covering(random_labels(model, seed, samples), classes, seed + 1000)
+        return _with_ignored(covering, loss, np.random.default_rng(seed + 1000))
+    labels = random_labels(model, seed, samples, loss)
     if kind == "share":
         quarters = np.random.default_rng(seed + 1000).integers(0, 5, labels.shape)
         return (_covering(quarters, 5, seed + 1000) / 4).astype(np.float32)
     return labels
+
+
+def _with_ignored(labels: Array, loss: Loss, generator: np.random.Generator) -> Array:
+    """Labels of which an eighth, but one at least of several, are what the loss ignores, if it does."""
+    if not isinstance(loss, SoftmaxCrossEntropy) or loss.ignore_index is None:
+        return labels
+    count = max(labels.size // 8, min(labels.size - 1, 1))
+    ignoring: Array = labels.copy()
+    ignoring.reshape(-1)[generator.permutation(labels.size)[:count]] = loss.ignore_index
+    return ignoring
 
 
 def _covering(drawn: Array, count: int, seed: int) -> Array:
@@ -404,10 +419,16 @@ def _check_classes(workload: Workload, source: Source) -> None:
             f"data set {name} has labels that are no integers, and the loss of workload '{workload.name}', "
             f"{type_name(workload.loss)}, reads classes; for targets of real numbers, choose another loss"
         )
-    least, largest = int(source.labels.min()), int(source.labels.max())
+    labels, ignored = source.labels, getattr(workload.loss, "ignore_index", None)
+    if ignored is not None:
+        labels = labels[labels != ignored]
+        if not labels.size:
+            raise RequestError(f"data set {name} has no label but loss.ignore_index = {ignored}")
+    least, largest = int(labels.min()), int(labels.max())
     if least < 0 or largest >= signature.classes:
+        hint = ", and loss.ignore_index may name one that counts nothing" if ignored is None else ""
         raise RequestError(
             f"data set {name} has the label {largest if least >= 0 else least}; workload "
             f"'{workload.name}' predicts {signature.classes} classes, labels 0 to "
-            f"{signature.classes - 1}"
+            f"{signature.classes - 1}{hint}"
         )

@@ -204,6 +204,25 @@ def test_targets_that_do_not_fit_are_refused(
         open_split(regression(tmp_path / "mine.npz", 2, loss), "train")
 
 
+def test_labels_of_maps_may_hold_one_that_is_ignored(tmp_path: Path) -> None:
+    path, maps = tmp_path / "mine.npz", np.arange(120).reshape(10, 4, 3) % 3
+    maps[:, 0] = 255
+    np.savez(path, inputs=images(10), labels=maps.astype(np.uint8))
+    document = to_document(classifier({"name": "npz", "path": str(path)}))
+    layer = {"type": "conv", "out_channels": 3, "kernel": [1, 1]}
+    document["model"]["nodes"] = [{"name": "scores", "layer": layer}]
+    with pytest.raises(
+        RequestError, match=r"has the label 255; .* loss\.ignore_index may name one"
+    ):
+        load_samples(from_document(document), "train", "float32")
+    document["loss"] = {"type": "softmax_cross_entropy", "ignore_index": 255}
+    read = load_samples(from_document(document), "train", "float32").labels
+    np.testing.assert_array_equal(read, maps[:9])
+    document["loss"]["ignore_index"] = -100
+    with pytest.raises(RequestError, match=r"has the label 255; .* labels 0 to 2$"):
+        load_samples(from_document(document), "train", "float32")
+
+
 def test_an_array_file_is_no_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", images(3))
     with pytest.raises(DataError, match=r"not a whole .npz file; write it with numpy.savez"):

@@ -198,7 +198,10 @@ def test_a_part_of_a_workload_is_told_with_its_fields_and_defaults(name: str) ->
             assert default == "none", key
         else:
             stated = tomllib.loads(f"x = {default.strip('`')}")["x"]
-            assert stated == json.loads(msgspec.json.encode(field.default)), key
+            whole = json.loads(msgspec.json.encode(field.default))
+            if isinstance(whole, dict):  # TOML has no null
+                whole = {name: value for name, value in whole.items() if value is not None}
+            assert stated == whole, key
 
 
 def test_every_initialiser_is_told() -> None:

@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
+from dlb.execution.periodic_tests import score
 from dlb.graph.canonical import loss_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.losses import formula
 from dlb.samples import proof_labels, random_labels
-from dlb.workload.losses import target_kind
+from dlb.workload.losses import classes_and_places, target_kind
 
-SHAPES = [(5, 10), (3, 4, 7)]
+#: Outputs of features, of steps, and of maps, whose classes are the second axis.
+SHAPES = [(5, 10), (3, 4, 7), (2, 7, 3, 4)]
 LOSSES: dict[str, W.Loss] = {
     "softmax_cross_entropy": W.SoftmaxCrossEntropy(),
     "smoothed": W.SoftmaxCrossEntropy(label_smoothing=0.1),
+    "without_a_class": W.SoftmaxCrossEntropy(ignore_index=2),
+    "without_a_label": W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.1),
     "binary_cross_entropy": W.BinaryCrossEntropy(),
     "squared_error": W.SquaredError(),
     "absolute_error": W.AbsoluteError(),
@@ -27,14 +31,23 @@ OF_NUMBERS = [name for name, loss in LOSSES.items() if target_kind(loss) != "cla
 
 
 def cross_entropy(
-    logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0, weights: tuple[float, ...] = ()
+    logits: np.ndarray,
+    labels: np.ndarray,
+    smoothing: float = 0.0,
+    weights: tuple[float, ...] = (),
+    ignored: int | None = None,
 ) -> np.longdouble:
     """Softmax cross-entropy as it is defined, in extended precision."""
     wide = logits.astype(np.longdouble)
+    if wide.ndim == 4:
+        wide = wide.transpose(0, 2, 3, 1)
+    counted = np.array([label != ignored for label in labels.flat]).reshape(labels.shape)
+    labels = np.where(counted, labels, 0)
     logs = np.log(np.exp(wide - wide.max(-1, keepdims=True)).sum(-1)) + wide.max(-1)
     hit = np.take_along_axis(wide, labels[..., None], -1)[..., 0]
     factors = np.array(weights)[labels] if weights else 1.0
-    return (factors * (logs - (1 - smoothing) * hit - smoothing * wide.mean(-1))).mean()
+    losses = factors * (logs - (1 - smoothing) * hit - smoothing * wide.mean(-1))
+    return (counted * losses).mean()
 
 
 def of_numbers(outputs: np.ndarray, targets: np.ndarray, loss: W.Loss) -> np.longdouble:
@@ -57,7 +70,8 @@ def of_numbers(outputs: np.ndarray, targets: np.ndarray, loss: W.Loss) -> np.lon
 
 def defined(outputs: np.ndarray, targets: np.ndarray, loss: W.Loss) -> float:
     if isinstance(loss, W.SoftmaxCrossEntropy):
-        return float(cross_entropy(outputs, targets, loss.label_smoothing, loss.class_weights))
+        by = (loss.label_smoothing, loss.class_weights, loss.ignore_index)
+        return float(cross_entropy(outputs, targets, *by))
     return float(of_numbers(outputs, targets, loss))
 
 
@@ -66,7 +80,11 @@ def drawn(shape: tuple[int, ...], loss: W.Loss) -> tuple[np.ndarray, np.ndarray]
     generator = np.random.default_rng(7)
     outputs, kind = 2 * generator.standard_normal(shape), target_kind(loss)
     if kind == "class":
-        return outputs, generator.integers(0, shape[-1], shape[:-1])
+        classes, places = classes_and_places(shape[1:])
+        labels = generator.integers(0, classes, (shape[0], *places))
+        if (ignored := getattr(loss, "ignore_index", None)) is not None:
+            labels.flat[::3] = ignored
+        return outputs, labels
     targets = generator.standard_normal(shape)
     return outputs, np.clip(targets, 0, 1) if kind == "share" else targets
 
@@ -86,7 +104,9 @@ def test_value_and_gradient_are_those_of_the_definition(name: str, shape: tuple[
             moved = outputs.astype(np.longdouble)
             moved[place] += sign * step
             sides.append(
-                cross_entropy(moved, targets, loss.label_smoothing)
+                cross_entropy(
+                    moved, targets, loss.label_smoothing, loss.class_weights, loss.ignore_index
+                )
                 if isinstance(loss, W.SoftmaxCrossEntropy)
                 else of_numbers(moved, targets, loss)
             )
@@ -98,10 +118,10 @@ def test_value_and_gradient_are_those_of_the_definition(name: str, shape: tuple[
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_graph_computes_the_same(name: str, shape: tuple[int, ...]) -> None:
     loss, (_, *outputs) = LOSSES[name], shape
-    nodes = (W.Node(name="out", layer=W.Linear(out_features=outputs[-1])),)
+    nodes = (W.Node(name="out", layer=W.Shift(sizes=(1,) * len(outputs))),)
     model = W.Model(input=W.Input(shape=tuple(outputs)), nodes=nodes)
     x, targets = drawn(shape, loss)
-    weights = {"out.weight": np.eye(outputs[-1]), "out.bias": np.zeros(outputs[-1])}
+    weights = {"out.bias": np.zeros([1] * len(outputs))}
     graph = loss_graph(model, weights, loss=loss)
     found = evaluate(graph, {"input": x, "labels": targets})
     assert list(found) == ["loss", "out"] and found["loss"].shape == ()
@@ -165,16 +185,29 @@ def test_a_nan_is_a_nan_in_the_loss_and_no_right_prediction(name: str) -> None:
 def test_accuracy_is_that_of_decisions() -> None:
     outputs = np.array([[2.0, -1.0], [-3.0, 0.5]])
     assert formula(W.SoftmaxCrossEntropy()).accuracy(outputs, np.array([0, 0])) == 0.5
+    assert formula(W.SoftmaxCrossEntropy(ignore_index=9)).accuracy(outputs, np.array([0, 9])) == 1.0
+    maps = outputs.T[None, :, :, None]
+    assert formula(W.SoftmaxCrossEntropy()).accuracy(maps, np.array([[[0], [0]]])) == 0.5
     shares = np.array([[1.0, 0.0], [0.0, 0.0]])
     assert formula(W.BinaryCrossEntropy()).accuracy(outputs, shares) == 0.75
     for loss in (W.SquaredError(), W.AbsoluteError(), W.Huber()):
         assert formula(loss).accuracy(outputs, shares) is None
 
 
+def test_a_test_is_of_the_labels_that_count() -> None:
+    outputs, labels = drawn((6, 4), W.SoftmaxCrossEntropy())
+    ignoring = W.SoftmaxCrossEntropy(ignore_index=255, label_smoothing=0.1)
+    half = np.where(np.arange(6) < 3, labels, 255)
+    assert score(outputs, half, ignoring) == pytest.approx(
+        score(outputs[:3], labels[:3], W.SoftmaxCrossEntropy())
+    )
+    assert score(outputs, np.full(6, 255), ignoring) == (None, None)
+
+
 # --- differences -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES[:2])
 @pytest.mark.parametrize("apart", [1.0, 1e-3, 1e-6])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_it_is_the_difference_of_the_losses(
@@ -205,6 +238,22 @@ def test_it_is_the_difference_of_the_other_losses(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_ignored_makes_no_difference(shape: tuple[int, ...]) -> None:
+    by = W.SoftmaxCrossEntropy(label_smoothing=0.1, ignore_index=255)
+    one, labels = drawn(shape, by)
+    other = one + 0.1 * np.random.default_rng(8).standard_normal(shape)
+    apart = [defined(each, labels, by) for each in (one, other)]
+    assert formula(by).difference(one, other, labels) == pytest.approx(apart[0] - apart[1])
+    _, gradient = formula(by).value_and_gradient(one, labels)
+    places = gradient if gradient.ndim < 4 else gradient.transpose(0, 2, 3, 1)
+    assert (places.any(axis=-1) == (labels != 255)).all()
+    assert math.isfinite(formula(by).cancellation(one, labels))
+    everywhere = np.full_like(labels, 255)
+    value, gradient = formula(by).value_and_gradient(one, everywhere)
+    assert value == 0 and not gradient.any() and formula(by).accuracy(one, everywhere) is None
+
+
+@pytest.mark.parametrize("shape", SHAPES[:2])
 def test_class_weights_multiply_each_sample(shape: tuple[int, ...]) -> None:
     generator = np.random.default_rng(7)
     one, other = generator.standard_normal((2, *shape))
@@ -240,6 +289,20 @@ def test_large_errors_keep_the_digits_of_their_difference() -> None:
 
 
 # --- targets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [(5,), (4, 3), (3, 2, 5)])
+def test_labels_that_are_ignored_are_drawn_now_and_then(outputs: tuple[int, ...]) -> None:
+    nodes = (W.Node(name="out", layer=W.Shift(sizes=(1,) * len(outputs))),)
+    model = W.Model(input=W.Input(shape=outputs), nodes=nodes)
+    classes, places = classes_and_places(outputs)
+    for draw in (random_labels, proof_labels):
+        labels = draw(model, 3, 64, W.SoftmaxCrossEntropy(ignore_index=-100))
+        assert labels.shape == (64, *places)
+        assert set(labels.flat) == {-100, *range(classes)}
+        assert 8 * (labels == -100).sum() == labels.size
+    few = proof_labels(model, 3, 2, W.SoftmaxCrossEntropy(ignore_index=-100))
+    assert 0 < (few == -100).sum() < few.size
 
 
 @pytest.mark.parametrize("outputs", [(5,), (4, 3)])

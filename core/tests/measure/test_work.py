@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -34,7 +36,7 @@ def test_operations_are_those_that_others_publish(
     assert operations == pytest.approx(2 * multiply_adds, rel=apart)
 
 
-def workload(*nodes: W.Node, shape: tuple[int, ...] = (8,), **optimizer: float) -> W.Workload:
+def workload(*nodes: W.Node, shape: tuple[int, ...] = (8,), **optimizer: Any) -> W.Workload:
     model = W.Model(input=W.Input(shape=shape), nodes=nodes)
     return W.Workload(
         name="small",
@@ -112,6 +114,12 @@ def test_layers_that_only_rearrange_cost_nothing() -> None:
     assert both.operations == alone.operations and both.backward == alone.backward
 
 
+def test_decay_of_weights_alone_costs_nothing_for_biases() -> None:
+    optimizer = {"weight_decay": 0.1, "weight_decay_on": "weights"}
+    counted = step_work(workload(node("out", W.Linear(out_features=3)), **optimizer), 1)
+    assert counted.update == Work(27 * 2 + 24 * 2, 27 * 3 * 4)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "operations", "numbers"),
     [
@@ -133,6 +141,7 @@ def test_the_update_is_that_of_the_optimizer(
     [
         (W.Adam(), 14, 7),
         (W.AdamW(), 16, 7),
+        (W.AdamW(amsgrad=True), 17, 9),
         (W.RMSprop(), 9, 5),
         (W.RMSprop(momentum=0.9, clip_value=1.0), 13, 7),
         (W.Adagrad(), 7, 5),

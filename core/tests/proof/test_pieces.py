@@ -20,6 +20,8 @@ OPTIMIZERS = [
     SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3, clip_norm=0.5),
     Adam(learning_rate=0.01, weight_decay=1e-3),
     AdamW(clip_value=0.5),
+    AdamW(clip_variable_norm=0.5, weight_decay_on="weights"),
+    Adam(beta2=0.1, amsgrad=True),
     RMSprop(momentum=0.9),
     Adagrad(epsilon_place="inside"),
     Adadelta(),

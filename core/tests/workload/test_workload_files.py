@@ -251,12 +251,20 @@ def test_what_takes_a_parser_long_is_refused_at_once(
     assert time.perf_counter() - start < 20
 
 
-def test_maps_are_no_outputs_of_a_loss_of_targets(tmp_path: Path) -> None:
+def test_maps_are_outputs_of_every_loss(tmp_path: Path) -> None:
     path = tmp_path / "maps.toml"
     conv = '{ name = "c", layer = { type = "conv", out_channels = 2, kernel = [1, 1] } }'
     text = HEAD.replace("shape = [4]", "shape = [1, 3, 3]")
-    path.write_text(f'loss = {{ type = "huber" }}\n{text}model.nodes = [{conv}]')
-    with pytest.raises(WorkloadError, match=r"\[2, 3, 3\] a sample.*add a flatten"):
+    for loss in ("huber", "softmax_cross_entropy"):
+        path.write_text(f'loss = {{ type = "{loss}" }}\n{text}model.nodes = [{conv}]')
+        assert files.read(path).loss
+    flipped = text.replace('"synthetic"', '"synthetic", augmentation = { flip = true }')
+    path.write_text(f"{flipped}model.nodes = [{conv}]")
+    with pytest.raises(WorkloadError, match="not labels or targets that are maps"):
+        files.read(path)
+    windows = '{ name = "r", layer = { type = "reshape", shape = [2, 3, 3, 1] } }'
+    path.write_text(f"{text}model.nodes = [{conv}, {windows}]")
+    with pytest.raises(WorkloadError, match=r"\[2, 3, 3, 1\] a sample.*add a reshape"):
         files.read(path)
 
 

@@ -73,6 +73,7 @@ optimizers = st.one_of(
         momentum=finite(0, 0.99),
         nesterov=st.booleans(),
         weight_decay=finite(0, 1),
+        weight_decay_on=st.sampled_from(["all", "weights"]),
     ),
     st.builds(W.Adam, learning_rate=finite(1e-6, 1), epsilon=finite(1e-12, 1e-3)),
     st.builds(
@@ -84,7 +85,11 @@ optimizers = st.one_of(
     st.builds(W.Adagrad, initial_accumulator=finite(0, 1)),
 )
 losses = st.one_of(
-    st.builds(W.SoftmaxCrossEntropy, label_smoothing=finite(0, 0.9)),
+    st.builds(
+        W.SoftmaxCrossEntropy,
+        label_smoothing=finite(0, 0.9),
+        ignore_index=st.none() | st.integers(-100, 255),
+    ),
     st.sampled_from([W.BinaryCrossEntropy(), W.SquaredError(), W.AbsoluteError()]),
     st.builds(W.Huber, delta=finite(1e-3, 1e3)),
 )

@@ -61,17 +61,22 @@ CONTRACT = (2, 1)
 
 #: What an adapter may be able to do besides its layers, optimizers and losses, and what each one means.
 FEATURES = {
+    "amsgrad": "computes adam and adamw with the largest second moment so far",
     "augmentation": "feeds batches that the core cut out of images",
     "class_weights": "computes the loss with a weight for each class",
     "clip_norm": "brings gradients down to a norm before a step",
     "clip_value": "limits every element of a gradient before a step",
+    "clip_variable_norm": "brings the gradient of each parameter down to a norm of its own before a step",
     "export": "writes an ONNX file with the framework's exporter",
     "export_user_models": "writes a user's model as an ONNX file",
+    "ignore_index": "computes the loss with a label that counts nothing",
     "label_smoothing": "computes the loss with smoothed labels",
+    "losses_of_maps": "computes losses of outputs with three axes a sample, or more",
     "masks": "multiplies by given masks in dropout layers of models built for proofs",
     "repeatable_dropout": "draws dropout masks again from a seed, and takes other given masks later",
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",
+    "weight_decay_on": "leaves biases, and the scales and slopes of layers, without weight decay",
 }
 
 #: The losses of an adapter that does not say which it has.
@@ -215,7 +220,8 @@ class DataRequest:
 
     Attributes:
         inputs: [N, ...] samples in canonical layout ([C, H, W] or [T]) and the run's dtype.
-        labels: int64 [N] or [N, T]; or, as the loss reads, targets of the outputs' shape, of the run's dtype.
+        labels: int64 [N], [N, T] or [N, H, W]; or, as the loss reads, targets of the outputs' shape, of the
+            run's dtype.
         order: int64 [steps, batch], the indices of each step's samples.
         input_mode: ``pipeline`` (the framework's own input pipeline, which gathers, converts and
             batches while training goes on) or ``memory`` (the whole set lies on the device as native

@@ -11,7 +11,9 @@ import numpy as np
 
 from dlb_worker.contract import ForwardPass, Gradients, Inputs, ParameterDescription, UserLayer
 from dlb_worker.errors import UnsupportedError
+from dlb_worker.model import Optimizer
 from dlb_worker.parameters import NativeParameter
+from dlb_worker.updates import decays
 
 __all__ = [
     "BuiltModel",
@@ -98,6 +100,11 @@ class BuiltModel(NativeModel):
         scaling and sign). Empty where there is none, and before the first step.
         """
 
+    def undecayed_natives(self, optimizer: Optimizer) -> List[Any]:
+        """The framework's objects of what is trained and has no weight decay."""
+        exempt = (each for each in self.parameters if not decays(optimizer, each.role))
+        return [native for each in exempt if each.trained for native in each.natives]
+
     def optimizer_state(self) -> Dict[str, Array]:
         """The optimizer's state in canonical layout by ``layer.role.slot``."""
         state = {}
@@ -127,7 +134,7 @@ class BuiltModel(NativeModel):
 
         Args:
             inputs: [batch, ...] in canonical layout.
-            labels: int64 [batch] or [batch, T]; or, as the loss reads, targets of the outputs' shape, of the
+            labels: int64 [batch, ...]; or, as the loss reads, targets of the outputs' shape, of the
                 model's dtype.
         """
 

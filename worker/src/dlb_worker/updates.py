@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from dlb_worker.model import Optimizer
 
-__all__ = ["initial_slot", "slots", "updated"]
+__all__ = ["decays", "initial_slot", "slots", "updated", "with_decay"]
 
 
 def slots(optimizer: Optimizer) -> Tuple[str, ...]:
@@ -17,6 +17,8 @@ def slots(optimizer: Optimizer) -> Tuple[str, ...]:
         return ("velocity",) if optimizer.momentum else ()
     if optimizer.kind == "rmsprop":
         return ("v", "velocity") if optimizer.momentum else ("v",)
+    if optimizer.attributes.get("amsgrad"):
+        return ("m", "v", "v_max")
     return _SLOTS[optimizer.kind]
 
 
@@ -27,6 +29,17 @@ _SLOTS = {
     "adadelta": ("v", "u"),
     "adamax": ("m", "u"),
 }
+
+
+def decays(optimizer: Optimizer, role: str) -> bool:
+    """Whether weight decay acts on the parameters of a role, such as ``weight`` or ``bias``."""
+    everywhere = optimizer.weight_decay_on == "all"
+    return bool(optimizer.weight_decay) and (everywhere or role.endswith("weight"))
+
+
+def with_decay(optimizer: Optimizer, weight_decay: float) -> Optimizer:
+    """The optimizer with another weight decay."""
+    return Optimizer(optimizer.kind, dict(optimizer.attributes, weight_decay=weight_decay))
 
 
 def initial_slot(optimizer: Optimizer) -> float:
@@ -52,7 +65,7 @@ def updated(
         rate: the learning rate of this step.
         step: its number, counted from 1.
         sqrt: the square root for these arrays.
-        maximum: the larger elements of two of these arrays; Adamax needs it.
+        maximum: the larger elements of two of these arrays; Adamax and ``amsgrad`` need it.
     """
     decay = optimizer.weight_decay * weight if optimizer.weight_decay else None
     if decay is not None and optimizer.kind != "adamw":
@@ -72,8 +85,11 @@ def updated(
 def _adam(o: Optimizer, gradient: Any, state: Any, step: Any, sqrt: Any, maximum: Any) -> Any:
     m = o.beta1 * state["m"] + (1 - o.beta1) * gradient
     v = o.beta2 * state["v"] + (1 - o.beta2) * gradient * gradient
+    moved = {"m": m, "v": v}
+    if o.attributes.get("amsgrad"):
+        v = moved["v_max"] = maximum(state["v_max"], v)
     change = (m / (1 - o.beta1**step)) / (sqrt(v / (1 - o.beta2**step)) + o.epsilon)
-    return change, {"m": m, "v": v}
+    return change, moved
 
 
 def _adamax(o: Optimizer, gradient: Any, state: Any, step: Any, sqrt: Any, maximum: Any) -> Any:

@@ -34,7 +34,7 @@ class Source:
     Attributes:
         kind: the kind of the inputs.
         shape: the shape of one input.
-        labels: int64 [N] or [N, T], or targets: [N, ...], integers or real numbers.
+        labels: int64 [N], [N, T] or [N, H, W], or targets: [N, ...], integers or real numbers.
         read: reads the inputs of samples by index, [n, *shape]: uint8, floating or int64.
         read_crops: the same for crops of images, each resized to ``shape``.
         where: where the samples are read from, for the record.
@@ -75,7 +75,7 @@ class ModelSignature:
 
     Attributes:
         kind, shape: kind and shape of the input.
-        steps: () for logits [classes], (T,) for logits [T, classes].
+        steps: () for logits [classes], (T,) for logits [T, classes], (H, W) for logits [classes, H, W].
         classes: the number of classes; labels are below it.
         entries: the entries of the embedding; input indices are below it. 0 for real inputs.
     """

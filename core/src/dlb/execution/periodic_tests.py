@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -92,18 +93,26 @@ class PeriodicTests:
 def score(outputs: Array, targets: Array, loss: Loss) -> tuple[float | None, float | None]:
     """The accuracy of predictions and their mean loss, in float64, without smoothing and class weights.
 
+    Both are those of the labels that count, where one is ignored.
+
     The accuracy is None for a loss of no decisions, the loss if it is not finite.
 
     Args:
         outputs: [samples, ..., numbers].
         targets: int64 [samples, ...], or targets of the outputs' shape.
     """
-    by = formula(SoftmaxCrossEntropy() if isinstance(loss, SoftmaxCrossEntropy) else loss)
+    share = 1.0
+    if isinstance(loss, SoftmaxCrossEntropy):
+        share = (
+            float((targets != loss.ignore_index).mean()) if loss.ignore_index is not None else 1.0
+        )
+        loss = SoftmaxCrossEntropy(ignore_index=loss.ignore_index)
+    by = formula(loss)
     at_once, total = max(1, _NUMBERS * len(outputs) // outputs.size), 0.0
     for first in range(0, len(outputs), at_once):
         part = outputs[first : first + at_once].astype(np.float64)
         with np.errstate(all="ignore"):
             mean, _ = by.value_and_gradient(part, targets[first : first + at_once])
         total += mean * len(part)
-    mean = total / len(outputs)
+    mean = total / len(outputs) / share if share else math.nan
     return by.accuracy(outputs, targets), mean if np.isfinite(mean) else None

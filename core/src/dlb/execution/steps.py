@@ -25,7 +25,8 @@ from dlb.workload.shapes import trained_names
 
 __all__ = ["prove_clipping", "prove_timed_batch"]
 
-#: How far the other limit of clipping is from the gradient's norm, or from its largest element.
+#: How far the other limit of clipping is from the gradient's norm, its largest element, or the largest norm
+#: of a parameter's.
 CLIPPED, UNCLIPPED = 0.5, 4.0
 
 
@@ -37,10 +38,16 @@ def prove_clipping(stage: Stage, group: Group) -> None:
     reference = stage.prepared.first_update
     optimizer = stage.request.workload.optimizer
     name = clips(optimizer)
-    limit, by_value = getattr(optimizer, name), name == "clip_value"
-    size = reference.largest_gradient if by_value else reference.gradient_norm
+    limit = getattr(optimizer, name)
+    by_value, by_variable = name == "clip_value", name == "clip_variable_norm"
+    size = reference.gradient_norm
+    if by_value or by_variable:
+        size = reference.largest_gradient if by_value else reference.largest_norm
     other = size * (CLIPPED if size <= limit else UNCLIPPED)
-    note = Finding(cause=Clipping(norm=size, limit=limit, other=other, by_value=by_value))
+    cause = Clipping(
+        norm=size, limit=limit, other=other, by_value=by_value, by_variable=by_variable
+    )
+    note = Finding(cause=cause)
     check = Check("clipping", "update", stage.adapter, DEFINITION)
     batch = len(reference.inputs)
     with drop_at_end(stage.build(group, "float64", batch, clip=other)) as model:

@@ -23,7 +23,13 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.errors import WorkloadError
 from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.graph.losses import LABELS, LOSS, formula
-from dlb.workload.losses import Loss, SoftmaxCrossEntropy, target_kind
+from dlb.workload.losses import (
+    Loss,
+    SoftmaxCrossEntropy,
+    classes_and_places,
+    loss_fault,
+    target_kind,
+)
 from dlb.workload.model import Model
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
@@ -137,8 +143,9 @@ def loss_graph(
     """The canonical graph followed by the loss.
 
     The graph also reads ``labels``. For a cross-entropy of classes they are int64 [batch] for logits [batch,
-    classes], and [batch, T] for logits [batch, T, classes]; else they are targets of the last value's shape, in
-    the graph's ``dtype``. The first output is ``loss``, a scalar. Those of :func:`canonical_graph` follow.
+    classes], [batch, T] for logits [batch, T, classes], and [batch, H, W] for logits [batch, classes, H, W];
+    else they are targets of the last value's shape, in the graph's ``dtype``. The first output is ``loss``, a
+    scalar. Those of :func:`canonical_graph` follow.
 
     Raises:
         WorkloadError: as :func:`canonical_graph`; the loss does not accept the logits' shape; or a
@@ -151,15 +158,12 @@ def loss_graph(
             f"'{sorted(reserved)[0]}' is a reserved name of the loss; rename the layer"
         )
     last = model.nodes[-1].name
-    if len(shapes[last]) not in (1, 2):
-        raise WorkloadError(
-            f"layer '{last}': a loss needs logits [N, classes] or [N, T, classes], not "
-            f"{['N', *shapes[last]]}; put a flatten before the last linear layer"
-        )
+    if fault := loss_fault(loss, shapes[last]):
+        raise WorkloadError(f"layer '{last}': {fault}")
     formula(loss).add_nodes(graph, last, 1 + len(shapes[last]))
     labels = _value_info(LABELS, shapes[last], element_type)
     if target_kind(loss) == "class":
-        labels = _value_info(LABELS, shapes[last][:-1], TensorProto.INT64)
+        labels = _value_info(LABELS, classes_and_places(shapes[last])[1], TensorProto.INT64)
     loss_output = helper.make_tensor_value_info(LOSS, element_type, [])
     names = [node.name for node in model.nodes] if outputs == "layers" else [last]
     values = [_value_info(name, shapes[name], element_type) for name in names]

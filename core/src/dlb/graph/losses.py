@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dlb.graph.layer_nodes import Graph
 from dlb.graph.operators import sigmoid
 from dlb.workload.losses import (
+    MAP_AXES,
     AbsoluteError,
     BinaryCrossEntropy,
     Huber,
@@ -33,7 +34,7 @@ LOSS = "loss"
 class Formula(abc.ABC):
     """What a loss is of a batch's outputs and targets.
 
-    Outputs are float64 or float32 [batch, ..., numbers], and results are computed in their type. Targets are
+    Outputs are float64 or float32 [batch, ...], and results are computed in their type. Targets are
     what :func:`dlb.workload.losses.target_kind` says.
     """
 
@@ -71,7 +72,22 @@ class _SoftmaxCrossEntropy(Formula):
     def __init__(self, loss: SoftmaxCrossEntropy) -> None:
         self.loss = loss
 
+    def _counted(self, targets: Array) -> Array:
+        """Which labels count."""
+        ignore = self.loss.ignore_index
+        return np.full(targets.shape, True) if ignore is None else targets != ignore
+
+    def _labels_and_factors(self, targets: Array) -> tuple[Array, Array | None]:
+        """Labels, class 0 for ignored ones, and what the loss at each is multiplied by, if anything."""
+        ignore, weights = self.loss.ignore_index, self.loss.class_weights
+        if ignore is None and not weights:
+            return targets, None
+        counted = self._counted(targets)
+        labels = np.where(counted, targets, 0)
+        return labels, counted * (np.array(weights)[labels] if weights else 1.0)
+
     def value_and_gradient(self, outputs: Array, targets: Array) -> tuple[float, Array]:
+        outputs, (targets, factors) = _classes_last(outputs), self._labels_and_factors(targets)
         shifted = outputs - outputs.max(axis=-1, keepdims=True)
         log_shares = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
         smoothing, number = self.loss.label_smoothing, outputs.dtype.type
@@ -80,10 +96,11 @@ class _SoftmaxCrossEntropy(Formula):
         gradient = np.exp(log_shares) - number(smoothing / outputs.shape[-1])
         at_label = np.take_along_axis(gradient, targets[..., None], -1) - number(1 - smoothing)
         np.put_along_axis(gradient, targets[..., None], at_label, -1)
-        if self.loss.class_weights:
-            factors = np.array(self.loss.class_weights, outputs.dtype)[targets]
+        if factors is not None:
+            factors = factors.astype(outputs.dtype)
             losses, gradient = factors * losses, factors[..., None] * gradient
-        return float(losses.mean()), gradient / number(targets.size)
+        gradient = gradient / number(targets.size)
+        return float(losses.mean()), np.moveaxis(gradient, -1, 1) if targets.ndim == 3 else gradient
 
     def difference(self, outputs: Array, base: Array, targets: Array) -> float:
         """log(1 + sum(p * (exp(d) - 1))) - d[label].
@@ -91,6 +108,8 @@ class _SoftmaxCrossEntropy(Formula):
         p is the softmax of ``base``, and d the difference of the outputs. If labels are smoothed by s, d[label]
         becomes (1 - s) * d[label] + s * mean(d). Class weights multiply it.
         """
+        outputs, base = _classes_last(outputs), _classes_last(base)
+        targets, factors = self._labels_and_factors(targets)
         apart = outputs - base
         shifted = np.exp(base - base.max(axis=-1, keepdims=True))
         probabilities = shifted / shifted.sum(axis=-1, keepdims=True)
@@ -98,21 +117,20 @@ class _SoftmaxCrossEntropy(Formula):
         at_labels = np.take_along_axis(apart, targets[..., None], -1)[..., 0]
         smoothing = self.loss.label_smoothing
         differences = log_ratio - (1 - smoothing) * at_labels - smoothing * apart.mean(axis=-1)
-        if self.loss.class_weights:
-            differences = np.array(self.loss.class_weights)[targets] * differences
-        return float(differences.mean())
+        return float((differences if factors is None else factors * differences).mean())
 
     def add_nodes(self, graph: Graph, outputs: str, rank: int) -> None:
         """ONNX's SoftmaxCrossEntropyLoss; its own weights would divide by their sum."""
         if rank == 3:
             outputs = graph.node("Transpose", [outputs], f"{LOSS}/classes_second", perm=[0, 2, 1])
-        smoothing, weighted = self.loss.label_smoothing, bool(self.loss.class_weights)
+        labels, factors = self._add_labels_and_factors(graph)
+        smoothing, weighted = self.loss.label_smoothing, bool(factors)
         reduction = "none" if weighted else "mean"
         name = f"{LOSS}/samples" if weighted else LOSS
         label_loss, log_softmax = f"{LOSS}/hit", f"{LOSS}/log_softmax"
         graph.node(
             "SoftmaxCrossEntropyLoss",
-            [outputs, LABELS],
+            [outputs, labels],
             [label_loss, log_softmax] if smoothing else name,
             reduction=reduction,
             name=LOSS,
@@ -130,28 +148,51 @@ class _SoftmaxCrossEntropy(Formula):
             ]
             graph.node("Sub", parts, name, name=f"{LOSS}/smoothed")
         if weighted:
-            weights = graph.initializer(f"{LOSS}/class_weights", np.array(self.loss.class_weights))
-            factors = graph.node("Gather", [weights, LABELS], f"{LOSS}/factors")
             products = graph.node("Mul", [name, factors], f"{LOSS}/products")
             graph.node("ReduceMean", [products], LOSS, keepdims=0)
 
+    def _add_labels_and_factors(self, graph: Graph) -> tuple[str, str]:
+        """The nodes of :meth:`_labels_and_factors`; "" where there are no factors."""
+        ignore, weights = self.loss.ignore_index, self.loss.class_weights
+        labels, factors = LABELS, ""
+        if ignore is not None:
+            label = graph.initializer(f"{LOSS}/ignore_index", np.array(ignore))
+            ignored = graph.node("Equal", [LABELS, label], f"{LOSS}/ignored")
+            other = graph.initializer(f"{LOSS}/any_class", np.array(0))
+            labels = graph.node("Where", [ignored, other, LABELS], f"{LOSS}/counted_labels")
+        if weights:
+            given = graph.initializer(f"{LOSS}/class_weights", np.array(weights))
+            factors = graph.node("Gather", [given, labels], f"{LOSS}/factors")
+        if ignore is not None:
+            factors = factors or graph.initializer(f"{LOSS}/one", np.array(1.0))
+            nothing = graph.initializer(f"{LOSS}/nothing", np.array(0.0))
+            factors = graph.node("Where", [ignored, nothing, factors], f"{LOSS}/counted")
+        return labels, factors
+
     def cancellation(self, outputs: Array, targets: Array) -> float:
         """The gradient is the difference of probabilities and labels, each as often as its label's weight."""
+        outputs, (targets, factors) = _classes_last(outputs), self._labels_and_factors(targets)
         rows = outputs.reshape(-1, outputs.shape[-1]).astype(np.float64)
         shifted = np.exp(rows - rows.max(axis=1, keepdims=True))
         probabilities = shifted / shifted.sum(axis=1, keepdims=True)
         labels, smoothing = targets.reshape(-1), self.loss.label_smoothing
         shares = np.full_like(rows, smoothing / rows.shape[1])
         shares[np.arange(len(rows)), labels] += 1 - smoothing
-        if self.loss.class_weights:
-            factors = np.array(self.loss.class_weights)[labels, None]
+        if factors is not None:
+            factors = factors.reshape(-1, 1)
             probabilities, shares = factors * probabilities, factors * shares
         return _ratio(probabilities, probabilities - shares)
 
-    def accuracy(self, outputs: Array, targets: Array) -> float:
-        """The largest output is at the label. Outputs that are not finite count as wrong."""
+    def accuracy(self, outputs: Array, targets: Array) -> float | None:
+        """The largest output is at the label, of those that count. Outputs that are not finite are wrong."""
+        outputs, counted = _classes_last(outputs), self._counted(targets)
         correct = np.isfinite(outputs).all(axis=-1) & (outputs.argmax(-1) == targets)
-        return float(correct.mean())
+        return float(correct[counted].mean()) if counted.any() else None
+
+
+def _classes_last(outputs: Array) -> Array:
+    """Outputs of a batch, those of maps [batch, H, W, classes]."""
+    return np.moveaxis(outputs, 1, -1) if outputs.ndim == 1 + MAP_AXES else outputs
 
 
 class _Pointwise(Formula):

@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.workload import layers as L
-from dlb.workload.losses import Loss, target_kind
+from dlb.workload.losses import Loss, classes_and_places, target_kind
 from dlb.workload.model import Model, Node, Workload
 from dlb.workload.optimizers import (
     SGD,
@@ -45,6 +45,7 @@ from dlb.workload.optimizers import (
     AdamW,
     Optimizer,
     RMSprop,
+    decays,
 )
 from dlb.workload.shapes import (
     infer_shapes,
@@ -129,8 +130,11 @@ def step_work(
         of_values * batch_size * values + real_bytes * weights,
     )
     operations, numbers = _update_of_a_weight(workload.optimizer)
-    trained = sum(math.prod(graph.parameters[name]) for name in trained_names(workload.model))
-    return StepWork(forward, backward, Work(trained * operations, real_bytes * trained * numbers))
+    sizes = {name: math.prod(graph.parameters[name]) for name in trained_names(workload.model)}
+    decayed = sum(size for name, size in sizes.items() if decays(workload.optimizer, name))
+    trained = sum(sizes.values())
+    update = Work(trained * operations + 2 * decayed, real_bytes * trained * numbers)
+    return StepWork(forward, backward, update)
 
 
 class _Graph:
@@ -164,7 +168,7 @@ class _Graph:
         """Real numbers and integers that are read and written for each sample."""
         real, index = self._size(self.last), 0  # read by the loss, with its labels or targets
         if target_kind(self.loss) == "class":
-            index += math.prod(self.shapes[self.last][:-1])
+            index += math.prod(classes_and_places(self.shapes[self.last])[1])
         else:
             real += self._size(self.last)
         for node in self.nodes:
@@ -310,10 +314,10 @@ class _Graph:
 
 
 def _update_of_a_weight(optimizer: Optimizer) -> tuple[int, int]:
-    """Operations for each trained weight, and numbers that are read and written for it."""
-    operations = 2 if optimizer.weight_decay else 0
+    """Operations for each trained weight, decay aside, and numbers that are read and written for it."""
+    operations = 0
     numbers = 3  # the gradient, and the weight twice
-    if optimizer.clip_norm:
+    if optimizer.clip_norm or optimizer.clip_variable_norm:
         operations, numbers = operations + 3, numbers + 1
     if optimizer.clip_value:
         operations += 2
@@ -324,6 +328,8 @@ def _update_of_a_weight(optimizer: Optimizer) -> tuple[int, int]:
     more, kept = _ADAPTIVE[type(optimizer)]
     if isinstance(optimizer, RMSprop) and optimizer.momentum:
         more, kept = more + 2, kept + 1
+    if isinstance(optimizer, (Adam, AdamW)) and optimizer.amsgrad:
+        more, kept = more + 1, kept + 1
     return operations + more, numbers + 2 * kept
 
 

@@ -228,6 +228,15 @@ class Reference:
         gradients = self.gradients(self.training_layers)
         return max(float(np.abs(gradients[name]).max()) for name in trained_names(self.model))
 
+    @property
+    def largest_norm(self) -> float:
+        """The largest norm of a parameter's gradient, which clipping by variable compares with its limit."""
+        return self._compute_once("largest norm", self._largest_norm)
+
+    def _largest_norm(self) -> float:
+        gradients = self.gradients(self.training_layers)
+        return max(norm([gradients[name]]) for name in trained_names(self.model))
+
     def running(
         self,
         weights: Mapping[str, Array],

@@ -13,6 +13,7 @@ from dlb.workload.training import (
     CosineRestarts,
     Decay,
     Inverse,
+    Polynomial,
     Schedule,
     Step,
     WarmupCosine,
@@ -90,7 +91,7 @@ def _changes(schedule: Schedule) -> tuple[int, ...]:
         return schedule.milestones
     if isinstance(schedule, Decay):
         return tuple(schedule.start + decay * schedule.every for decay in range(FEW_DECAYS))
-    if isinstance(schedule, (WarmupCosine, WarmupLinear)):
+    if isinstance(schedule, (WarmupCosine, WarmupLinear, Polynomial)):
         return (schedule.warmup, (schedule.warmup + schedule.steps) // 2, schedule.steps)
     if isinstance(schedule, CosineRestarts):
         second = schedule.period * (1 + schedule.growth)

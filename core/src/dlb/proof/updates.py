@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from dlb.proof.distance import PIECE, norm
 from dlb.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
+from dlb.workload.optimizers import decays
 
 __all__ = ["Updates"]
 
@@ -48,24 +50,28 @@ class Updates:
         }
         self._steps = steps
 
-    def step(self, gradients: Mapping[str, Array], rate: float, whole: float | None = None) -> None:
+    def step(
+        self,
+        gradients: Mapping[str, Array],
+        rate: float,
+        norms: Mapping[str, float] | None = None,
+    ) -> None:
         """Take one step.
 
         Args:
             gradients: gradients of every trained parameter, by ``layer.parameter``.
             rate: the learning rate of this step.
-            whole: the norm of all gradients, which clipping goes by; computed if left out.
+            norms: of the gradients, by name, which clipping goes by; computed if left out.
         """
         scalar, self._steps = self.scalar, self._steps + 1
-        scale = 1.0
-        if clip := self.optimizer.clip_norm:
-            size = norm(gradients[name] for name in self.weights) if whole is None else whole
-            scale = clip / max(size, clip)
-        limit, decay = scalar(self.optimizer.clip_value), scalar(self.optimizer.weight_decay)
+        scales = self._scales(gradients, norms)
+        limit = scalar(self.optimizer.clip_value)
         decoupled = isinstance(self.optimizer, AdamW)
         for name, weight in self.weights.items():
             flat, flat_gradient = weight.reshape(-1), gradients[name].reshape(-1)
             slots = [slot.reshape(-1) for slot in self._slots(name, weight)]
+            scale = scales.get(name, 1.0)
+            decay = scalar(self.optimizer.weight_decay if decays(self.optimizer, name) else 0.0)
             # In pieces: operations on a whole tensor take several times its memory.
             for start in range(0, flat.size, PIECE):
                 part = slice(start, start + PIECE)
@@ -80,6 +86,19 @@ class Updates:
                 if decay and decoupled:
                     direction = direction + decay * flat[part]
                 flat[part] -= scalar(rate) * direction
+
+    def _scales(
+        self, gradients: Mapping[str, Array], norms: Mapping[str, float] | None
+    ) -> dict[str, float]:
+        """What clipping to a norm multiplies each gradient by; empty where nothing is."""
+        whole, own = self.optimizer.clip_norm, self.optimizer.clip_variable_norm
+        if not whole and not own:
+            return {}
+        sizes = norms or {name: norm([gradients[name]]) for name in self.weights}
+        if own:
+            return {name: own / max(sizes[name], own) for name in self.weights}
+        together = math.hypot(*(sizes[name] for name in self.weights))
+        return dict.fromkeys(self.weights, whole / max(together, whole))
 
     def _slots(self, name: str, like: Array) -> list[Array]:
         """The state of a parameter; before the first step, what it starts from."""
@@ -117,11 +136,13 @@ class Updates:
 
     def _adam(self, optimizer: Adam | AdamW, gradient: Array, slots: list[Array]) -> Array:
         unit, beta1, beta2 = map(self.scalar, (1, optimizer.beta1, optimizer.beta2))
-        m, v = slots
+        m, v, *largest = slots
         m *= beta1
         m += (unit - beta1) * gradient
         v *= beta2
         v += (unit - beta2) * gradient**2
+        for most in largest:
+            v = np.maximum(most, v, out=most)
         steps = self.scalar(self._steps)
         mean, square = m / (unit - beta1**steps), v / (unit - beta2**steps)
         return np.asarray(mean / (np.sqrt(square) + self.scalar(optimizer.epsilon)))
@@ -171,4 +192,6 @@ def _slot_names(optimizer: Optimizer) -> tuple[str, ...]:
         return ("sum",)
     if isinstance(optimizer, Adadelta):
         return ("v", "u")
-    return ("m", "u") if isinstance(optimizer, Adamax) else ("m", "v")
+    if isinstance(optimizer, Adamax):
+        return ("m", "u")
+    return ("m", "v", "v_max") if optimizer.amsgrad else ("m", "v")

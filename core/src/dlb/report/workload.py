@@ -22,6 +22,8 @@ def _layer_differs(cause: workload.LayerDiffers, finding: Finding, adapter: str)
 def _clipping(cause: workload.Clipping, finding: Finding, adapter: str) -> str:
     acts = "is clipped" if cause.other < cause.norm else "is not clipped"
     what = "whose largest element is" if cause.by_value else "of norm"
+    if cause.by_variable:
+        what = "whose largest norm of a parameter is"
     return (
         f"a gradient {what} {cause.norm:.2g} {acts} at {cause.other:.2g}; 'update' has the workload's "
         f"limit, {cause.limit:.2g}"

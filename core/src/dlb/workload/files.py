@@ -10,7 +10,7 @@ from typing import Any
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
-from dlb.workload.losses import SoftmaxCrossEntropy, loss_fault
+from dlb.workload.losses import MAP_AXES, SoftmaxCrossEntropy, classes_and_places, loss_fault
 from dlb.workload.model import Augmentation, Workload, without_defaults
 from dlb.workload.optimizers import optimizer_fault
 from dlb.workload.shapes import infer_shapes, trained_names
@@ -144,6 +144,10 @@ def _augmentation_fault(workload: Workload) -> str:
                 f"data.augmentation.{name} = [{least}, {largest}] must be two numbers above 0, the "
                 f"smaller first{' and none above 1' if name == 'area' else ''}"
             )
+    if len(infer_shapes(workload.model)[workload.model.nodes[-1].name]) >= MAP_AXES:
+        return (
+            "data.augmentation moves images, and not labels or targets that are maps: leave it out"
+        )
     smaller = min(model_input.shape[1:])
     if not 0 <= augmentation.pad < smaller:
         return (
@@ -165,7 +169,7 @@ def _training_fault(workload: Workload) -> str:
             )
     if not trained_names(model):
         return "no layer has weights, so there is nothing to train; add a linear layer, for example"
-    classes = infer_shapes(model)[model.nodes[-1].name][-1]
+    classes, _ = classes_and_places(infer_shapes(model)[model.nodes[-1].name])
     if classes == 1 and isinstance(workload.loss, SoftmaxCrossEntropy):
         return (
             f"layer '{model.nodes[-1].name}': softmax cross-entropy of one class is always 0, so nothing "

@@ -21,18 +21,23 @@ __all__ = [
     "SoftmaxCrossEntropy",
     "SquaredError",
     "TargetKind",
+    "class_axis",
+    "classes_and_places",
     "loss_fault",
     "target_kind",
 ]
 
-#: What the targets of samples are. ``class``: int64 [N], or [N, T] for outputs [N, T, classes], each below the
-#: number of classes. ``share``: real numbers from 0 to 1, in the outputs' shape. ``number``: any real numbers,
-#: in that shape.
+#: Axes of a map, [classes, H, W]. Outputs of fewer axes have their classes last.
+MAP_AXES = 3
+
+#: What the targets of samples are. ``class``: int64 [N], [N, T] for outputs [N, T, classes], or [N, H, W] for
+#: outputs [N, classes, H, W], each below the number of classes. ``share``: real numbers from 0 to 1, in the
+#: outputs' shape. ``number``: any real numbers, in that shape.
 TargetKind = Literal["class", "share", "number"]
 
 
 class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
-    """Softmax cross-entropy with integer labels, averaged over samples (and time steps).
+    """Softmax cross-entropy with integer labels, averaged over samples (and time steps, or places of a map).
 
     ONNX SoftmaxCrossEntropyLoss with reduction ``mean``. With a ``label_smoothing`` s above 0 and K
     classes, the target probability is ``1 - s + s / K`` for the label and ``s / K`` for every other
@@ -44,10 +49,15 @@ class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, froze
     of its label; 0 ignores a label. The mean is still that over all samples, as Keras's ``class_weight`` and
     Chainer's have it. torch and ONNX divide by the sum of the batch's weights, so that the workers of a
     distributed run, which have other labels each, would not compute the mean of the whole batch.
+
+    With an ``ignore_index``, the loss of a sample (or time step) of that label is 0. It may be a class, or a
+    number that is none, such as -100 (torch.nn.CrossEntropyLoss) or 255. The mean is again that over all
+    samples, where torch and ONNX divide by the number of the others.
     """
 
     label_smoothing: float = 0.0
     class_weights: tuple[float, ...] = ()
+    ignore_index: Union[int, None] = None
 
 
 class BinaryCrossEntropy(Part, tag="binary_cross_entropy", frozen=True):
@@ -108,18 +118,30 @@ def target_kind(loss: Loss) -> TargetKind:
     return _TARGETS[type(loss)]
 
 
+def class_axis(outputs: tuple[int, ...]) -> int:
+    """The axis of a sample's outputs that has the classes: the last, but the first of a map."""
+    return 0 if len(outputs) == MAP_AXES else len(outputs) - 1
+
+
+def classes_and_places(outputs: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Of a sample's outputs, the number of classes, and the shape of its labels."""
+    axis = class_axis(outputs)
+    return outputs[axis], (*outputs[:axis], *outputs[axis + 1 :])
+
+
 def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
     """What is wrong with a loss's numbers for outputs of a shape; "" if nothing is."""
     if isinstance(loss, Huber) and not 0 < loss.delta < math.inf:
         return f"loss.delta = {loss.delta} must be above 0 and finite"
     if not isinstance(loss, SoftmaxCrossEntropy):
-        if len(outputs) > 2:
-            return (
-                f"the last layer gives {list(outputs)} a sample, and this loss reads [numbers] or "
-                "[T, numbers]: add a flatten"
-            )
         return ""
-    smoothing, weights, classes = loss.label_smoothing, loss.class_weights, outputs[-1]
+    if len(outputs) > MAP_AXES:
+        return (
+            f"the last layer gives {list(outputs)} a sample, and softmax cross-entropy reads [classes], "
+            "[T, classes] or [classes, H, W]: add a reshape"
+        )
+    smoothing, weights = loss.label_smoothing, loss.class_weights
+    classes, _ = classes_and_places(outputs)
     if not 0 <= smoothing < 1:
         return f"loss.label_smoothing = {smoothing} must be 0 (none) or more, and below 1"
     if weights and len(weights) != classes:
@@ -129,4 +151,6 @@ def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
         )
     if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
         return "loss.class_weights must be 0 or more and finite, and one above 0"
+    if loss.ignore_index is not None and abs(loss.ignore_index) >= 1 << 31:
+        return f"loss.ignore_index = {loss.ignore_index} must be a number of 32 bits"
     return ""

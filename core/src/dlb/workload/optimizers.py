@@ -22,12 +22,16 @@ __all__ = [
     "Part",
     "RMSprop",
     "clips",
+    "decays",
     "optimizer_fault",
 ]
 
 #: Where epsilon is added: to the root, or to what the root is taken of. For Adamax: to the maximum, or to
 #: the gradient's size before the maximum is taken.
 EpsilonPlace = Literal["outside", "inside"]
+#: What weight decay acts on: every trained parameter, or those alone whose role ends with ``weight``. The
+#: others are biases, and the scales and slopes of normalisations and activations.
+DecayOn = Literal["all", "weights"]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -46,13 +50,17 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
 
     The velocity is *not* scaled by the learning rate (Sutskever et al. 2013, as written in
     torch.optim.SGD), so a change of the rate acts at once. ``weight_decay`` is coupled and applies to
-    every trained parameter, biases and batch-norm scales included.
+    every trained parameter, biases and batch-norm scales included. With ``weight_decay_on = "weights"`` it
+    applies to parameters whose role ends with ``weight`` alone (He et al., arXiv:1812.01187, section 3.1;
+    Keras's ``exclude_from_weight_decay``).
 
     With a ``clip_norm`` above 0, all gradients are first multiplied by
     ``clip_norm / max(norm, clip_norm)``, where ``norm`` is the L2 norm of all of them together
     (Pascanu et al. 2013; tf.clip_by_global_norm). With a ``clip_value`` above 0, every element of a gradient
-    is first limited to ``-clip_value`` and ``clip_value`` (torch.nn.utils.clip_grad_value_). Only one of them
-    may be above 0, and decay comes after.
+    is first limited to ``-clip_value`` and ``clip_value`` (torch.nn.utils.clip_grad_value_). With a
+    ``clip_variable_norm`` above 0, the gradient of each parameter is first multiplied by
+    ``clip_variable_norm / max(norm, clip_variable_norm)``, where ``norm`` is its own (tf.clip_by_norm, Keras's
+    ``clipnorm``). Only one of the three may be above 0, and decay comes after.
     """
 
     learning_rate: float
@@ -61,6 +69,8 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class Adam(Part, tag="adam", kw_only=True, frozen=True):
@@ -69,17 +79,22 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
         m = beta1 * m + (1 - beta1) * g;   v = beta2 * v + (1 - beta2) * g * g
         w = w - lr * (m / (1 - beta1 ** t)) / (sqrt(v / (1 - beta2 ** t)) + epsilon)
 
-    epsilon is added *after* the bias correction. ``weight_decay`` (coupled) and clipping work as
-    in :class:`SGD`.
+    epsilon is added *after* the bias correction. With ``amsgrad``, ``v`` in the last line is the largest
+    ``v`` of each weight so far, ``v_max``, and is corrected as ``v`` is (Reddi et al., arXiv:1904.09237,
+    algorithm 2, which corrects nothing; torch.optim.Adam, keras.optimizers.Adam). ``weight_decay`` (coupled)
+    and clipping work as in :class:`SGD`.
     """
 
     learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    amsgrad: bool = False
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
@@ -87,18 +102,21 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
 
         w = w - lr * (adam's step + weight_decay * w)
 
-    ``m`` and ``v`` are those of :class:`Adam` and know nothing of the decay. The decay is multiplied by the
-    step's learning rate, as in torch.optim.AdamW and keras.optimizers.AdamW; in the paper, by the schedule
-    alone.
+    ``m``, ``v`` and ``amsgrad`` are those of :class:`Adam` and know nothing of the decay. The decay is
+    multiplied by the step's learning rate, as in torch.optim.AdamW and keras.optimizers.AdamW; in the paper,
+    by the schedule alone.
     """
 
     learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    amsgrad: bool = False
     weight_decay: float = 0.01
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
@@ -123,6 +141,8 @@ class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
@@ -143,6 +163,8 @@ class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
@@ -163,6 +185,8 @@ class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
@@ -186,14 +210,26 @@ class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     clip_value: float = 0.0
+    clip_variable_norm: float = 0.0
+    weight_decay_on: DecayOn = "all"
 
 
 Optimizer = Union[SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax]
 
 
+#: The fields that limit gradients.
+_CLIPS = ("clip_norm", "clip_value", "clip_variable_norm")
+
+
 def clips(optimizer: Optimizer) -> str:
     """The field that limits gradients; "" if none does."""
-    return next((name for name in ("clip_norm", "clip_value") if getattr(optimizer, name)), "")
+    return next((name for name in _CLIPS if getattr(optimizer, name)), "")
+
+
+def decays(optimizer: Optimizer, parameter: str) -> bool:
+    """Whether weight decay acts on a trained parameter, ``layer.role``."""
+    is_weight = parameter.endswith("weight")
+    return bool(optimizer.weight_decay) and (optimizer.weight_decay_on == "all" or is_weight)
 
 
 def optimizer_fault(optimizer: Optimizer) -> str:
@@ -201,11 +237,12 @@ def optimizer_fault(optimizer: Optimizer) -> str:
     rate = optimizer.learning_rate
     if not 0 < rate < math.inf:
         return f"optimizer.learning_rate = {rate} must be above 0 and finite"
-    for name in ("clip_norm", "clip_value"):
+    for name in _CLIPS:
         if not 0 <= (clip := getattr(optimizer, name)) < math.inf:
             return f"optimizer.{name} = {clip} must be 0 (none) or more, and finite"
-    if optimizer.clip_norm and optimizer.clip_value:
-        return "optimizer.clip_norm and optimizer.clip_value are both above 0: set one of them to 0"
+    if len(limits := [name for name in _CLIPS if getattr(optimizer, name)]) > 1:
+        first, second, *_ = limits
+        return f"optimizer.{first} and optimizer.{second} are both above 0: set one of them to 0"
     if isinstance(optimizer, (RMSprop, Adadelta)) and not 0 <= optimizer.rho < 1:
         return f"optimizer.rho = {optimizer.rho} must be 0 or more, and below 1"
     if isinstance(optimizer, Adagrad) and not 0 <= optimizer.initial_accumulator < math.inf:

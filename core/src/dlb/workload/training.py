@@ -12,6 +12,7 @@ __all__ = [
     "CosineRestarts",
     "Decay",
     "Inverse",
+    "Polynomial",
     "Schedule",
     "Step",
     "WarmupCosine",
@@ -72,6 +73,21 @@ class WarmupLinear(Part, tag="warmup_linear", kw_only=True, frozen=True):
     end: float = 0.0
 
 
+class Polynomial(Part, tag="polynomial", kw_only=True, frozen=True):
+    """Linear warm-up, then what is left of the steps to a power (torch's PolynomialLR; Chen et al.,
+    arXiv:1606.00915, section 4.1.1, the "poly" policy with ``power`` 0.9).
+
+    Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It then is
+    ``end + (1 - end) * (1 - progress) ** power`` times it, where ``progress`` goes from 0 to 1 at step
+    ``steps``, and stays there.
+    """
+
+    steps: int
+    power: float = 1.0
+    warmup: int = 0
+    end: float = 0.0
+
+
 class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
     """Half a cosine again and again (Loshchilov and Hutter, arXiv:1608.03983, equation 5).
 
@@ -85,7 +101,11 @@ class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-Schedule = Union[Constant, Step, Decay, Inverse, WarmupCosine, WarmupLinear, CosineRestarts]
+Schedule = Union[
+    Constant, Step, Decay, Inverse, WarmupCosine, WarmupLinear, Polynomial, CosineRestarts
+]
+#: Schedules of a warm-up and a course down, until a last step.
+_DOWN = (WarmupCosine, WarmupLinear, Polynomial)
 
 
 def schedule_fault(schedule: Schedule) -> str:
@@ -97,7 +117,9 @@ def schedule_fault(schedule: Schedule) -> str:
             return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
     if isinstance(schedule, Inverse) and not math.isfinite(schedule.power):
         return f"schedule.power = {schedule.power} must be finite"
-    if isinstance(schedule, (WarmupCosine, WarmupLinear)) and schedule.steps <= schedule.warmup:
+    if isinstance(schedule, Polynomial) and not 0 < schedule.power < math.inf:
+        return f"schedule.power = {schedule.power} must be above 0 and finite"
+    if isinstance(schedule, _DOWN) and schedule.steps <= schedule.warmup:
         return (
             f"schedule.steps = {schedule.steps} must be above schedule.warmup = {schedule.warmup}"
         )
@@ -117,12 +139,14 @@ def _factor(schedule: Schedule, step: int) -> float:
         return schedule.gamma**decays
     if isinstance(schedule, Inverse):
         return float((1.0 + schedule.gamma * step) ** -schedule.power)
-    if isinstance(schedule, (WarmupCosine, WarmupLinear)):
+    if isinstance(schedule, _DOWN):
         if step < schedule.warmup:
             return (step + 1) / schedule.warmup
         progress = min(1.0, (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup))
         if isinstance(schedule, WarmupLinear):
             return schedule.end + (1.0 - schedule.end) * (1.0 - progress)
+        if isinstance(schedule, Polynomial):
+            return schedule.end + (1.0 - schedule.end) * float((1.0 - progress) ** schedule.power)
         return _cosine(progress, schedule.end)
     if isinstance(schedule, CosineRestarts):
         begun, length = 0, schedule.period

@@ -17,18 +17,27 @@ def mean_loss(outputs: Variable, targets: Any, loss: Loss) -> Variable:
 
 
 def _softmax_cross_entropy(logits: Variable, labels: Any, loss: Loss) -> Variable:
-    """Of logits [N, C], or [N, T, C] with labels [N, T]."""
-    if logits.ndim > 2:
+    """Of logits [N, C], [N, T, C] with labels [N, T], or [N, C, H, W] with labels [N, H, W]."""
+    smoothing, ignored, xp, weights = loss.label_smoothing, loss.ignore_index, logits.xp, None
+    if logits.ndim == 4 and smoothing:
+        logits = F.transpose(logits, (0, 2, 3, 1))
+    if logits.ndim == 3 or smoothing:
         logits, labels = F.reshape(logits, (-1, logits.shape[-1])), labels.ravel()
-    smoothing, weights = loss.label_smoothing, None
     if loss.class_weights:
-        weights = logits.xp.array(loss.class_weights, logits.dtype)
-    if not smoothing:
+        weights = xp.array(loss.class_weights, logits.dtype)
+    if not smoothing and ignored is None:
         return F.softmax_cross_entropy(logits, labels, class_weight=weights)
+    if not smoothing:
+        # Chainer's own mean is that over the other labels, and what it ignores is -1.
+        labels = xp.where(labels == ignored, xp.int32(-1), labels)
+        return F.mean(F.softmax_cross_entropy(logits, labels, class_weight=weights, reduce="no"))
+    counted = xp.full(labels.shape, True) if ignored is None else labels != ignored
+    labels = xp.where(counted, labels, xp.int32(0))
     logarithm = F.log_softmax(logits)
     hit, every = F.select_item(logarithm, labels), F.mean(logarithm, axis=1)
     losses = -((1 - smoothing) * hit + smoothing * every)
-    return F.mean(losses if weights is None else losses * weights[labels])
+    factors = counted.astype(logits.dtype)
+    return F.mean(losses * (factors if weights is None else factors * weights[labels]))
 
 
 LOSSES: dict[str, Callable[[Variable, Any, Loss], Variable]] = {

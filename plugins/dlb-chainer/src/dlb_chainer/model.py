@@ -149,7 +149,14 @@ class ChainerModel(ChainerParameters, BuiltModel):
             lambda node: parameters_of(self.network.layers[node.name]),
         )
         self.load_weights(request.weights)
-        self.optimizer = make_optimizer(request.workload.optimizer, self.network)
+        described = request.workload.optimizer
+        undecayed = self.undecayed_natives(described)
+        self.optimizer = make_optimizer(
+            described,
+            self.network,
+            [each.natives for each in self.parameters if each.trained],
+            [native.whole if isinstance(native, Part) else native for native in undecayed],
+        )
         if request.session is not None:
             self.network, self.optimizer = request.session.distribute(
                 (self.network, self.optimizer)

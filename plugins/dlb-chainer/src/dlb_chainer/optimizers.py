@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import chainer
@@ -107,7 +108,7 @@ class ComposedRule(UpdateRule):
 class Composed(GradientMethod):
     def __init__(self, described: Optimizer) -> None:
         super().__init__()
-        self.described = Optimizer(described.kind, {**described.attributes, "weight_decay": 0.0})
+        self.described = updates.with_decay(described, 0.0)
         self.hyperparam.lr = described.learning_rate
 
     def create_update_rule(self) -> ComposedRule:
@@ -122,18 +123,48 @@ class Clipping(optimizer_hooks.GradientClipping):
     """
 
     def __call__(self, optimizer: GradientMethod) -> None:
-        gradients = [p.grad for p in optimizer.target.params(False) if p.grad is not None]
-        xp = optimizer.target.xp
-        matrices = [g.reshape(len(g) if g.ndim > 1 else 1, -1) for g in gradients]
-        squares = xp.concatenate([xp.einsum("ij,ij->i", rows, rows) for rows in matrices])
-        norm = float(xp.sqrt(squares.sum(dtype="float64")))
-        if norm > self.threshold:
-            for gradient in gradients:
-                gradient *= self.threshold / norm
+        _clip(optimizer.target.xp, optimizer.target.params(False), self.threshold)
 
 
-def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMethod:
-    """The optimizer, set up on every parameter of the network."""
+class ClippingEach:
+    """Brings the gradient of each parameter, which Chainer may keep several of in one, down to a norm."""
+
+    name = "ClippingEach"
+    timing = "pre"
+    call_for_each_param = False
+
+    def __init__(self, limit: float, natives: Sequence[Sequence[Any]]) -> None:
+        self.limit, self.natives = limit, natives
+
+    def __call__(self, optimizer: GradientMethod) -> None:
+        for natives in self.natives:
+            _clip(optimizer.target.xp, natives, self.limit)
+
+
+def _clip(xp: Any, natives: Iterable[Any], limit: float) -> None:
+    gradients = [native.grad for native in natives if native.grad is not None]
+    if not gradients:
+        return
+    matrices = [g.reshape(len(g) if g.ndim > 1 else 1, -1) for g in gradients]
+    squares = xp.concatenate([xp.einsum("ij,ij->i", rows, rows) for rows in matrices])
+    norm = float(xp.sqrt(squares.sum(dtype="float64")))
+    if norm > limit:
+        for gradient in gradients:
+            gradient *= limit / norm
+
+
+def make_optimizer(
+    described: Optimizer,
+    network: chainer.Link,
+    natives: Sequence[Sequence[Any]],
+    undecayed: Sequence[chainer.Parameter],
+) -> GradientMethod:
+    """The optimizer, set up on every parameter of the network.
+
+    Args:
+        natives: those of each trained parameter.
+        undecayed: parameters on which weight decay does not act.
+    """
     optimizer = _make(described)
     optimizer.setup(network)
     if described.clip_norm:
@@ -141,9 +172,22 @@ def make_optimizer(described: Optimizer, network: chainer.Link) -> GradientMetho
     if described.clip_value:
         limits = (-described.clip_value, described.clip_value)
         optimizer.add_hook(optimizer_hooks.GradientHardClipping(*limits))
-    if described.weight_decay and described.kind != "adamw":
-        optimizer.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
+    if described.clip_variable_norm:
+        optimizer.add_hook(ClippingEach(described.clip_variable_norm, natives))
+    if described.weight_decay:
+        _add_decay(optimizer, described, undecayed)
     return optimizer
+
+
+def _add_decay(
+    optimizer: GradientMethod, described: Optimizer, undecayed: Sequence[chainer.Parameter]
+) -> None:
+    exempt = set(map(id, undecayed))
+    for param in optimizer.target.params():
+        if described.kind == "adamw" and id(param) in exempt:
+            param.update_rule.hyperparam.weight_decay_rate = 0.0
+        elif described.kind != "adamw" and id(param) not in exempt:
+            param.update_rule.add_hook(optimizer_hooks.WeightDecay(described.weight_decay))
 
 
 def _make(described: Optimizer) -> GradientMethod:
@@ -156,7 +200,8 @@ def _make(described: Optimizer) -> GradientMethod:
     if described.kind in ("adam", "adamw"):
         decay = described.weight_decay * rate if described.kind == "adamw" else 0.0
         betas = (described.beta1, described.beta2)
-        return Adam(rate, *betas, described.epsilon, weight_decay_rate=decay)
+        amsgrad = described.amsgrad
+        return Adam(rate, *betas, described.epsilon, weight_decay_rate=decay, amsgrad=amsgrad)
     if described.kind == "rmsprop" and not described.momentum:
         inside = described.epsilon_place == "inside"
         return optimizers.RMSprop(rate, described.rho, described.epsilon, inside)
@@ -197,7 +242,7 @@ def set_learning_rate(
 
 
 #: Chainer's names for what it keeps.
-SLOTS = {"ms": "v", "h": "sum"}
+SLOTS = {"ms": "v", "h": "sum", "vhat": "v_max"}
 
 
 def state_of(

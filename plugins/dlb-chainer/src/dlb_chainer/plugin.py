@@ -63,24 +63,30 @@ class ChainerAdapter(Adapter):
         "adamax": "composed of array operations: Chainer has none",
     }
     losses = {
-        "softmax_cross_entropy": "native; with smoothed labels, composed of functions",
+        "softmax_cross_entropy": "native; without one label, averaged after it; "
+        "with smoothed labels, composed of functions",
         "binary_cross_entropy": "composed of functions: Chainer's reads integers",
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "onnx_chainer.export"

@@ -123,7 +123,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
         self.network.initialize(mx.init.Zero(), ctx=self.context)
-        self.loss = make_loss(request.workload.loss, request.dtype)
+        outputs = request.workload.model.nodes[-1].shape
+        self.loss = make_loss(request.workload.loss, request.dtype, outputs)
         self.loss.initialize(ctx=self.context)
         if compile == "hybrid":
             for block in (self.network, self.loss):
@@ -141,6 +142,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         self.load_weights(request.weights)
         self.optimizer = make_optimizer(request.workload.optimizer, request.dtype)
         trained = self._trained()
+        for native in self.undecayed_natives(request.workload.optimizer):
+            _part(native).parameter.wd_mult = 0.0
         self.indices = {parameter: index for index, parameter in enumerate(trained)}
         if request.session is not None:
             self.trainer = request.session.distribute((trained, self.optimizer))
@@ -148,11 +151,14 @@ class MXNetModel(MXNetParameters, BuiltModel):
             self.trainer = gluon.Trainer(trained, self.optimizer)
         # Views, which show the gradients of every step.
         self.flat_gradients = [parameter.grad().reshape(-1) for parameter in trained]
-        self.pieces = [
-            gradient[start : start + CHUNK]
-            for gradient in self.flat_gradients
-            for start in range(0, gradient.size, CHUNK)
-        ]
+        self.clipped = [self.flat_gradients]
+        if request.workload.optimizer.clip_variable_norm:
+            self.clipped = [
+                [_part(native).grad().reshape(-1) for native in each.natives]
+                for each in self.parameters
+                if each.trained
+            ]
+        self.pieces = [list(_pieces(gradients)) for gradients in self.clipped]
         # Gradients are sums over samples and workers. A step changes the optimizer's factor.
         self.share = self.optimizer.rescale_grad / self.batch_size
 
@@ -219,10 +225,11 @@ class MXNetModel(MXNetParameters, BuiltModel):
             loss.backward()
             yield "backward", loss
         optimizer = self.workload.optimizer
-        if optimizer.clip_norm or optimizer.clip_value:
+        to_norm = optimizer.clip_norm or optimizer.clip_variable_norm
+        if to_norm or optimizer.clip_value:
             self.trainer.allreduce_grads()
-            if optimizer.clip_norm:
-                self._clip(optimizer.clip_norm)
+            if to_norm:
+                self._clip(to_norm)
             else:
                 self._limit(optimizer.clip_value / self.share)
             self.trainer.update(self.batch_size)
@@ -231,15 +238,16 @@ class MXNetModel(MXNetParameters, BuiltModel):
         yield "update", MeanLoss(loss.mean())
 
     def _clip(self, limit: float) -> None:
-        """Bring gradients down to a norm, without waiting for the device.
+        """Bring gradients down to a norm, all or each parameter's, without waiting for the device.
 
         gluon's clip_global_norm divides by the norm plus 1e-8, refuses float64, and adds an array's
         squares up at once: in float32, of two million numbers, 3e-6 off.
         """
-        squares = mx.nd.add_n(*(mx.nd.dot(piece, piece) for piece in self.pieces))
-        scale = limit / mx.nd.maximum(mx.nd.sqrt(squares) * self.share, limit)
-        for gradient in self.flat_gradients:
-            mx.nd.broadcast_mul(gradient, scale, out=gradient)
+        for gradients, pieces in zip(self.clipped, self.pieces):
+            squares = mx.nd.add_n(*(mx.nd.dot(piece, piece) for piece in pieces))
+            scale = limit / mx.nd.maximum(mx.nd.sqrt(squares) * self.share, limit)
+            for gradient in gradients:
+                mx.nd.broadcast_mul(gradient, scale, out=gradient)
 
     def _limit(self, limit: float) -> None:
         """Limit every element of the gradients. mx.nd.clip has its limits in float32."""
@@ -264,6 +272,12 @@ class MXNetModel(MXNetParameters, BuiltModel):
 
 def _part(native: Parameter | Part) -> Part:
     return native if isinstance(native, Part) else Part(native)
+
+
+def _pieces(gradients: Sequence[mx.nd.NDArray]) -> Iterator[mx.nd.NDArray]:
+    for gradient in gradients:
+        for start in range(0, gradient.size, CHUNK):
+            yield gradient[start : start + CHUNK]
 
 
 def _size(parameter: Parameter) -> int:

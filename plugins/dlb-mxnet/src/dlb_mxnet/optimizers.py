@@ -184,7 +184,7 @@ class Composed(mx.optimizer.Optimizer):
     """The workload's formulas, of array operators."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        super().__init__(learning_rate=optimizer.learning_rate)
+        super().__init__(learning_rate=optimizer.learning_rate, wd=optimizer.weight_decay)
         self.described = optimizer
         self.states: dict[int, dict[str, NDArray]] = {}
 
@@ -198,8 +198,9 @@ class Composed(mx.optimizer.Optimizer):
         self._update_count(index)
         step, rate = self._index_update_count[index], self._get_lr(index)
         gradient = grad * self.rescale_grad
+        described = updates.with_decay(self.described, self._get_wd(index))
         weight[:], moved = updates.updated(
-            self.described, weight, gradient, state, rate, step, mx.nd.sqrt, mx.nd.maximum
+            described, weight, gradient, state, rate, step, mx.nd.sqrt, mx.nd.maximum
         )
         for slot, array in moved.items():
             state[slot][:] = array
@@ -213,8 +214,8 @@ def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:
 
     MXNet's own AdaGrad, AdaDelta and Adamax are of array operators, too, with another decay.
     """
-    own = ("sgd", "adam", "adamw")
-    native = optimizer.kind in own or (
+    own = optimizer.kind in ("sgd", "adam", "adamw") and not optimizer.attributes.get("amsgrad")
+    native = own or (
         optimizer.kind == "rmsprop"
         and not optimizer.momentum
         and (optimizer.epsilon_place == "inside" or not optimizer.epsilon)

@@ -63,7 +63,8 @@ class MXNetAdapter(Adapter):
         "workload's and is scaled when the rate changes; in float64 composed of array operators, "
         "for the fused ones keep the rate and the momentum in float32",
         "adam": "native: the fused operator, given epsilon * sqrt(1 - beta2 ** t) for epsilon; in "
-        "float64 composed of array operators, for the fused one keeps its scalars in float32",
+        "float64 and with amsgrad composed of array operators, for the fused one keeps its scalars in "
+        "float32, and no largest moment",
         "adamw": "native: the fused operator of mxnet.contrib, as adam; its decay is given times the rate",
         "rmsprop": "native with epsilon inside and no momentum: the fused operator, corrected for rho in "
         "float32; otherwise and in float64 composed of array operators",
@@ -72,24 +73,30 @@ class MXNetAdapter(Adapter):
         "adamax": "composed of array operators, as MXNet's own, which has no epsilon",
     }
     losses = {
-        "softmax_cross_entropy": "native; with smoothed labels or class weights, composed of array operators",
+        "softmax_cross_entropy": "native; "
+        "with smoothed labels, class weights or an ignored label, composed of array operators",
         "binary_cross_entropy": "composed of array operators: gluon's has another gradient where a logit is 0",
         "squared_error": "native, times 2",
         "absolute_error": "native",
         "huber": "native, times delta",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "mxnet.onnx.export_model"

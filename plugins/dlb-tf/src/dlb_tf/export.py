@@ -29,20 +29,22 @@ OPSET = 17
 def export(model: TFModel | UserKerasModel, path: Path) -> str:
     """Write a network in evaluation mode, weights inside.
 
-    The batch axis of a workload's model is free; a user's model has that of its example. The one
-    transpose of a workload's, NCHW to NHWC, is in the function that is converted; tf2onnx moves it on to
-    where ONNX's operators undo it. It copies constants dozens of times: kernels and tables are
-    inputs of that function. A network of mixed precision is written in the dtype of its weights.
+    The batch axis of a workload's model is free; a user's model has that of its example. The transposes of
+    a workload's, NCHW to NHWC and back for a map that it gives, are in the function that is converted;
+    tf2onnx moves them to where ONNX's operators undo them. It copies constants dozens of times: kernels and
+    tables are inputs of that function. A network of mixed precision is written in the dtype of its weights.
     """
     if isinstance(model, UserKerasModel):
         example = one_example(model)
         return _export(model.model, example.shape, model.native(example).dtype, path)
     described, network = model.workload.model.input, model.unmixed()
+    gives_maps = model.network.layouts[model.workload.model.last].kind == "maps"
     dtype = tf.as_dtype(model.dtype if described.kind == "real" else "int64")
 
     def logits(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         native = tf.transpose(inputs, [0, 2, 3, 1]) if len(described.shape) == 3 else inputs
-        return {"logits": network(native, training=False)}
+        outputs = network(native, training=False)
+        return {"logits": tf.transpose(outputs, [0, 3, 1, 2]) if gives_maps else outputs}
 
     return _export(network, (None, *described.shape), dtype, path, logits)
 

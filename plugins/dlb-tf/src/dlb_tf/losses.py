@@ -18,8 +18,12 @@ def mean_loss(outputs: tf.Tensor, targets: tf.Tensor, loss: Loss) -> tf.Tensor:
 
 
 def _softmax_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
-    """Of logits [N, C], or [N, T, C] with labels [N, T]."""
+    """Of logits [N, C], [N, T, C] with labels [N, T], or [N, H, W, C] with labels [N, H, W]."""
     smoothing, classes = loss.label_smoothing, logits.shape[-1]
+    counted = None
+    if loss.ignore_index is not None:
+        counted = labels != tf.cast(loss.ignore_index, labels.dtype)
+        labels = tf.where(counted, labels, 0)
     if smoothing:
         other = smoothing / classes
         shares = tf.one_hot(labels, classes, 1 - smoothing + other, other, dtype=logits.dtype)
@@ -28,7 +32,7 @@ def _softmax_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> 
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if loss.class_weights:
         losses *= tf.gather(tf.constant(loss.class_weights, logits.dtype), labels)
-    return losses
+    return losses if counted is None else losses * tf.cast(counted, losses.dtype)
 
 
 #: Keras's own have the mean over the last axis taken.

@@ -154,7 +154,9 @@ class TFModel(KerasParameters, BuiltModel):
         self.parameters = list(self.network.parameters(request.workload.model))
         self.load_weights(request.weights)
         self.trained = self.trained_natives()
-        self.optimizer = make_optimizer(request.workload.optimizer, self.dtype)
+        undecayed = self.undecayed_natives(request.workload.optimizer)
+        self.undecayed = set(map(id, undecayed))
+        self.optimizer = make_optimizer(request.workload.optimizer, self.dtype, undecayed)
         self.optimizer.build(self.trained)
 
     def native(self, inputs: np.ndarray) -> tf.Tensor:
@@ -219,12 +221,22 @@ class TFModel(KerasParameters, BuiltModel):
         """Loss, gradients of what is trained, and of the inputs unless they are integers."""
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
+            loss = self._loss(inputs, labels)
         sources = [inputs] if inputs.dtype.is_floating else []
         variables = [variable.value for variable in self.trained]
         gradients, of_inputs = tape.gradient(loss, (variables, sources))
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return loss, dense, of_inputs[0] if of_inputs else None
+
+    def _loss(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """The mean loss; targets that are maps are turned to lie as the outputs do."""
+        model, loss = self.workload.model, self.workload.loss
+        outputs = self.network.model(inputs, training=True)
+        if not loss.of_classes:
+            axes = self.network.layouts[model.last].axes(len(outputs.shape) - 1)
+            if list(axes) != sorted(axes):
+                labels = tf.transpose(labels, [0, *axes])
+        return mean_loss(outputs, labels, loss)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         velocities, _ = scaled_velocities(self.optimizer, self.workload.optimizer)
@@ -261,7 +273,7 @@ class TFModel(KerasParameters, BuiltModel):
         """What recorded the pass, the mean loss, and this worker's part of the sum over all."""
         workers = self.strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
-            loss = mean_loss(self.network.model(inputs, training=True), labels, self.workload.loss)
+            loss = self._loss(inputs, labels)
             part = loss / workers if workers > 1 else loss
         return tape, loss, part
 
@@ -271,13 +283,15 @@ class TFModel(KerasParameters, BuiltModel):
 
     def _apply(self, gradients: list[Any]) -> None:
         """Clip, decay and move the weights."""
-        if self.workload.optimizer.clip_norm or self.workload.optimizer.clip_value:
-            gradients = self._clip(gradients)
         optimizer = self.workload.optimizer
+        if optimizer.clip_norm or optimizer.clip_value or optimizer.clip_variable_norm:
+            gradients = self._clip(gradients)
         decay = optimizer.weight_decay / self.strategy.num_replicas_in_sync
         if decay and optimizer.kind != "adamw":
-            values = [variable.value for variable in self.trained]
-            gradients = [g + decay * value for g, value in zip(gradients, values)]
+            gradients = [
+                g if id(variable) in self.undecayed else g + decay * variable.value
+                for g, variable in zip(gradients, self.trained)
+            ]
         self.optimizer.apply(gradients, self.trained)
 
     def _clip(self, gradients: list[Any]) -> list[tf.Tensor]:
@@ -289,11 +303,13 @@ class TFModel(KerasParameters, BuiltModel):
         workers = self.strategy.num_replicas_in_sync
         if workers > 1:
             dense = tf.distribute.get_replica_context().all_reduce("sum", dense)
-        limit = self.workload.optimizer.clip_value
-        if limit:
+        optimizer = self.workload.optimizer
+        if limit := optimizer.clip_value:
             clipped = [tf.clip_by_value(gradient, -limit, limit) for gradient in dense]
+        elif limit := optimizer.clip_variable_norm:
+            clipped = [tf.clip_by_norm(gradient, limit) for gradient in dense]
         else:
-            clipped, _ = tf.clip_by_global_norm(dense, self.workload.optimizer.clip_norm)
+            clipped, _ = tf.clip_by_global_norm(dense, optimizer.clip_norm)
         return [gradient / workers for gradient in clipped] if workers > 1 else clipped
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -84,7 +84,7 @@ class Composed(keras.optimizers.Optimizer):
             name: number(value) if isinstance(value, float) else value
             for name, value in optimizer.attributes.items()
         }
-        self.described = Optimizer(optimizer.kind, {**numbers, "weight_decay": 0.0})
+        self.described = updates.with_decay(Optimizer(optimizer.kind, numbers), 0.0)
         self.start = number(updates.initial_slot(optimizer))
         self.kept: dict[str, list[keras.Variable]] = {}
 
@@ -114,8 +114,14 @@ class Composed(keras.optimizers.Optimizer):
         self.assign(variable, weight)
 
 
-def make_optimizer(optimizer: Optimizer, dtype: str) -> keras.optimizers.Optimizer:
-    """The workload's optimizer, whose every number is of the model's type."""
+def make_optimizer(
+    optimizer: Optimizer, dtype: str, undecayed: Sequence[keras.Variable] = ()
+) -> keras.optimizers.Optimizer:
+    """The workload's optimizer, whose every number is of the model's type.
+
+    Args:
+        undecayed: variables that its own decay, which AdamW alone has, leaves out.
+    """
     # Keras casts a Python float through float32, and a NumPy one not.
     number = np.float64 if dtype == "float64" else float
     with default_dtype(dtype):
@@ -136,8 +142,12 @@ def make_optimizer(optimizer: Optimizer, dtype: str) -> keras.optimizers.Optimiz
             return Adamax(rate, epsilon=number(epsilon), **betas)
         if optimizer.kind == "adamw":
             decay = number(optimizer.weight_decay)
-            return AdamW(rate, weight_decay=decay, epsilon=epsilon, **betas)
-        return Adam(rate, epsilon=epsilon, **betas)
+            adamw = AdamW(
+                rate, weight_decay=decay, epsilon=epsilon, amsgrad=optimizer.amsgrad, **betas
+            )
+            adamw.exclude_from_weight_decay(var_list=undecayed)
+            return adamw
+        return Adam(rate, epsilon=epsilon, amsgrad=optimizer.amsgrad, **betas)
 
 
 def is_composed(optimizer: Optimizer) -> bool:
@@ -167,6 +177,8 @@ def state_of(
         kept = optimizer.kept
     elif described.kind in ("adam", "adamw"):
         kept = {"m": optimizer._momentums, "v": optimizer._velocities}
+        if described.amsgrad:
+            kept["v_max"] = optimizer._velocity_hats
     elif described.kind == "rmsprop":
         kept = {"v": optimizer._velocities}
     elif described.kind == "adagrad":

@@ -58,24 +58,30 @@ class TFAdapter(Adapter):
         "inside, composed of TensorFlow's operations",
     }
     losses = {
-        "softmax_cross_entropy": "native; smoothed labels, and a weight of each after it",
+        "softmax_cross_entropy": "native; "
+        "smoothed labels, and a weight of each after it, 0 for one that is ignored",
         "binary_cross_entropy": "native",
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"

@@ -18,13 +18,25 @@ def mean_loss(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
 
 
 def _softmax_cross_entropy(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-    """Of logits [N, C], or [N, T, C] with labels [N, T]."""
-    logits, labels, smoothing = logits.flatten(0, -2), labels.flatten(), loss.label_smoothing
-    if not loss.class_weights:
+    """Of logits [N, C], [N, T, C] with labels [N, T], or [N, C, H, W] with labels [N, H, W]."""
+    if logits.ndim == 3:
+        logits, labels = logits.flatten(0, -2), labels.flatten()
+    smoothing, ignored = loss.label_smoothing, loss.ignore_index
+    if ignored is None and not loss.class_weights:
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    if not loss.class_weights:
+        # torch's own mean is that over the other labels.
+        total = F.cross_entropy(
+            logits, labels, ignore_index=ignored, reduction="sum", label_smoothing=smoothing
+        )
+        return total / labels.numel()
     # torch's own weights divide by their sum, and are those of each class in what is smoothed.
-    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
-    return (losses * losses.new_tensor(loss.class_weights)[labels]).mean()
+    absent = -1 if ignored is None else ignored
+    losses = F.cross_entropy(
+        logits, labels, ignore_index=absent, reduction="none", label_smoothing=smoothing
+    )
+    counted = labels.where(labels != absent, 0)
+    return (losses * losses.new_tensor(loss.class_weights)[counted]).mean()
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor, Loss], Tensor]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -136,8 +136,11 @@ class TorchModel(TorchParameters, BuiltModel):
             lambda node: parameters_of(self.network.layers[key(node.name)]),
         )
         self.load_weights(request.weights)
+        described = request.workload.optimizer
         self.optimizer = make_optimizer(
-            request.workload.optimizer, [p for p in self.network.parameters() if p.requires_grad]
+            described,
+            [p for p in self.network.parameters() if p.requires_grad],
+            self.undecayed_natives(described),
         )
         self.run: nn.Module = self.network
         self.values = self.network.values
@@ -203,11 +206,15 @@ class TorchModel(TorchParameters, BuiltModel):
         self.optimizer.zero_grad()
         loss.backward()
         yield "backward", loss
-        if self.workload.optimizer.clip_norm:
-            clip(self.network, self.workload.optimizer.clip_norm)
-        if self.workload.optimizer.clip_value:
-            limit = self.workload.optimizer.clip_value
-            nn.utils.clip_grad_value_(self.network.parameters(), limit)
+        described = self.workload.optimizer
+        if described.clip_norm:
+            clip(self.network.parameters(), described.clip_norm)
+        if described.clip_value:
+            nn.utils.clip_grad_value_(self.network.parameters(), described.clip_value)
+        if described.clip_variable_norm:
+            for each in self.parameters:
+                if each.trained:
+                    clip(each.natives, described.clip_variable_norm)
         self.optimizer.step()
         yield "update", loss.detach()
 
@@ -241,13 +248,15 @@ def check_bfloat16_lstm(device: torch.device) -> None:
         ) from error
 
 
-def clip(network: nn.Module, limit: float) -> None:
-    """Bring gradients down to a norm.
+def clip(parameters: Iterable[Tensor], limit: float) -> None:
+    """Bring the gradients of parameters down to a norm of all together.
 
     torch's clip_grad_norm_ divides by the norm plus 1e-6, and adds the squares of a tensor up at once:
     in float32, of an embedding's gradient of a million numbers, 1e-4 off. By rows it is 1e-6.
     """
-    gradients = [each.grad for each in network.parameters() if each.grad is not None]
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    if not gradients:
+        return
     rows = [
         torch.linalg.vector_norm(each.flatten(1), dim=1) if each.ndim > 1 else each
         for each in gradients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from dlb_worker.model import Optimizer
 #: torch's names for what its optimizers keep, by kind.
 SLOTS = {
     "sgd": {"momentum_buffer": "velocity"},
-    "adam": {"exp_avg": "m", "exp_avg_sq": "v"},
-    "adamw": {"exp_avg": "m", "exp_avg_sq": "v"},
+    "adam": {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"},
+    "adamw": {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"},
     "rmsprop": {"square_avg": "v", "momentum_buffer": "velocity"},
     "adagrad": {"sum": "sum"},
     "adadelta": {"square_avg": "v", "acc_delta": "u"},
@@ -26,26 +27,28 @@ class Composed(torch.optim.Optimizer):
     """The workload's formulas, of tensor operations, where torch's optimizer adds epsilon elsewhere."""
 
     def __init__(self, groups: list[dict[str, Any]], described: Optimizer) -> None:
-        super().__init__(groups, {"lr": described.learning_rate})
+        shared = {"lr": described.learning_rate, "weight_decay": described.weight_decay}
+        super().__init__(groups, shared)
         self.described = described
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
+            described = updates.with_decay(self.described, group["weight_decay"])
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._update(weight, group["lr"])
+                    self._update(weight, group["lr"], described)
 
-    def _update(self, weight: Tensor, rate: float) -> None:
+    def _update(self, weight: Tensor, rate: float, described: Optimizer) -> None:
         state = self.state[weight]
         if not state:
-            start = updates.initial_slot(self.described)
-            for slot in updates.slots(self.described):
+            start = updates.initial_slot(described)
+            for slot in updates.slots(described):
                 state[slot] = torch.full_like(weight, start)
             state["step"] = 0
         state["step"] += 1
         moved_weight, moved = updates.updated(
-            self.described,
+            described,
             weight,
             weight.grad,
             state,
@@ -58,13 +61,24 @@ class Composed(torch.optim.Optimizer):
         state.update(moved)
 
 
-def make_optimizer(optimizer: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
+def make_optimizer(
+    optimizer: Optimizer, parameters: list[Tensor], undecayed: Sequence[Tensor] = ()
+) -> torch.optim.Optimizer:
     """torch's own optimizer where it is as the workload defines it, else the formulas.
 
     A group may be empty, where torch refuses an empty list: a model may have nothing to train.
+
+    Args:
+        undecayed: those of the parameters on which weight decay does not act: a group of their own.
     """
-    groups: list[dict[str, Any]] = [{"params": parameters}]
-    shared = {"lr": optimizer.learning_rate, "weight_decay": optimizer.weight_decay}
+    exempt = set(map(id, undecayed)) if optimizer.weight_decay else set()
+    groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in exempt]}]
+    if exempt:
+        groups.append({"params": list(undecayed), "weight_decay": 0.0})
+    shared: dict[str, Any] = {
+        "lr": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+    }
     if optimizer.kind == "sgd":
         return torch.optim.SGD(
             groups,
@@ -85,8 +99,11 @@ def make_optimizer(optimizer: Optimizer, parameters: list[Tensor]) -> torch.opti
         return torch.optim.Adagrad(groups, initial_accumulator_value=start, **shared)
     if optimizer.kind == "adadelta":
         return torch.optim.Adadelta(groups, rho=optimizer.rho, **shared)
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adamax": torch.optim.Adamax}
-    return kinds[optimizer.kind](groups, betas=(optimizer.beta1, optimizer.beta2), **shared)
+    shared["betas"] = (optimizer.beta1, optimizer.beta2)
+    if optimizer.kind == "adamax":
+        return torch.optim.Adamax(groups, **shared)
+    adam = torch.optim.AdamW if optimizer.kind == "adamw" else torch.optim.Adam
+    return adam(groups, amsgrad=optimizer.amsgrad, **shared)
 
 
 def is_composed(optimizer: Optimizer) -> bool:

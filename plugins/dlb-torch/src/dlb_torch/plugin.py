@@ -50,24 +50,30 @@ class TorchAdapter(Adapter):
         "adamax": "native with epsilon inside; outside, composed of tensor operations",
     }
     losses = {
-        "softmax_cross_entropy": "native; with class weights, weighted by label after it",
+        "softmax_cross_entropy": "native; without one label, its sum over the number of all; "
+        "with class weights, weighted by label after it",
         "binary_cross_entropy": "native",
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
     }
     features = (
+        "amsgrad",
         "augmentation",
         "class_weights",
         "clip_norm",
         "clip_value",
+        "clip_variable_norm",
         "export",
         "export_user_models",
+        "ignore_index",
         "label_smoothing",
+        "losses_of_maps",
         "masks",
         "repeatable_dropout",
         "tied_weights",
         "user_models",
+        "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "torch.onnx.export(dynamo=True)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -682,8 +682,8 @@ def _(model: Any) -> None:
 def with_clip(clip: Callable[[list[Tensor], float], None]) -> None:
     """Replace how gradients are clipped, in this worker."""
 
-    def clipped(network: nn.Module, limit: float) -> None:
-        clip([each.grad for each in network.parameters() if each.grad is not None], limit)
+    def clipped(parameters: Iterable[Tensor], limit: float) -> None:
+        clip([each.grad for each in parameters if each.grad is not None], limit)
 
     torch_model.clip = clipped
 
@@ -701,12 +701,12 @@ def _(model: Any) -> None:
 @fault("gradients clipped at another norm", "update", "", "sequences")
 def _(model: Any) -> None:
     clip = torch_model.clip
-    torch_model.clip = lambda network, limit: clip(network, 1.1 * limit)
+    torch_model.clip = lambda parameters, limit: clip(parameters, 1.1 * limit)
 
 
 @fault("1e-6 added to the norm that clips", "update", "", "sequences")
 def _(model: Any) -> None:
-    torch_model.clip = lambda network, limit: nn.utils.clip_grad_norm_(network.parameters(), limit)
+    torch_model.clip = nn.utils.clip_grad_norm_
 
 
 @fault("the norm that clips in float32", "update", "", "sequences")

@@ -340,8 +340,8 @@ class StepJudge:
         if calibrate:
             self._calibrate(audited, workers, found, moved)
         start = {name: before[name] for name in held}
-        truth = self._step(audited.step, start, before, gradients, found.whole)
-        noisy = self._step(audited.step, start, before, self._noisy(found), found.whole)
+        truth = self._step(audited.step, start, before, gradients, found.norms)
+        noisy = self._step(audited.step, start, before, self._noisy(found), found.norms)
         expected = {**truth, **moved}
         state = _part(after, "optimizer/")
         own = {name: array for name, array in {**after, **state}.items() if name in expected}
@@ -493,12 +493,17 @@ class StepJudge:
         return noisy
 
     def _step(
-        self, step: int, start: Tensors, before: Tensors, gradients: Tensors, whole: float
+        self,
+        step: int,
+        start: Tensors,
+        before: Tensors,
+        gradients: Tensors,
+        norms: Mapping[str, float],
     ) -> dict[str, Array]:
         """Weights and optimizer state after a step of the definition, in float64."""
         state = _part(before, "optimizer/")
         updates = Updates(self.optimizer, start, state=state, steps=step)
-        updates.step(gradients, learning_rate(self.optimizer, self.schedule, step), whole)
+        updates.step(gradients, learning_rate(self.optimizer, self.schedule, step), norms)
         return {**updates.weights, **updates.state}
 
     def _roundings(

@@ -48,7 +48,8 @@ class Clipping(Cause, frozen=True, kw_only=True):
     """The limits that a gradient was compared with, one below its norm and one above: a fact.
 
     Attributes:
-        norm: of the gradient; or its largest element, where that is what is limited.
+        norm: of the gradient; or its largest element, or the largest norm of a parameter's, where that is what
+            is limited.
         limit: of the workload, which ``update`` has; other: of this check.
     """
 
@@ -56,6 +57,7 @@ class Clipping(Cause, frozen=True, kw_only=True):
     limit: float
     other: float
     by_value: bool = False
+    by_variable: bool = False
 
 
 class GradientsDiffer(Cause, frozen=True, kw_only=True):
