@@ -36,7 +36,7 @@ __all__ = ["NotOffered", "onnx_backend"]
 
 Array = npt.NDArray[Any]
 
-_PRECISIONS = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
+_PRECISIONS: Mapping[int, str] = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 _MAIN = ("", "ai.onnx")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +106,7 @@ class _Parts:
         self.live = live
         self.nodes: list[onnx.NodeProto] = []
 
-    def add(self, operator: str, names: Sequence[str], value: Array, **attributes: object) -> str:
+    def add(self, operator: str, names: Sequence[str], value: Array, **attributes: Any) -> str:
         """Add a node, or a constant if it reads constants alone; returns the name of its output."""
         name = f"{self.node.output[0]}/{len(self.nodes)}"
         while name in self.values:

@@ -535,8 +535,9 @@ class Importer:
             if isinstance(layer.layer, PendingAttention):
                 raise BlockMisread(layer.layer.output)
             # Constant steps to which no table is added are one, with zeros for all other steps.
-            table = isinstance(layer.layer, PendingConcat)
-            read = PositionEmbedding() if table else layer.layer
+            read = layer.layer
+            if isinstance(read, PendingConcat):
+                read = PositionEmbedding()
             nodes.append(Node(name=name, layer=read, inputs=layer.inputs))
             self.nominal_values.update(self.nominal_of.get(name, {}))
             weights.update({f"{name}.{key}": array for key, array in layer.weights.items()})
