@@ -214,9 +214,13 @@ REFUSED = {
         ),
         "node 'm' (ReduceMean): reduces the batch",
     ),
-    "a mask": (
-        after_conv("Add", "m", held={"m": np.where(real(5, 6) > 0, 0, -np.inf).astype("f4")}),
-        "node 'culprit' (Add): masks numbers",
+    "infinity": (
+        after_conv("Add", "m", held={"m": np.where(real(5, 6) > 0, 0, np.inf).astype("f4")}),
+        "node 'culprit' (Add): adds or multiplies by infinity",
+    ),
+    "a mask of everything": (
+        after_conv("Add", "m", held={"m": np.full((5, 6), -np.inf, "f4")}),
+        "node 'culprit' (Add): adds or multiplies by infinity",
     ),
     "dilated pooling": (
         after_conv("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]),
@@ -285,7 +289,6 @@ REFUSED = {
             f"node 'culprit' (Resize): {message}",
         )
         for name, mode, sizes, message in (
-            ("a map between its elements", "linear", (8, 8), "only the nearest element"),
             (
                 "a map that no memory holds",
                 "nearest",

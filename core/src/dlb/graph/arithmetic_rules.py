@@ -14,6 +14,7 @@ from dlb.graph.decomposed_lrn import decomposed_lrn, lrn_constants
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.elementwise_blocks import decomposed
 from dlb.graph.layout import before_expand, before_layout
+from dlb.graph.masks import MASKED, added_mask, mask_operation
 from dlb.graph.norm_blocks import group_normalization, rms_normalization
 from dlb.graph.reader import WEIGHTED, Attributes, Operation, Reader, generic_operation
 from dlb.graph.slope_blocks import prelu
@@ -98,6 +99,9 @@ def _constant_arithmetic(
     batch_axis = reader.batch_axis(shape)
     if constant.ndim == len(shape) and (constant == constant.take([0], batch_axis)).all():
         constant = constant.take([0], batch_axis)  # it may be repeated for each sample
+    masked = _added_mask(reader, node, name, index)
+    if masked is not None:
+        return masked
     if node.op_type == "Div" and index == 0 and constant.size == 1 and constant.item() == 1:
         return reader.make(node, "Reciprocal", {}, [name])
     if node.op_type in ("Add", "Sum"):
@@ -136,6 +140,19 @@ def _constant_arithmetic(
         attributes={"channels": constant.size, "epsilon": None, "training": False},
         parameters=2 * constant.size,
     )
+
+
+def _added_mask(reader: Reader, node: NodeProto, name: str, index: int) -> Operation | None:
+    """Zeros and minus infinities that are added, as the Where that they are; None for other numbers."""
+    if node.op_type not in ("Add", "Sum") and not (node.op_type == "Sub" and index == 1):
+        return None
+    numbers = reader.trace.values[node.input[index]]
+    numbers = -numbers if node.op_type == "Sub" else numbers
+    kept = added_mask(numbers)
+    if kept is None or numbers[kept].any():
+        return None
+    kept = np.broadcast_to(kept, reader.trace.values[node.output[0]].shape)
+    return mask_operation(reader, node, name, kept, MASKED)
 
 
 def _scaled_pool(

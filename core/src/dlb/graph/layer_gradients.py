@@ -20,6 +20,7 @@ from dlb.graph.operators import erf, sigmoid
 from dlb.graph.primitive_gradients import (
     binary_gradients,
     reduce_gradient,
+    resize_gradient,
     shared_gradient,
     softmax_gradient,
 )
@@ -27,6 +28,8 @@ from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients, rnn_gra
 from dlb.graph.transposed import places_of, spread_gradients
 from dlb.graph.windows import Window, padded, window_of, windows
 from dlb.workload import layers as L
+from dlb.workload.lower import lower_layer, resize_taps
+from dlb_worker.masks import kept_places
 
 __all__ = ["Pass", "layer_gradients"]
 
@@ -163,6 +166,17 @@ def _scale(layer: L.Scale, read: Pass, cotangent: Array) -> Found:
 @_rule(L.Shift)
 def _shift(layer: L.Shift, read: Pass, cotangent: Array) -> Found:
     return (cotangent,), {"bias": shared_gradient(cotangent, layer.sizes)}
+
+
+@_rule(L.Mask)
+def _mask(layer: L.Mask, read: Pass, cotangent: Array) -> Found:
+    kept = kept_places(lower_layer(layer, read.input.shape[1:]))
+    return (np.where(kept, cotangent, cotangent.dtype.type(0)),), {}
+
+
+@_rule(L.Resize)
+def _resize(layer: L.Resize, read: Pass, cotangent: Array) -> Found:
+    return (resize_gradient(resize_taps(layer, read.input.shape[1:]), cotangent),), {}
 
 
 @_rule(L.Softmax)

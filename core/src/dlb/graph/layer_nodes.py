@@ -18,12 +18,15 @@ from dlb.workload import layers as L
 from dlb.workload.lower import lower_layer
 from dlb.workload.model import Node
 from dlb.workload.shapes import Shape, places_along
+from dlb_worker.masks import kept_places
 from dlb_worker.poolings import reaching_pads, rounds_up
 
 __all__ = ["Graph", "add_layer"]
 
 #: Real fields of layers that are no attribute of an operator.
 _NO_ATTRIBUTES = ("init", "rate")
+#: Layers whose real fields are constants of the graph.
+_OF_CONSTANTS = (L.Mask,)
 
 
 class Graph:
@@ -65,8 +68,8 @@ class Graph:
         return outputs[0]
 
     def initializer(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Add an initialiser. Real numbers get the graph's dtype; integers stay int64."""
-        kind = np.int64 if values.dtype.kind in "iu" else self.dtype
+        """Add an initialiser. Real numbers get the graph's dtype; integers stay int64, and truths bool."""
+        kind = {"i": np.int64, "u": np.int64, "b": np.bool_}.get(values.dtype.kind, self.dtype)
         self.initializers[name] = np.asarray(values, kind, order="C")
         return name
 
@@ -80,13 +83,15 @@ def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
     Raises:
         WorkloadError: a real attribute has more digits than ONNX's float32 attributes keep.
     """
-    for name in node.layer.__struct_fields__:
+    fields = () if isinstance(node.layer, _OF_CONSTANTS) else node.layer.__struct_fields__
+    for name in fields:
         value = getattr(node.layer, name)
-        if isinstance(value, float) and name not in _NO_ATTRIBUTES and decimal(value) != value:
-            raise WorkloadError(
-                f"layer '{node.name}': {name} = {value!r} has more digits than an ONNX attribute "
-                f"(float32) keeps; write {decimal(value)!r}"
-            )
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and name not in _NO_ATTRIBUTES and decimal(number) != number:
+                raise WorkloadError(
+                    f"layer '{node.name}': {name} = {number!r} has more digits than an ONNX attribute "
+                    f"(float32) keeps; write {decimal(number)!r}"
+                )
     _RULES[type(node.layer)](graph, node.name, node.layer, list(node.inputs), shapes)
 
 
@@ -357,6 +362,32 @@ def _softmax(
     graph.node("LogSoftmax" if layer.log else "Softmax", inputs, name, axis=layer.axis)
 
 
+def _mask(graph: Graph, name: str, layer: L.Mask, inputs: list[str], shapes: list[Shape]) -> None:
+    kept = graph.initializer(f"{name}/kept", kept_places(lower_layer(layer, shapes[0])))
+    value = graph.initializer(f"{name}/value", np.array(layer.value))
+    graph.node("Where", [kept, *inputs, value], name)
+
+
+def _resize(
+    graph: Graph, name: str, layer: L.Resize, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Sizes include the batch's, which is read from the value."""
+    attributes: dict[str, Any] = {"mode": layer.mode, "coordinate_transformation_mode": layer.coordinates}
+    if layer.mode == "cubic":
+        attributes |= {"cubic_coeff_a": layer.cubic_a, "exclude_outside": int(layer.exclude_outside)}
+    if layer.scales:
+        # Scales are float32 in a graph of any type.
+        graph.initializers[f"{name}/scales"] = np.array([1, *layer.scales], np.float32)
+        graph.node("Resize", [*inputs, "", f"{name}/scales"], name, **attributes)
+        return
+    first = graph.initializer(f"{name}/first", np.array([0]))
+    sizes = graph.initializer(f"{name}/sizes", np.array(layer.sizes))
+    shape = graph.node("Shape", inputs, f"{name}/shape")
+    batch = graph.node("Gather", [shape, first], f"{name}/batch", axis=0)
+    whole = graph.node("Concat", [batch, sizes], f"{name}/whole", axis=0)
+    graph.node("Resize", [*inputs, "", "", whole], name, **attributes)
+
+
 def _reduce_mean(
     graph: Graph, name: str, layer: L.ReduceMean, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -529,6 +560,8 @@ _RULES: dict[type, Callable[..., None]] = {
     L.MatMul: _operator("MatMul"),
     L.Scale: _operator("Mul", parameters=("scale",)),
     L.Shift: _operator("Add", parameters=("bias",)),
+    L.Mask: _mask,
+    L.Resize: _resize,
     L.Softmax: _softmax,
     L.Reduce: _reduce,
     L.Concat: _operator("Concat", fields=("axis",)),

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.interpolation import interpolation_of
 from dlb.graph.nearest import nearest_indices
 from dlb.graph.trace import Trace, attributes_of
+from dlb.workload.layers import Resize
 from dlb_worker.onnx_file import LAYOUT
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "before_expand",
     "before_layout",
     "gather_permutation",
+    "interpolation",
     "padding_before",
     "padding_of",
     "pads_of",
@@ -33,7 +36,7 @@ __all__ = [
 
 #: Operators that repeat a value along axes.
 REPEATING = ("Expand", "Tile")
-#: Operators that resize, of which the nearest element alone is read.
+#: Operators that resize.
 RESIZING = ("Resize", "Upsample")
 
 
@@ -180,9 +183,7 @@ def selected_indices(
     if any(name in trace.live for name in node.input[1:]):
         return None
     if node.op_type in RESIZING:
-        opset = next((o.version for o in trace.opsets if o.domain in ("", "ai.onnx")), 0)
-        constants = [trace.constant(node, number) for number in range(1, len(node.input))]
-        return nearest_indices(node, opset, shape, constants)
+        return nearest_indices(node, _opset(trace), shape, _other_inputs(trace, node))
     if node.op_type == "Pad":
         pads, mode = pads_of(trace, node), attributes.get("mode", "constant")
         if pads is None or pads.min() < 0 or mode not in _REPEATING:
@@ -220,6 +221,26 @@ def selected_indices(
         axis % len(shape): range(*slice(start, end, step).indices(shape[axis]))
         for axis, start, end, step in zip(axes, options["starts"], options["ends"], steps)
     }
+
+
+def interpolation(trace: Trace, node: onnx.NodeProto) -> Resize | None:
+    """The resize of all axes of a value that a Resize or Upsample is.
+
+    None for nodes that :func:`dlb.graph.interpolation.interpolation_of` leaves out, and if sizes depend on the
+    input.
+    """
+    if node.op_type not in RESIZING or not trace.live.isdisjoint(node.input[1:]):
+        return None
+    shape = trace.values[node.input[0]].shape
+    return interpolation_of(node, _opset(trace), shape, _other_inputs(trace, node))
+
+
+def _opset(trace: Trace) -> int:
+    return next((o.version for o in trace.opsets if o.domain in ("", "ai.onnx")), 0)
+
+
+def _other_inputs(trace: Trace, node: onnx.NodeProto) -> list[npt.NDArray[Any] | None]:
+    return [trace.constant(node, number) for number in range(1, len(node.input))]
 
 
 def previous_axes(trace: Trace, name: str) -> list[int] | None:

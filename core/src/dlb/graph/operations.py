@@ -15,9 +15,11 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
+from dlb.graph.masks import mask
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
+from dlb.graph.resize_rules import resize
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
 from dlb.graph.trace import Trace, trace
 from dlb.graph.transposed_rules import conv_transpose
@@ -75,6 +77,8 @@ def _elementwise(reader: Reader, node: NodeProto, raw: Attributes, output: str) 
         function = from_function(reader, node, output)
         if function is not None:
             return function
+    if node.op_type == "Where":
+        return mask(reader, node, raw, output)
     if node.op_type not in NAMED:
         return generic_operation(reader, node, raw, output)
     numbers = named(node, raw).numbers
@@ -263,6 +267,14 @@ def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Op
     weight, bias = reader.trace.constant(node, 1), reader.trace.constant(node, 2)
     if node.op_type == "MatMul" and len(reader.live_inputs(node)) == 2:
         return reader.make(node, "MatMul", {"of": reader.trace.values[node.input[0]].shape[-1]})
+    left = reader.trace.constant(node, 0)
+    if node.op_type == "MatMul" and left is not None and left.ndim == 2:
+        # A matrix along the axis before the last.
+        operation = reader.make(
+            node, "Linear", {"weight": left.shape, "bias": False}, parameters=left.size
+        )
+        name = reader.initializer_name(node.input[0])
+        return replace(operation, matrix=left, matrix_name=name)
     scaled = any(raw.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or raw.get("transA", 0):
         return generic_operation(reader, node, raw, output)
@@ -354,7 +366,8 @@ _RULES: dict[str, Rule] = {
     "Concat": concat,
     "Gather": _embedding,
     **dict.fromkeys(("Equal", "OneHot"), _one_hot),
-    **dict.fromkeys(("Slice", *RESIZING), slice_indices),
+    "Slice": slice_indices,
+    **dict.fromkeys(RESIZING, resize),
     "Split": split,
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, _recurrent),

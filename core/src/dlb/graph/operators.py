@@ -20,7 +20,9 @@ LSTM, GRU, RNN           correct for the plain forward case of an LSTM; ignore `
                          axis of directions; sigmoids overflow
 GatherElements           fails for more than 32 entries along the axis
 Loop                     joins what iterations output along their first axis, without an axis of their own
-Resize                   with ``align_corners`` and scales, takes other nearest elements than ONNX Runtime
+Resize                   with ``align_corners`` and scales, and cubic to one pixel, takes other elements
+                         than ONNX Runtime; rounds cubic weights to float32; loops in Python
+Upsample                 knows the nearest element at whole scales only
 BatchNormalization       correct, but rounds epsilon and momentum to float32
 LayerNormalization       correct, but rounds epsilon to float32
 InstanceNormalization    correct, but rounds epsilon to float32
@@ -44,17 +46,19 @@ that an exporter may write. It computes in the type of its input, and reads real
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from onnx import AttributeProto, helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from onnx.reference.ops.op_resize import Resize as _ReferenceResize
 
 from dlb.graph.decimals import decimal, is_sixth
+from dlb.graph.interpolation import along, interpolated_axes, interpolation_of
 from dlb.graph.nearest import nearest_indices
 from dlb.graph.transposed import places_of, spread
 from dlb.graph.windows import Window, padded, window_of, windows
@@ -536,7 +540,7 @@ class Loop(_ReferenceLoop):  # type: ignore[misc, unused-ignore]
 
 
 class Resize(_ReferenceResize):  # type: ignore[misc, unused-ignore]
-    """The nearest element by its index; other modes as the reference has them."""
+    """The nearest element by its index, and interpolation by taps; else as the reference has it."""
 
     op_domain = ""
 
@@ -544,17 +548,45 @@ class Resize(_ReferenceResize):  # type: ignore[misc, unused-ignore]
         self, x: Array, *others: Array | None, **attributes: Any
     ) -> tuple[Array, ...]:
         opset = self.run_params["opsets"].get("", 0)
-        indices_by_axis = nearest_indices(self.onnx_node, opset, x.shape, others)
-        if indices_by_axis is None:
+        found = _resized(self.onnx_node, opset, x, others)
+        if found is None:
             reference: Any = super()._run
             result: tuple[Array, ...] = reference(x, *others, **attributes)
             return result
-        enlarged = math.prod(len(n) / x.shape[axis] for axis, n in indices_by_axis.items())
-        if x.size * enlarged > _LARGEST_SIZE:
-            raise NotImplementedError(f"Resize to more than {_LARGEST_SIZE} numbers")
-        for axis, indices in indices_by_axis.items():
-            x = x.take(indices, axis)
-        return (x,)
+        return (found,)
+
+
+class Upsample(_Operator):
+    """As Resize."""
+
+    def _run(self, x: Array, *others: Array | None, **_: Any) -> tuple[Array]:
+        opset = self.run_params["opsets"].get("", 0)
+        found = _resized(self.onnx_node, opset, x, others)
+        if found is None:
+            raise NotImplementedError(f"Upsample in mode {self.attribute('mode', 'nearest')}")
+        return (found,)
+
+
+def _resized(
+    node: onnx.NodeProto, opset: int, x: Array, others: Sequence[Array | None]
+) -> Array | None:
+    """A value resized as a node asks for, by its nearest elements or by interpolation; None if by neither."""
+    indices_by_axis = nearest_indices(node, opset, x.shape, others)
+    layer = interpolation_of(node, opset, x.shape, others) if indices_by_axis is None else None
+    sizes = dict(enumerate(layer.sizes)) if layer is not None else {}
+    if indices_by_axis is not None:
+        sizes = {axis: len(indices) for axis, indices in indices_by_axis.items()}
+    if x.size * math.prod(n / max(x.shape[axis], 1) for axis, n in sizes.items()) > _LARGEST_SIZE:
+        raise NotImplementedError(f"Resize to more than {_LARGEST_SIZE} numbers")
+    if layer is not None:
+        for axis, taps in interpolated_axes(layer, x.shape):
+            x = along(x, axis, taps.matrix)
+        return x
+    if indices_by_axis is None:
+        return None
+    for axis, indices in indices_by_axis.items():
+        x = x.take(indices, axis)
+    return x
 
 
 class SoftmaxCrossEntropyLoss(_Operator):
@@ -616,5 +648,6 @@ OPERATORS = (
     OneHot,
     Loop,
     Resize,
+    Upsample,
     SoftmaxCrossEntropyLoss,
 )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.interpolation import along
 from dlb.workload.primitives import Binary, Reduce, Softmax
+from dlb.workload.resizing import Taps
 
-__all__ = ["binary_gradients", "reduce_gradient", "shared_gradient", "softmax_gradient"]
+__all__ = [
+    "binary_gradients",
+    "reduce_gradient",
+    "resize_gradient",
+    "shared_gradient",
+    "softmax_gradient",
+]
 
 Array = npt.NDArray[Any]
 
@@ -66,3 +75,14 @@ def reduce_gradient(layer: Reduce, x: Array, cotangent: Array) -> Array:
         return shares
     count = np.prod([x.shape[axis] for axis in layer.axes]) if layer.function == "mean" else 1
     return np.broadcast_to(cotangent / x.dtype.type(count), x.shape)
+
+
+def resize_gradient(taps: Sequence[tuple[int, Taps]], cotangent: Array) -> Array:
+    """The gradient of the input: what was spread over an axis is collected, the last axis first.
+
+    Args:
+        taps: of each axis that was resized, in order.
+    """
+    for axis, of in reversed(taps):
+        cotangent = along(cotangent, axis, of.matrix.T)
+    return cotangent

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.layout import before_layout
+from dlb.graph.masks import UNBOUNDED
 from dlb.graph.operations import reader_of
 from dlb.graph.window_rules import rescaled_pool
 from dlb.imported.importer import Importer
 from dlb.imported.layers import PendingConcat, unsupported
-from dlb.imported.primitives import by_a_number, by_numbers, repeated, times_a_number
-from dlb.imported.samples_first import samples_first
+from dlb.imported.primitives import by_a_number, by_numbers, times_a_number
+from dlb.imported.samples_first import enlarged
 from dlb.imported.transformers import position_embedding
 from dlb.imported.views import ValueView, per_channel, view_of
 from dlb.workload.layers import (
@@ -77,12 +78,11 @@ def constant_arithmetic(
             return times_a_number(importer, node, view, node.input[0])
         numbers = np.broadcast_to(constant, value.shape)
         return by_numbers(importer, node, view, numbers, np.zeros_like(numbers))
-    if output != value.shape:
-        if node.op_type == "Div" and index == 1:
-            raise unsupported(node, "divides a constant by a value of fewer numbers")
-        return _repeated(
-            importer, node, name, _scale_and_shift(node, np.broadcast_to(constant, output), index)
-        )
+    if output != value.shape and node.op_type == "Div" and index == 1:
+        raise unsupported(node, "divides a constant by a value of fewer numbers")
+    if output != value.shape or not (np.abs(constant) < UNBOUNDED).all():
+        by = _scale_and_shift(node, np.broadcast_to(constant, output), index)
+        return by_numbers(importer, node, enlarged(importer, node, name), *by)
     view = importer.elementwise(name)
     shape = importer.shape(view)
     index_map = importer.index_map_of(view)
@@ -127,24 +127,6 @@ def constant_arithmetic(
     layer = Conv(out_channels=channel_count, kernel=(1, 1), groups=channel_count, bias=bias)
     layer_name = importer.add(node, layer, [view.layer], shape, weights)
     return view_of(layer_name, index_map, shape)
-
-
-def _repeated(
-    importer: Importer, node: onnx.NodeProto, name: str, by: tuple[Array, Array]
-) -> ValueView:
-    """Arithmetic with constants of more numbers than the value has along an axis."""
-    value, output = samples_first(importer, node, name), importer.value_shape(node.output[0])
-    if len(output) != len(value.axes):
-        raise unsupported(node, "its constant has more axes than the value")
-    shape = list(value.shape)
-    for axis, size in enumerate(output):
-        place = value.axis(axis)
-        if place:
-            shape[place] = size
-        elif size != importer.value_shape(name)[axis]:
-            raise unsupported(node, "its constant repeats the value along the batch")
-    layer = repeated(importer, node, value, tuple(shape))
-    return by_numbers(importer, node, value.view(layer, tuple(shape)), *by)
 
 
 def _scale_and_shift(node: onnx.NodeProto, numbers: Array, index: int) -> tuple[Array, Array]:

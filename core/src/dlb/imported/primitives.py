@@ -11,11 +11,13 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.decimals import ROUNDING, decimal
+from dlb.graph.masks import MASKED, UNBOUNDED, added_mask
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.samples_first import SamplesFirst, aligned, samples_first
-from dlb.imported.views import Shape, ValueView, positions, view_of
-from dlb.workload.layers import Gather, Layer, Linear, Mul
+from dlb.imported.masks import add_mask
+from dlb.imported.samples_first import aligned, repeated, samples_first
+from dlb.imported.views import Shape, ValueView, of_a_sample, positions, view_of
+from dlb.workload.layers import Layer, Linear, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
     "matrix_times",
     "power",
     "reduce",
-    "repeated",
     "softmax",
     "times_a_number",
 ]
@@ -41,8 +42,6 @@ BINARY: Mapping[str, Any] = {
     **{"Add": "add", "Sum": "add", "Sub": "sub", "Mul": "mul", "Div": "div"},
     **{"Max": "max", "Min": "min"},
 }
-#: A number at least this large stands for infinity.
-UNBOUNDED = 1e30
 
 
 def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) -> ValueView:
@@ -101,11 +100,18 @@ def by_numbers(
 ) -> ValueView:
     """A value times numbers that differ within a channel, plus others.
 
+    Adding minus infinity, or a number so low that it stands for it, is a mask.
+
     Args:
         scale, shift: float64, broadcast to the value's shape.
     """
-    if not max(np.abs(scale).max(), np.abs(shift).max()) < UNBOUNDED:
-        raise unsupported(node, "masks numbers; this is only supported within an attention")
+    kept = added_mask(shift)
+    if kept is not None and kept.any() and (scale == 1).all():
+        if shift[kept].any():
+            view = by_numbers(importer, node, view, scale, np.where(kept, shift, 0.0))
+        return add_mask(importer, node, view, kept, MASKED)
+    if not all((np.abs(numbers) < UNBOUNDED).all() for numbers in (scale, shift)):
+        raise unsupported(node, "adds or multiplies by infinity, or by a number that stands for it")
     shape, index_map = importer.shape(view), importer.index_map_of(view)
     if index_map.size != math.prod(shape):
         raise unsupported(
@@ -115,7 +121,7 @@ def by_numbers(
     for numbers, layer_type, role in ((scale, Scale, "scale"), (shift, Shift, "bias")):
         canonical = np.empty(numbers.size)
         canonical[index_map.ravel()] = numbers.ravel()
-        sample = _of_a_sample(canonical.reshape(shape))
+        sample = of_a_sample(canonical.reshape(shape))
         if sample is None:
             raise unsupported(node, "its constant differs between samples")
         if (sample == (role == "scale")).all():
@@ -123,17 +129,6 @@ def by_numbers(
         layer = layer_type(sizes=sample.shape)
         layer_name = importer.add(node, layer, [layer_name], shape, {role: sample})
     return ValueView(layer_name, view.index_map)
-
-
-def _of_a_sample(numbers: Array) -> Array | None:
-    """Numbers [N, ...] that all samples share, with size 1 where an axis has one; None if they differ."""
-    if not (numbers == numbers[:1]).all():
-        return None
-    sample: Array = numbers[0]
-    for axis in range(sample.ndim):
-        first = sample.take([0], axis)
-        sample = first if (sample == first).all() else sample
-    return sample
 
 
 def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
@@ -150,18 +145,6 @@ def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     ]
     shape = (*outer, left.shape[-2], right.shape[-1])
     return left.view(importer.add(node, MatMul(), layers, shape), shape)
-
-
-def repeated(importer: Importer, node: onnx.NodeProto, value: SamplesFirst, shape: Shape) -> str:
-    """The layer of a value whose axes of size 1 are repeated to a shape."""
-    name, current = value.layer, list(value.shape)
-    for axis, size in enumerate(shape):
-        if current[axis] != size:
-            current[axis] = size
-            name = importer.add(
-                node, Gather(axis=axis, indices=(0,) * size), [name], tuple(current)
-            )
-    return name
 
 
 def matrix_times(importer: Importer, node: onnx.NodeProto, matrix: Array) -> ValueView:

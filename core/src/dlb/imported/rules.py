@@ -24,6 +24,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.masks import where
 from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
 from dlb.imported.primitives import (
@@ -35,6 +36,7 @@ from dlb.imported.primitives import (
     softmax,
 )
 from dlb.imported.recurrent import recurrent
+from dlb.imported.resizing import resize
 from dlb.imported.samples_first import samples_first
 from dlb.imported.slices import pad, select_part
 from dlb.imported.slopes import prelu
@@ -216,8 +218,10 @@ def _clip(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
 
 
 def _function(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    """A function of single numbers, as an operator or decomposed."""
+    """A function of single numbers, as an operator or decomposed; or a mask."""
     block = importer.blocks.get(node.output[0])
+    if block is None and node.op_type == "Where":
+        return where(importer, node)
     if block is None and node.op_type not in NAMED:
         raise unsupported(node, "dlb has no layer for this use of the operator")
     if block is None:
@@ -454,7 +458,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _linear),
     "Gather": _embedding,
     **dict.fromkeys(("Equal", "OneHot"), _one_hot),
-    **dict.fromkeys(("Slice", *REPEATING, *RESIZING), select_part),
+    **dict.fromkeys(("Slice", *REPEATING), select_part),
+    **dict.fromkeys(RESIZING, resize),
     "Split": select_part,
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, recurrent),

@@ -16,9 +16,10 @@ import onnx
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView, positions, rows_by_sample, view_of
+from dlb.workload.layers import Gather
 from dlb.workload.shapes import MOST_AXES
 
-__all__ = ["SamplesFirst", "aligned", "samples_first", "whole_value"]
+__all__ = ["SamplesFirst", "aligned", "enlarged", "repeated", "samples_first", "whole_value"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,37 @@ def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:
             node, f"reads {list(importer.value_shape(name))} with its samples not first"
         )
     return found.layer
+
+
+def repeated(importer: Importer, node: onnx.NodeProto, value: SamplesFirst, shape: Shape) -> str:
+    """The layer of a value whose axes of size 1 are repeated to a shape."""
+    name, current = value.layer, list(value.shape)
+    for axis, size in enumerate(shape):
+        if current[axis] != size:
+            current[axis] = size
+            name = importer.add(
+                node, Gather(axis=axis, indices=(0,) * size), [name], tuple(current)
+            )
+    return name
+
+
+def enlarged(importer: Importer, node: onnx.NodeProto, name: str) -> ValueView:
+    """A value, repeated along the axes along which a node's constant has more numbers."""
+    output = importer.value_shape(node.output[0])
+    if output == importer.value_shape(name):
+        return importer.elementwise(name)
+    value = samples_first(importer, node, name)
+    if len(output) != len(value.axes):
+        raise unsupported(node, "its constant has more axes than the value")
+    sizes = list(value.shape)
+    for axis, size in enumerate(output):
+        place = value.axis(axis)
+        if place:
+            sizes[place] = size
+        elif size != importer.value_shape(name)[axis]:
+            raise unsupported(node, "its constant repeats the value along the batch")
+    shape = tuple(sizes)
+    return value.view(repeated(importer, node, value, shape), shape)
 
 
 def _samples_along(importer: Importer, name: str) -> tuple[int, tuple[int, ...]] | None:

@@ -32,7 +32,7 @@ from dlb.workload import layers as L
 from dlb.workload.model import Input, Model, Node
 from dlb.workload.shapes import MOST_AXES, infer_shapes, places_along
 
-__all__ = ["pad", "producing_layer", "select_part", "split_into_slices"]
+__all__ = ["axes_of_value", "pad", "producing_layer", "select_part", "split_into_slices"]
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
@@ -49,7 +49,7 @@ def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Val
         )
     pads, number = padding
     rank = len(pads) // 2
-    found = _axes_of_value(importer, node)
+    found = axes_of_value(importer, node)
     if found is None:
         value = samples_first(importer, node, node.input[0])
         shape, source = value.shape, value.layer
@@ -76,7 +76,11 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
     """Selected indices along the axes of a value."""
     indices_by_axis = selected_indices(importer.trace, node)
     if indices_by_axis is None and node.op_type in RESIZING:
-        raise unsupported(node, "only the nearest element is supported, for constant sizes")
+        raise unsupported(
+            node,
+            "only the nearest element and interpolation without antialiasing or a crop are supported, "
+            "for constant sizes",
+        )
     if indices_by_axis is None:
         raise unsupported(node, "its indices depend on the input")
     cropped = crop(importer, node, indices_by_axis)
@@ -94,7 +98,7 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         return view_of(name, index_map.reshape(value_shape), output_shape)
     rows = _rows(importer, node.input[0])
     if rows is None:
-        found = _axes_of_value(importer, node)
+        found = axes_of_value(importer, node)
         if found is None:
             return _of_samples_first(importer, node, indices_by_axis)
         view, order, shape = found
@@ -284,7 +288,7 @@ def producing_layer(importer: Importer, name: str) -> ImportedLayer:
     return ImportedLayer(linear.layer, linear.inputs, weights, layer.shape)
 
 
-def _axes_of_value(
+def axes_of_value(
     importer: Importer, node: onnx.NodeProto
 ) -> tuple[ValueView, tuple[int, ...], Shape] | None:
     """The view that a node reads, the canonical axis of each of its axes, and the layer's shape.

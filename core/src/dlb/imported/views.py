@@ -23,6 +23,7 @@ __all__ = [
     "axes_of",
     "features_of",
     "layout_layers",
+    "of_a_sample",
     "per_channel",
     "positions",
     "rows_by_sample",
@@ -218,3 +219,14 @@ def per_channel(constant: Array, index_map: Array, shape: Shape) -> Array | None
         return None
     result: Array = channels[:, 0]
     return result
+
+
+def of_a_sample(numbers: Array) -> Array | None:
+    """Numbers [N, ...] that all samples share, with size 1 where an axis has one; None if they differ."""
+    if not (numbers == numbers[:1]).all():
+        return None
+    sample: Array = numbers[0]
+    for axis in range(sample.ndim):
+        first = sample.take([0], axis)
+        sample = first if (sample == first).all() else sample
+    return sample

@@ -65,7 +65,7 @@ REARRANGING = (L.Flatten, L.Reshape, L.Transpose, L.Concat, L.Select, L.Slice, L
 #: Layers that compute each element by itself, in place.
 ELEMENTWISE = (
     *(*L.Activation, L.PReLU, L.Dropout, L.Add, L.Mul, L.Binary),
-    *(L.Scale, L.Shift, L.PositionEmbedding),
+    *(L.Scale, L.Shift, L.Mask, L.PositionEmbedding),
 )
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (

@@ -68,6 +68,7 @@ _KEEP_MEANS = (
     L.ReLU,
     L.ReduceMean,
     L.Reshape,
+    L.Resize,
     L.Select,
     L.Shift,
     L.Slice,

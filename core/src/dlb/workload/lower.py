@@ -9,6 +9,7 @@ import msgspec
 from dlb.workload import layers as L
 from dlb.workload.layers import type_name
 from dlb.workload.model import Model, Node, Workload
+from dlb.workload.resizing import Taps, taps_of
 from dlb.workload.shapes import (
     Shape,
     infer_shapes,
@@ -19,7 +20,7 @@ from dlb.workload.shapes import (
 )
 from dlb_worker import model as resolved
 
-__all__ = ["lower", "lower_layer"]
+__all__ = ["lower", "lower_layer", "resize_taps"]
 
 #: Fields of layers that a worker does not need, since it receives the initial weights.
 _INITIALISERS = {"init", "bias_init"}
@@ -87,6 +88,10 @@ def _attributes(layer: L.Layer, shape: Shape) -> dict[str, Any]:
     if isinstance(layer, L.Slice):
         ranges = ((span.start, span.stop, span.step) for span in places_along(layer, shape))
         return {"ranges": tuple(ranges)}
+    if isinstance(layer, L.Resize):
+        taps = resize_taps(layer, shape)
+        listed = ((axis, of.indices.tolist(), of.weights.tolist()) for axis, of in taps)
+        return {"mode": layer.mode, "sizes": layer.sizes, "taps": tuple(map(_tuples, listed))}
     if isinstance(layer, L.Elementwise):
         return {"function": layer.function, **layer.numbers}
     attributes = msgspec.structs.asdict(layer)
@@ -95,3 +100,36 @@ def _attributes(layer: L.Layer, shape: Shape) -> dict[str, Any]:
     if isinstance(layer, L.Select):
         attributes["index"] = layer.index % shape[layer.axis - 1]
     return {name: value for name, value in attributes.items() if name not in _INITIALISERS}
+
+
+def resize_taps(layer: L.Resize, shape: Shape) -> list[tuple[int, Taps]]:
+    """The axes that a resize changes, with their taps; first those that shrink most, which takes least work.
+
+    Args:
+        shape: of a sample before it.
+    """
+    scales = layer.scales or (None,) * len(shape)
+    changed = [
+        (axis, size, output, scale)
+        for axis, (size, output, scale) in enumerate(zip(shape, layer.sizes, scales), start=1)
+        if size != output or scale not in (None, 1)
+    ]
+    return [
+        (
+            axis,
+            taps_of(
+                size,
+                output,
+                scale,
+                mode=layer.mode,
+                coordinates=layer.coordinates,
+                cubic_a=layer.cubic_a,
+                exclude_outside=layer.exclude_outside,
+            ),
+        )
+        for axis, size, output, scale in sorted(changed, key=lambda each: (each[2] / each[1], each[1]))
+    ]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value

@@ -8,19 +8,26 @@ from typing import Literal, Union
 
 import msgspec
 
+from dlb.workload.resizing import Coordinates, ResizeMode, resized
+from dlb_worker.masks import bits_of
+
 __all__ = [
     "FUNCTION_NUMBERS",
     "Binary",
     "Elementwise",
     "ElementwiseFunction",
+    "Mask",
     "MatMul",
     "Primitive",
     "Reduce",
+    "Resize",
     "Scale",
     "Shift",
     "Softmax",
     "elementwise_fault",
+    "mask_fault",
     "primitive_shape",
+    "resize_fault",
 ]
 
 
@@ -151,6 +158,85 @@ class Shift(_Primitive, tag="shift", kw_only=True, frozen=True):
     sizes: tuple[int, ...]
 
 
+class Mask(_Primitive, tag="mask", kw_only=True, frozen=True):
+    """Numbers in fixed places are replaced by one number, ONNX Where with a constant condition.
+
+    The gradient passes where numbers are kept.
+
+    Attributes:
+        sizes: of the mask: for each axis of a sample its size, or 1 where all along it share one place.
+        kept: the places that stay: bits in row-major order, packed by :func:`numpy.packbits`, as
+            hexadecimal text; see :func:`dlb_worker.masks.packed`.
+        value: what replaces the others, finite in float32.
+    """
+
+    sizes: tuple[int, ...]
+    kept: str
+    value: float
+
+
+#: The largest finite number of float32.
+_LARGEST = 3.4028234663852886e38
+
+
+def mask_fault(layer: Mask) -> str:
+    """What is wrong with a mask whatever it reads; "" if nothing is."""
+    if not abs(layer.value) <= _LARGEST:
+        return f"value = {layer.value} must be finite in float32, from {-_LARGEST} to {_LARGEST}"
+    try:
+        bits = bits_of(layer.kept)
+    except ValueError:
+        return "kept must be hexadecimal text, two digits for each eight places"
+    places = math.prod(layer.sizes)
+    if len(bits) != -(-places // 8) * 8 or bits[places:].any():
+        return (
+            f"kept has {len(bits)} bits; sizes = {list(layer.sizes)} needs {places}, "
+            "and zeros up to a multiple of eight"
+        )
+    if bits[:places].all() or not bits.any():
+        return f"kept keeps {'every number' if bits.any() else 'no number'}; leave the layer out"
+    return ""
+
+
+class Resize(_Primitive, tag="resize", kw_only=True, frozen=True):
+    """Every axis of a sample resized by interpolation, ONNX Resize in the modes linear and cubic.
+
+    Each axis is resized by itself: an element of the result is a weighted sum of two (linear) or four
+    (cubic, Keys 1981) elements along the axis. An element before the first counts as the first, and one
+    after the last as the last. :func:`dlb.workload.resizing.taps_of` has the formulas.
+
+    Attributes:
+        sizes: of every axis of a sample after it.
+        mode: of the interpolation.
+        coordinates: where an element of the result lies among those that it reads.
+        cubic_a: the coefficient of the cubic kernel.
+        exclude_outside: cubic elements outside count nothing instead, and the weights of the others
+            are divided by their sum.
+        scales: by which every axis was multiplied, where that is not its size after over that before;
+            the sizes are rounded down. Empty for none.
+    """
+
+    sizes: tuple[int, ...]
+    mode: ResizeMode = "linear"
+    coordinates: Coordinates = "half_pixel"
+    cubic_a: float = -0.75
+    exclude_outside: bool = False
+    scales: tuple[float, ...] = ()
+
+
+def resize_fault(layer: Resize) -> str:
+    """What is wrong with a resize whatever it reads; "" if nothing is."""
+    if not layer.sizes or min(layer.sizes) < 1:
+        return f"sizes = {list(layer.sizes)} needs a size of at least 1 for each axis of a sample"
+    if layer.scales and len(layer.scales) != len(layer.sizes):
+        return f"scales = {list(layer.scales)} needs a number for each of {len(layer.sizes)} axes, or none"
+    if not all(math.isfinite(scale) and scale > 0 for scale in layer.scales):
+        return f"scales = {list(layer.scales)} must be finite and above 0"
+    if layer.exclude_outside and layer.mode == "linear":
+        return "exclude_outside is of mode 'cubic'"
+    return ""
+
+
 class Softmax(_Primitive, tag="softmax", kw_only=True, frozen=True):
     """exp(x) over the sum of exp(x) along an axis, ONNX Softmax; with ``log`` its logarithm, LogSoftmax.
 
@@ -178,7 +264,7 @@ class Reduce(_Primitive, tag="reduce", kw_only=True, frozen=True):
 
 
 #: Those whose shapes have rules of their own.
-Primitive = Union[Binary, MatMul, Scale, Shift, Softmax, Reduce]
+Primitive = Union[Binary, MatMul, Scale, Shift, Mask, Resize, Softmax, Reduce]
 
 
 def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
@@ -192,11 +278,13 @@ def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tupl
         return tuple(map(max, *inputs))
     if isinstance(layer, MatMul):
         return _product_shape(inputs)
-    if isinstance(layer, (Scale, Shift)):
+    if isinstance(layer, (Scale, Shift, Mask)):
         sizes = layer.sizes
         if len(sizes) != len(first) or any(n not in (1, m) for n, m in zip(sizes, first)):
             return f"sizes = {list(sizes)} needs, for each axis of a sample, its size or 1"
         return first
+    if isinstance(layer, Resize):
+        return _resized_shape(layer, first)
     axes = (layer.axis,) if isinstance(layer, Softmax) else layer.axes
     if len(set(axes)) != len(axes) or not all(1 <= axis <= len(first) for axis in axes):
         name = "axis" if isinstance(layer, Softmax) else "axes"
@@ -216,3 +304,14 @@ def _product_shape(inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
     if first[:-2] != second[:-2] or first[-1] != second[-2]:
         return "the last axis of the first must be as long as the one before the last of the second"
     return (*first[:-1], second[-1])
+
+
+def _resized_shape(layer: Resize, shape: tuple[int, ...]) -> tuple[int, ...] | str:
+    if len(layer.sizes) != len(shape):
+        return f"sizes = {list(layer.sizes)} needs {len(shape)} sizes, one for each axis of a sample"
+    scaled = tuple(map(resized, shape, layer.scales))
+    if layer.scales and scaled != layer.sizes:
+        return f"scales = {list(layer.scales)} makes sizes {list(scaled)}, not {list(layer.sizes)}"
+    if layer.sizes == shape and set(layer.scales) <= {1}:
+        return "it has these sizes already; leave the layer out"
+    return layer.sizes

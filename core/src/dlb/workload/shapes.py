@@ -14,7 +14,13 @@ import msgspec
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload import layers as L
 from dlb.workload.model import Model, Node
-from dlb.workload.primitives import Primitive, elementwise_fault, primitive_shape
+from dlb.workload.primitives import (
+    Primitive,
+    elementwise_fault,
+    mask_fault,
+    primitive_shape,
+    resize_fault,
+)
 
 __all__ = [
     "Shape",
@@ -231,7 +237,7 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(f"layer '{node.name}': epsilon = {value} must be above 0")
         if isinstance(value, float) and not math.isfinite(value):
             raise WorkloadError(f"layer '{node.name}': {name} = {value} must be finite")
-    fault = elementwise_fault(node.layer) if isinstance(node.layer, L.Elementwise) else ""
+    fault = _FAULTS.get(type(node.layer), lambda layer: "")(node.layer)
     if fault:
         raise WorkloadError(f"layer '{node.name}': {fault}")
     pads = getattr(node.layer, "pads", None)
@@ -241,6 +247,14 @@ def _check_attributes(node: Node) -> None:
             raise WorkloadError(
                 f"layer '{node.name}': pads = {pads} must be smaller than kernel = {kernel}"
             )
+
+
+#: What is wrong with the attributes of a layer together, by its type.
+_FAULTS: Mapping[type, Callable[[Any], str]] = {
+    L.Elementwise: elementwise_fault,
+    L.Mask: mask_fault,
+    L.Resize: resize_fault,
+}
 
 
 def _check_output_padding(node: Node) -> None:

@@ -43,6 +43,7 @@ _HOMOGENEOUS = (
     L.ReLU,
     L.ReduceMean,
     L.Reshape,
+    L.Resize,
     L.Select,
     L.Slice,
     L.Transpose,

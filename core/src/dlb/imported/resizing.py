@@ -1,0 +1,60 @@
+"""Reads Resize and Upsample: interpolation along axes, or the nearest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import onnx
+
+from dlb.graph.layout import interpolation
+from dlb.imported.importer import Importer
+from dlb.imported.layers import unsupported
+from dlb.imported.samples_first import samples_first
+from dlb.imported.slices import axes_of_value, select_part
+from dlb.imported.views import ValueView, positions, view_of
+from dlb.workload.primitives import Resize
+
+__all__ = ["resize"]
+
+Number = TypeVar("Number", int, float)
+
+
+def resize(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> ValueView:
+    """A resize of a value whose axes are in any order, or selected elements of it."""
+    asked = interpolation(importer.trace, node)
+    if asked is None:
+        return select_part(importer, node, attributes)
+    shape = importer.value_shape(node.input[0])
+    if asked.sizes == shape and set(asked.scales) <= {1}:
+        return importer.view(node.input[0])
+    found = axes_of_value(importer, node)
+    if found is not None:
+        view, axes, before = found
+        layer, place_of = view.layer, axes
+    else:
+        value = samples_first(importer, node, node.input[0])
+        layer, before = value.layer, value.shape
+        place_of = tuple(value.axis(axis) for axis in range(len(shape)))
+    batch = place_of.index(0)
+    if asked.sizes[batch] != shape[batch] or set(asked.scales[batch : batch + 1]) - {1}:
+        raise unsupported(node, "resizes the batch")
+    sizes = _in_order(asked.sizes, place_of, before)
+    scales = _in_order(asked.scales, place_of, (1.0,) * len(before)) if asked.scales else ()
+    resized = msgspec.structs.replace(asked, sizes=sizes[1:], scales=scales[1:])
+    name = importer.add(node, resized, [layer], sizes)
+    if found is None:
+        return value.view(name, sizes)
+    return view_of(name, positions(sizes).transpose(axes), sizes)
+
+
+def _in_order(
+    numbers: Sequence[Number], places: Sequence[int], others: Sequence[Number]
+) -> tuple[Number, ...]:
+    """Numbers of a file's axes in the order of a layer's axes; the batch and axes that are new keep theirs."""
+    ordered = list(others)
+    for number, place in zip(numbers, places):
+        if place:
+            ordered[place] = number
+    return tuple(ordered)
