@@ -6,7 +6,18 @@ from dlb import workload as W
 
 from .models import CLASSES, graph
 
-__all__ = ["BINARY", "ELEMENTWISE", "MANY_AXES", "MATMUL", "REDUCE", "SCALE", "SHIFT", "SOFTMAX"]
+__all__ = [
+    "BINARY",
+    "ELEMENTWISE",
+    "MANY_AXES",
+    "MASK",
+    "MATMUL",
+    "REDUCE",
+    "RESIZE",
+    "SCALE",
+    "SHIFT",
+    "SOFTMAX",
+]
 
 _NUMBERS: dict[str, dict[str, float]] = {
     "affine": {"alpha": -0.7, "beta": 1.5},
@@ -166,6 +177,81 @@ def _scales_and_shifts(name: str) -> dict[str, W.Model]:
 SCALE = _scales_and_shifts("features") | _scales_and_shifts("maps")
 SHIFT = _scales_and_shifts("a-sequence")
 
+#: Of two masks that repeat, the first one is the usual one of an attention.
+_LOWEST = -3.4028234663852886e38
+
+
+def _masked(shape: tuple[int, ...], *masks: W.Mask) -> W.Model:
+    """Shares of what masks leave, next to each other."""
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = []
+    for place, mask in enumerate(masks):
+        some += [
+            (f"kept{place}", mask, ("input",)),
+            (f"shares{place}", W.Softmax(axis=len(shape)), (f"kept{place}",)),
+            (f"flat{place}", W.Flatten(), (f"shares{place}",)),
+        ]
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[2::3])),
+        ("logits", W.Linear(out_features=CLASSES), ("all",)),
+    )
+
+
+MASK = {
+    "mask-of-features": _along(
+        (7,), *(W.Mask(sizes=(7,), kept=kept, value=value) for kept, value in (("a4", 0.75), ("02", -1e4)))
+    ),
+    "mask-of-maps": _masked(
+        (2, 4, 3),
+        W.Mask(sizes=(2, 4, 3), kept="d9b2ed", value=_LOWEST),
+        W.Mask(sizes=(1, 4, 3), kept="5b60", value=-1e4),
+        W.Mask(sizes=(2, 1, 1), kept="40", value=-0.1),
+        W.Mask(sizes=(1, 1, 3), kept="60", value=_LOWEST),
+    ),
+    "mask-of-a-sequence": _masked(
+        (4, 4),
+        W.Mask(sizes=(4, 4), kept="8cef", value=_LOWEST),
+        W.Mask(sizes=(1, 4), kept="70", value=2.5),
+    ),
+}
+
+RESIZE = {
+    "resize-of-maps": _along(
+        (2, 4, 3),
+        W.Resize(sizes=(2, 8, 6)),
+        W.Resize(sizes=(2, 4, 5), coordinates="align_corners"),
+        W.Resize(sizes=(2, 6, 3), mode="cubic"),
+        W.Resize(sizes=(2, 3, 2), mode="cubic", coordinates="asymmetric", cubic_a=-0.5),
+        W.Resize(sizes=(3, 2, 1), coordinates="pytorch_half_pixel"),
+    ),
+    "resize-by-scales": _along(
+        (2, 5, 3),
+        W.Resize(sizes=(2, 7, 2), scales=(1.0, 1.5, 0.7)),
+        W.Resize(
+            sizes=(2, 7, 4),
+            mode="cubic",
+            scales=(1.0, 1.5, 1.5),
+            exclude_outside=True,
+            coordinates="half_pixel_symmetric",
+        ),
+    ),
+    "resize-of-a-sequence": _along(
+        (4, 6), W.Resize(sizes=(7, 6)), W.Resize(sizes=(4, 9), mode="cubic"), W.Resize(sizes=(3, 4))
+    ),
+    "resize-of-features": _along((7,), W.Resize(sizes=(11,)), W.Resize(sizes=(4,), mode="cubic")),
+    "resize-between-convolutions": graph(
+        (3, 5, 4),
+        ("conv", W.Conv(out_channels=8, kernel=(3, 3), pads=(1, 1, 1, 1)), ("input",)),
+        ("up", W.Resize(sizes=(8, 10, 8)), ("conv",)),
+        ("norm", W.BatchNorm(), ("up",)),
+        ("next", W.Conv(out_channels=4, kernel=(3, 3)), ("norm",)),
+        ("down", W.Resize(sizes=(4, 4, 3), mode="cubic"), ("next",)),
+        ("flat", W.Flatten(), ("down",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
+}
+
 #: Windows of a map next to each other, as some transformers have them: values of up to five axes.
 MANY_AXES = {
     "many-axes": graph(
@@ -176,7 +262,10 @@ MANY_AXES = {
         ("again", W.Gather(axis=4, indices=(2, 0, 0)), ("part",)),
         ("products", W.MatMul(), ("part", "again")),
         ("shares", W.Softmax(axis=4), ("products",)),
-        ("scaled", W.Scale(sizes=(1, 2, 1, 3, 1)), ("shares",)),
+        ("masked", W.Mask(sizes=(1, 2, 1, 3, 1), kept="b0", value=-0.25), ("shares",)),
+        ("longer", W.Resize(sizes=(2, 2, 2, 4, 3)), ("masked",)),
+        ("shorter", W.Resize(sizes=(2, 2, 2, 3, 3), mode="cubic"), ("longer",)),
+        ("scaled", W.Scale(sizes=(1, 2, 1, 3, 1)), ("shorter",)),
         ("shifted", W.Shift(sizes=(2, 1, 1, 1, 3)), ("scaled",)),
         ("bent", W.Tanh(), ("shifted",)),
         ("most", W.Reduce(function="max", axes=(4,), keepdims=True), ("bent",)),

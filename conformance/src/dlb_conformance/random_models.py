@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from dlb import workload as W
 from dlb.errors import ShapeError, WorkloadError
 from dlb.workload.shapes import Shape
+from dlb_worker.masks import packed
 
 from .models import CLASSES
 
@@ -156,6 +158,15 @@ def _sizes(shape: Shape) -> st.SearchStrategy[Shape]:
     return st.tuples(*(st.sampled_from([1, size]) for size in shape))
 
 
+def _mask(sizes: Shape) -> st.SearchStrategy[W.Layer]:
+    """Of these sizes; one that keeps all or nothing is refused, and so is left out."""
+    places = st.lists(st.booleans(), min_size=_size(sizes), max_size=_size(sizes))
+    kept = places.map(lambda each: packed(np.array(each)))
+    return st.builds(
+        W.Mask, sizes=st.just(sizes), kept=kept, value=st.sampled_from([0.0, 0.5, -1e4])
+    )
+
+
 def _of(shape: Shape) -> list[st.SearchStrategy[W.Layer]]:
     """Layers whose attributes are as many as the axes of a shape, or of its sizes."""
     bounds = [
@@ -167,6 +178,13 @@ def _of(shape: Shape) -> list[st.SearchStrategy[W.Layer]]:
         st.builds(W.Reshape, shape=st.sampled_from(_split(shape))),
         st.builds(W.Scale, sizes=_sizes(shape)),
         st.builds(W.Shift, sizes=_sizes(shape)),
+        _sizes(shape).flatmap(_mask),
+        st.builds(
+            W.Resize,
+            sizes=st.tuples(*(st.integers(1, size + 3) for size in shape)),
+            mode=st.sampled_from(["linear", "cubic"]),
+            coordinates=st.sampled_from(["half_pixel", "align_corners", "asymmetric"]),
+        ),
         st.builds(
             W.Pad,
             pads=st.tuples(*[st.integers(0, 2)] * (2 * len(shape))),

@@ -187,6 +187,8 @@ APART: dict[str, tuple[W.Layer, ...]] = {
         W.Slice(starts=(0, 1, 0), ends=(2, 5, 5)),
     ),
     "gather": (W.Gather(indices=(1, 0)), W.Gather(indices=(1, 1))),
+    "mask": tuple(W.Mask(sizes=(1, 1, 5), kept="b8", value=value) for value in (0.5, -1e4)),
+    "resize": (W.Resize(sizes=(2, 6, 9)), W.Resize(sizes=(2, 6, 9), mode="cubic")),
     "transpose": (W.Transpose(axes=(1, 3, 2)), W.Transpose(axes=(2, 1, 3))),
     "dropout": (W.Dropout(rate=0.2), W.Dropout(rate=0.3)),
 }

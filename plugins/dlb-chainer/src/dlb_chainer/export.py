@@ -261,6 +261,12 @@ def _prelu(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _where(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own leaves out the condition."""
+    kept = called.context.add_param(called.func.condition, "kept")
+    return (make_node("Where", [kept, *called.input_names], called.output_names),)
+
+
 def _lstm(called: FunctionConverterParams) -> Nodes:
     """The exporter has none."""
     upward, lateral, bias = [
@@ -315,6 +321,7 @@ CONVERTERS = {
     "LayerNormalization": _layer_norm,
     "LinearFunction": _linear,
     "Pad": _pad,
+    "Where": _where,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,
     "rnn_sequence": _rnn,

@@ -1,4 +1,4 @@
-"""Functions of single numbers: Chainer's own, and those that are composed."""
+"""Functions: Chainer's own, and those that are composed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from functools import partial
 
 import chainer
 import chainer.functions as F
+import numpy as np
 from chainer import Variable
 
 from dlb_chainer import modules
+from dlb_worker.interpolation import Product
 from dlb_worker.model import Node
 
 #: Whether functions are traced for an exporter, which needs no gradients.
@@ -163,6 +165,25 @@ class Shift(chainer.Link):
     def forward(self, inputs: Variable) -> Variable:
         inputs = chainer.as_variable(inputs)
         return inputs + F.broadcast_to(self.b, inputs.shape)
+
+
+def mask(inputs: Variable, kept: np.ndarray, value: float) -> Variable:
+    inputs = chainer.as_variable(inputs)
+    other = inputs.device.send(np.array(value, inputs.dtype))
+    return F.where(inputs.device.send(kept), inputs, other)
+
+
+def resize(inputs: Variable, products: tuple[Product, ...], sizes: tuple[int, ...]) -> Variable:
+    """A product with a constant matrix along each axis that changes."""
+    value = chainer.as_variable(inputs)
+    for product in products:
+        matrix = value.device.send(product.matrix.astype(value.dtype))
+        if product.after == 1:
+            result = F.linear(F.reshape(value, (-1, product.size)), matrix)
+        else:
+            result = F.matmul(matrix, F.reshape(value, (-1, product.size, product.after)))
+        value = F.reshape(result, (-1, *product.shape))
+    return value
 
 
 def reduce(inputs: Variable, function: str, axes: tuple[int, ...], keepdims: bool) -> Variable:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dlb_worker.interpolation import products
 from dlb_worker.layers import Layer, LazyModule
+from dlb_worker.masks import kept_places
 from dlb_worker.parameters import ParameterMapping, attention_locations, location
 
 if TYPE_CHECKING:
@@ -150,6 +152,15 @@ LAYERS = {
         "native: a parameter that is broadcast and added",
         lambda node: functions.Shift(node.sizes),
         {"bias": location("b")},
+    ),
+    "mask": Layer(
+        "native: F.where",
+        lambda node: partial(functions.mask, kept=kept_places(node), value=node.value),
+    ),
+    "resize": Layer(
+        "composed of a product with a constant matrix along each axis, for F.resize_images has neither all "
+        "coordinates nor all axes",
+        lambda node: partial(functions.resize, products=tuple(products(node)), sizes=node.sizes),
     ),
     "softmax": Layer(
         "native",

@@ -107,6 +107,16 @@ def _maximum(node: Any, **context: Any) -> list[NodeProto]:
     return [make_node("Max", inputs, [name], name=name)]
 
 
+@MXNetGraph.register("where")
+def _where(node: Any, **context: Any) -> list[NodeProto]:
+    """MXNet's exporter has none, and MXNet chooses by real numbers."""
+    name, (kept, *others), _ = get_inputs(node, context)
+    return [
+        make_node("Cast", [kept], [f"{name}_kept"], to=onnx.TensorProto.BOOL),
+        make_node("Where", [f"{name}_kept", *others], [name], name=name),
+    ]
+
+
 @MXNetGraph.register("LayerNorm", OPSET)
 def _layer_norm(node: Any, **context: Any) -> list[NodeProto]:
     """The exporter's own writes a ReduceMean that the newest onnx refuses."""

@@ -1,4 +1,4 @@
-"""Functions of single numbers: MXNet's own, and those that are composed.
+"""Functions without weights: MXNet's own, and those that are composed.
 
 MXNet's operators keep their numbers in float32, and the gradient of erf has a constant in float32. In float64
 these functions are composed.
@@ -10,7 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dlb_mxnet.modules import EXPORTING, Operator
+import mxnet as mx
+
+from dlb_mxnet.modules import EXPORTING, Operator, plain
+from dlb_worker.interpolation import products
+from dlb_worker.masks import kept_places
+from dlb_worker.model import Node
 
 
 def affine(F: Any, x: Any, dtype: str, alpha: float, beta: float) -> Any:
@@ -130,3 +135,45 @@ class Reduce(Operator):
         count = F.sum(equal, **self.arguments)
         fixed = F.BlockGrad(reduced)
         return fixed + (reduced - fixed) / F.BlockGrad(count)
+
+
+class Mask(Operator):
+    """The operator reads values of one shape: what it chooses by, and the number, are repeated."""
+
+    def __init__(self, node: Node, dtype: str) -> None:
+        super().__init__(sizes=node.sizes, value=node.value)
+        kept = mx.nd.array(kept_places(node)[None], dtype=dtype)
+        other = mx.nd.full((1,) * kept.ndim, node.value, dtype=dtype)
+        with self.name_scope():
+            self.kept = self.params.get_constant("kept", kept)
+            self.other = self.params.get_constant("other", other)
+
+    def hybrid_forward(self, F: Any, inputs: Any, kept: Any, other: Any) -> Any:
+        return F.where(F.broadcast_like(kept, inputs), inputs, F.broadcast_like(other, inputs))
+
+
+class Resize(Operator):
+    """A product with a constant matrix along each axis that changes; of maps, in MXNet's own layout."""
+
+    def __init__(self, node: Node, dtype: str) -> None:
+        super().__init__(sizes=node.sizes, mode=node.mode)
+        self.products = tuple(products(node))
+        with self.name_scope():
+            for place, product in enumerate(self.products):
+                matrix = mx.nd.array(product.matrix.T, dtype=dtype)
+                constant = self.params.get_constant(f"weights{place}", matrix)
+                setattr(self, f"weights{place}", constant)
+
+    def hybrid_forward(self, F: Any, inputs: Any, **weights: Any) -> Any:
+        value = plain(F, inputs) if len(self.sizes) == 3 else inputs
+        for place, product in enumerate(self.products):
+            matrix, (size, output) = weights[f"weights{place}"], product.matrix.shape[::-1]
+            if product.after == 1:
+                result = F.dot(F.reshape(value, shape=(-1, size)), matrix)
+            else:
+                rows = F.swapaxes(F.reshape(value, shape=(-1, size, product.after)), dim1=1, dim2=2)
+                result = F.dot(F.reshape(rows, shape=(-1, size)), matrix)
+                rows = F.reshape(result, shape=(-1, product.after, output))
+                result = F.swapaxes(rows, dim1=1, dim2=2)
+            value = F.reshape(result, shape=(-1, *product.shape))
+        return plain(F, value) if len(self.sizes) == 3 else value

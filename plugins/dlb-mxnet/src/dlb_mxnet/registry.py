@@ -142,6 +142,12 @@ LAYERS = {
         lambda node, dtype: modules.Shift(node.sizes),
         {"bias": _first_of("bias")},
     ),
+    "mask": Layer("native: where", lambda node, dtype: functions.Mask(node, dtype)),
+    "resize": Layer(
+        "composed of a product with a constant matrix along each axis, for BilinearResize2D has neither all "
+        "coordinates nor all axes",
+        lambda node, dtype: functions.Resize(node, dtype),
+    ),
     "softmax": Layer(
         "native",
         lambda node, dtype: modules.Operator(

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
+from tf2onnx.onnx_opset.controlflow import Select
 from tf2onnx.onnx_opset.nn import ConvTranspose
 
 from dlb_tf import recurrent
@@ -89,6 +90,7 @@ def _export(
                 "Conv2DBackpropInput": (_conv_transpose, []),
                 recurrent.STAND_IN: (recurrent.write, []),
                 "NextAfter": (_prelu, []),
+                "SelectV2": (_where, []),
             },
         )
     finally:
@@ -112,6 +114,14 @@ def _conv_transpose(context: Any, node: Any, name: str, arguments: list[Any]) ->
 def _prelu(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
     """tf2onnx has none; :class:`dlb_tf.modules.PReLU` puts another operator in its place."""
     node.type = "PRelu"
+
+
+def _where(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """tf2onnx's own is a sum of products, even of a condition that is constant."""
+    if node.inputs[0].is_const():
+        node.type = "Where"
+    else:
+        Select.version_9(context, node)
 
 
 def _array(variable: keras.Variable) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Functions of single numbers: TensorFlow's own, and those that are composed."""
+"""Functions: TensorFlow's own, and those that are composed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from dlb_tf.modules import EXPORTING, Layouts, Operator
+from dlb_worker.interpolation import products
+from dlb_worker.masks import kept_places
 from dlb_worker.model import Node
 
 
@@ -158,6 +160,40 @@ class Shift(Operator):
         return inputs + self.terms
 
 
+class Mask(Operator):
+    """The places that stay are a constant, in the order of the value's axes."""
+
+    def __init__(self, node: Node, layouts: Layouts) -> None:
+        super().__init__(sizes=native_sizes(node, layouts), value=node.value)
+        axes = layouts[node.inputs[0]].axes(len(node.sizes))
+        self.kept = kept_places(node).transpose([axis - 1 for axis in axes])
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        # Fewer numbers are finite in bfloat16.
+        value = min(max(self.value, float(inputs.dtype.min)), float(inputs.dtype.max))
+        return tf.where(self.kept, inputs, tf.constant(value, inputs.dtype))
+
+
+class Resize(Operator):
+    """A product with a constant matrix along each axis that changes."""
+
+    def __init__(self, node: Node, layouts: Layouts) -> None:
+        super().__init__(sizes=native_sizes(node, layouts), mode=node.mode)
+        order = layouts[node.inputs[0]].axes(len(node.sizes))
+        self.products = tuple(products(node, order))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        for product in self.products:
+            matrix = tf.constant(product.matrix, inputs.dtype)
+            if product.after == 1:
+                rows = tf.reshape(inputs, (-1, product.size))
+                result = tf.matmul(rows, matrix, transpose_b=True)
+            else:
+                result = tf.matmul(matrix, tf.reshape(inputs, (-1, product.size, product.after)))
+            inputs = tf.reshape(result, (-1, *product.shape))
+        return inputs
+
+
 class Softmax(Operator):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return (tf.nn.log_softmax if self.log else tf.nn.softmax)(inputs, self.axis)
@@ -177,7 +213,7 @@ def matmul(node: Node, layouts: Layouts) -> Operator:
 
 
 def native_sizes(node: Node, layouts: Layouts) -> tuple[int, ...]:
-    """The sizes of a scale or a shift, in the order of the value's axes."""
+    """The sizes that a layer has for each axis of a sample, in the order of the value's axes."""
     axes = layouts[node.inputs[0]].axes(len(node.sizes))
     return tuple(node.sizes[axis - 1] for axis in axes)
 

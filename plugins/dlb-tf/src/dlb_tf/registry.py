@@ -237,6 +237,12 @@ LAYERS = {
         "native: a weight that is added",
         lambda node, layouts: [functions.Shift(sizes=functions.native_sizes(node, layouts))],
     ),
+    "mask": Layer("native: tf.where", lambda node, layouts: [functions.Mask(node, layouts)]),
+    "resize": Layer(
+        "composed of a product with a constant matrix along each axis, for tf.image.resize has neither all "
+        "coordinates nor all axes",
+        lambda node, layouts: [functions.Resize(node, layouts)],
+    ),
     "softmax": Layer("native", lambda node, layouts: [functions.softmax(node, layouts)]),
     "reduce": Layer(
         "native; of feature maps, a transpose after it where that leaves axes in another order",

@@ -1,12 +1,16 @@
-"""Functions of single numbers: torch's own, and those that are composed."""
+"""Functions without weights: torch's own, and those that are composed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlb_torch.modules import Operator
+from dlb_worker.interpolation import products
+from dlb_worker.masks import kept_places
 from dlb_worker.model import Node
 
 
@@ -94,3 +98,37 @@ def reduce(node: Node) -> nn.Module:
     """``amax`` and ``amin`` share a gradient among equal numbers; ``max`` and ``min`` do not."""
     name = {"max": "amax", "min": "amin"}.get(node.function, node.function)
     return Operator(name, dim=node.axes, keepdim=node.keepdims)
+
+
+class Mask(Operator):
+    def __init__(self, node: Node) -> None:
+        super().__init__(sizes=node.sizes, value=node.value)
+        self.register_buffer("kept", torch.from_numpy(kept_places(node)), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        bounds = torch.finfo(inputs.dtype)  # fewer numbers are finite in bfloat16
+        value = min(max(self.arguments["value"], bounds.min), bounds.max)
+        return torch.where(self.kept, inputs, value)
+
+
+class Resize(Operator):
+    """A product with a constant matrix along each axis that changes."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(sizes=node.sizes, mode=node.mode)
+        self.shapes: list[Any] = []
+        for place, product in enumerate(products(node)):
+            self.shapes.append((product.size, product.after, product.shape))
+            self.register_buffer(
+                f"weights{place}", torch.from_numpy(product.matrix), persistent=False
+            )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for place, (size, after, shape) in enumerate(self.shapes):
+            weights = getattr(self, f"weights{place}")
+            if after == 1:
+                product = F.linear(inputs.reshape(-1, size), weights)
+            else:
+                product = torch.matmul(weights, inputs.reshape(-1, size, after))
+            inputs = product.reshape(-1, *shape)
+        return inputs

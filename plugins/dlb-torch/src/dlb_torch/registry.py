@@ -106,6 +106,12 @@ LAYERS = {
         lambda node: modules.Shift(node.sizes),
         {"bias": location("bias")},
     ),
+    "mask": Layer("native: where", lambda node: functions.Mask(node)),
+    "resize": Layer(
+        "composed of a product with a constant matrix along each axis, for interpolate has neither all "
+        "coordinates nor all axes",
+        lambda node: functions.Resize(node),
+    ),
     "softmax": Layer("native", lambda node: (nn.LogSoftmax if node.log else nn.Softmax)(node.axis)),
     "reduce": Layer("native", lambda node: functions.reduce(node)),
     "concat": Layer("native", lambda node: modules.Concat(dim=node.axis)),
