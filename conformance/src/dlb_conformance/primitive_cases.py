@@ -200,7 +200,11 @@ def _masked(shape: tuple[int, ...], *masks: W.Mask) -> W.Model:
 
 MASK = {
     "mask-of-features": _along(
-        (7,), *(W.Mask(sizes=(7,), kept=kept, value=value) for kept, value in (("a4", 0.75), ("02", -1e4)))
+        (7,),
+        *(
+            W.Mask(sizes=(7,), kept=kept, value=value)
+            for kept, value in (("a4", 0.75), ("02", -1e4))
+        ),
     ),
     "mask-of-maps": _masked(
         (2, 4, 3),

@@ -132,7 +132,9 @@ REFUSED = {
     ),
     "two values": (
         masked(
-            node("Tanh", ["c"], ["t"]), node("Where", ["kept", "c", "t"], ["s"], name="n"), kept=KEPT
+            node("Tanh", ["c"], ["t"]),
+            node("Where", ["kept", "c", "t"], ["s"], name="n"),
+            kept=KEPT,
         ),
         "node 'n' (Where): only one value and one constant number",
     ),

@@ -327,7 +327,10 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
     (W.Mask(sizes=(3,), kept="a0", value=-1e39), "value = -1e+39 must be finite in float32"),
     (W.Resize(sizes=()), "sizes = [] needs a size of at least 1 for each axis of a sample"),
     (W.Resize(sizes=(1, 0, 8)), "sizes = [1, 0, 8] needs a size of at least 1"),
-    (W.Resize(sizes=(2,), scales=(1.0, 2.0)), "scales = [1.0, 2.0] needs a number for each of 1 axes"),
+    (
+        W.Resize(sizes=(2,), scales=(1.0, 2.0)),
+        "scales = [1.0, 2.0] needs a number for each of 1 axes",
+    ),
     (W.Resize(sizes=(2,), scales=(-1.0,)), "scales = [-1.0] must be finite and above 0"),
     (W.Resize(sizes=(2,), exclude_outside=True), "exclude_outside is of mode 'cubic'"),
     (W.Attention(heads=0), "heads = 0 must be at least 1"),
@@ -431,7 +434,7 @@ def test_multiply_adds_of_a_known_network() -> None:
 def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     """Counted again from the ONNX graph: its initialisers, and what shape inference says."""
     graph = onnx.shape_inference.infer_shapes(
-        canonical_graph(model, initial_weights(model, 0)), strict_mode=True
+        canonical_graph(model, initial_weights(model, 0)), strict_mode=True, data_prop=True
     ).graph
     shapes = {
         one.name: [size.dim_value for size in one.type.tensor_type.shape.dim]

@@ -64,6 +64,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
     """Show the layers of a workload, with shapes and parameters, and the work of a step."""
     from dlb.catalogue import load_with_file
     from dlb.measure.work import step_work
+    from dlb.report.common import shortened
     from dlb.workload import (
         Augmentation,
         infer_shapes,
@@ -109,7 +110,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
     rows = []
     for node in shown.model.wired():
         attributes = [
-            f"{field}={value}"
+            f"{field}={shortened(value)}"
             for field in node.layer.__struct_fields__
             if (value := getattr(node.layer, field)) not in ("", None)
         ]

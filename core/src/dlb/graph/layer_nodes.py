@@ -87,7 +87,11 @@ def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
     for name in fields:
         value = getattr(node.layer, name)
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float) and name not in _NO_ATTRIBUTES and decimal(number) != number:
+            if (
+                isinstance(number, float)
+                and name not in _NO_ATTRIBUTES
+                and decimal(number) != number
+            ):
                 raise WorkloadError(
                     f"layer '{node.name}': {name} = {number!r} has more digits than an ONNX attribute "
                     f"(float32) keeps; write {decimal(number)!r}"
@@ -372,9 +376,15 @@ def _resize(
     graph: Graph, name: str, layer: L.Resize, inputs: list[str], shapes: list[Shape]
 ) -> None:
     """Sizes include the batch's, which is read from the value."""
-    attributes: dict[str, Any] = {"mode": layer.mode, "coordinate_transformation_mode": layer.coordinates}
+    attributes: dict[str, Any] = {
+        "mode": layer.mode,
+        "coordinate_transformation_mode": layer.coordinates,
+    }
     if layer.mode == "cubic":
-        attributes |= {"cubic_coeff_a": layer.cubic_a, "exclude_outside": int(layer.exclude_outside)}
+        attributes |= {
+            "cubic_coeff_a": layer.cubic_a,
+            "exclude_outside": int(layer.exclude_outside),
+        }
     if layer.scales:
         # Scales are float32 in a graph of any type.
         graph.initializers[f"{name}/scales"] = np.array([1, *layer.scales], np.float32)

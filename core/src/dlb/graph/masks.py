@@ -13,7 +13,15 @@ from dlb.graph.decimals import six_digits
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace
 
-__all__ = ["MASKED", "UNBOUNDED", "ConstantMask", "added_mask", "constant_mask", "mask", "mask_operation"]
+__all__ = [
+    "MASKED",
+    "UNBOUNDED",
+    "ConstantMask",
+    "added_mask",
+    "constant_mask",
+    "mask",
+    "mask_operation",
+]
 
 Array = npt.NDArray[Any]
 

@@ -27,7 +27,9 @@ def where(importer: Importer, node: onnx.NodeProto) -> ValueView:
         raise unsupported(node, "its condition depends on the input")
     found = constant_mask(importer.trace, node)
     if found is None:
-        raise unsupported(node, "only one value and one constant number in fixed places are supported")
+        raise unsupported(
+            node, "only one value and one constant number in fixed places are supported"
+        )
     if not found.kept.any():
         raise unsupported(node, "makes a constant of the input")
     view = enlarged(importer, node, found.name)

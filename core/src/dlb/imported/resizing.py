@@ -14,7 +14,6 @@ from dlb.imported.layers import unsupported
 from dlb.imported.samples_first import samples_first
 from dlb.imported.slices import axes_of_value, select_part
 from dlb.imported.views import ValueView, positions, view_of
-from dlb.workload.primitives import Resize
 
 __all__ = ["resize"]
 

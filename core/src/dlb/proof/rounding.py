@@ -56,7 +56,7 @@ class Rounding:
         for name, array in rounded.isolated_layers(
             _rounded(values), training=training, weights=_rounded(weights)
         ):
-            yield name, to_bfloat16(array)
+            yield name, _stored(array)
 
     def gradients(
         self, reference: Reference, values: Tensors, weights: Mapping[str, Array]
@@ -97,8 +97,23 @@ def to_bfloat16(array: Array) -> Array:
     return np.where(np.isfinite(array), rounded, array).astype(array.dtype)
 
 
+#: The largest finite numbers of bfloat16 and of float32.
+_MOST, _MOST_OF_FLOAT32 = 3.3895313892515355e38, 3.4028234663852886e38
+
+
+def _stored(array: Array) -> Array:
+    """An array in bfloat16, in which what is finite in float32 stays finite.
+
+    A mask replaces numbers by the lowest of float32. Adapters that compute in bfloat16 take its lowest.
+    """
+    if array.dtype.kind != "f" or not (np.abs(array) > _MOST).any():
+        return to_bfloat16(array)
+    within = np.abs(array) <= _MOST_OF_FLOAT32
+    return to_bfloat16(np.where(within, np.clip(array, -_MOST, _MOST), array).astype(array.dtype))
+
+
 def _rounded(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: to_bfloat16(np.asarray(array)) for name, array in arrays.items()}
+    return {name: _stored(np.asarray(array)) for name, array in arrays.items()}
 
 
 def _rounded_inputs(reference: Reference, weights: Mapping[str, Array] | None = None) -> Reference:

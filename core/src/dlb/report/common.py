@@ -20,6 +20,7 @@ __all__ = [
     "quoted",
     "renders",
     "shape_text",
+    "shortened",
 ]
 
 #: Makes a sentence from a cause, the finding that holds it, and the adapter's name.
@@ -28,6 +29,8 @@ Renderer = Callable[[Any, Finding, str], str]
 RENDERERS: dict[type, Renderer] = {}
 R = TypeVar("R", bound=Renderer)
 _LONGEST = 160
+#: Of a text among the attributes of a layer.
+_LONGEST_TEXT = 40
 
 
 def renders(kind: type) -> Callable[[R], R]:
@@ -58,8 +61,14 @@ def number_of_steps(steps: int) -> str:
     return f"{steps} step{'s' if steps > 1 else ''}"
 
 
+def shortened(value: Any) -> Any:
+    """A value of an attribute; the beginning of a text that no table has room for, such as a mask's places."""
+    is_long = isinstance(value, str) and len(value) > _LONGEST_TEXT
+    return f"{value[:_LONGEST_TEXT]}..." if is_long else value
+
+
 def _value_text(value: Any) -> str:
-    return str(list(value) if isinstance(value, tuple) else value)
+    return str(list(value) if isinstance(value, tuple) else shortened(value))
 
 
 def _attributes_text(layer: LayerFacts) -> str:

@@ -127,7 +127,9 @@ def resize_taps(layer: L.Resize, shape: Shape) -> list[tuple[int, Taps]]:
                 exclude_outside=layer.exclude_outside,
             ),
         )
-        for axis, size, output, scale in sorted(changed, key=lambda each: (each[2] / each[1], each[1]))
+        for axis, size, output, scale in sorted(
+            changed, key=lambda each: (each[2] / each[1], each[1])
+        )
     ]
 
 

@@ -308,7 +308,9 @@ def _product_shape(inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
 
 def _resized_shape(layer: Resize, shape: tuple[int, ...]) -> tuple[int, ...] | str:
     if len(layer.sizes) != len(shape):
-        return f"sizes = {list(layer.sizes)} needs {len(shape)} sizes, one for each axis of a sample"
+        return (
+            f"sizes = {list(layer.sizes)} needs {len(shape)} sizes, one for each axis of a sample"
+        )
     scaled = tuple(map(resized, shape, layer.scales))
     if layer.scales and scaled != layer.sizes:
         return f"scales = {list(layer.scales)} makes sizes {list(scaled)}, not {list(layer.sizes)}"

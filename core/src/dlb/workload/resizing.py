@@ -29,7 +29,7 @@ Coordinates = Literal[
 
 def resized(size: int, scale: float) -> int:
     """The size of an axis that is multiplied by a scale: rounded down, in float32 as ONNX Runtime does."""
-    return math.floor(np.float32(size) * np.float32(scale))
+    return math.floor(float(np.float32(size) * np.float32(scale)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -164,8 +164,9 @@ class Resize(Operator):
                 constant = self.params.get_constant(f"weights{place}", matrix)
                 setattr(self, f"weights{place}", constant)
 
-    def hybrid_forward(self, F: Any, inputs: Any, **weights: Any) -> Any:
-        value = plain(F, inputs) if len(self.sizes) == 3 else inputs
+    def hybrid_forward(self, F: Any, *inputs: Any, **weights: Any) -> Any:
+        (value,) = inputs
+        value = plain(F, value) if len(self.sizes) == 3 else value
         for place, product in enumerate(self.products):
             matrix, (size, output) = weights[f"weights{place}"], product.matrix.shape[::-1]
             if product.after == 1:
