@@ -7,6 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlb import workload as W
+from dlb.proof.reference import Reference
 from dlb.proof.rounding import BFLOAT16, FLOAT32, rounding_of, to_bfloat16
 
 
@@ -35,3 +37,18 @@ def test_a_number_is_off_by_half_a_unit_in_the_last_place_at_most() -> None:
 def test_a_variant_names_its_type() -> None:
     assert rounding_of({"precision": "bfloat16", "compile": "no"}) is BFLOAT16
     assert rounding_of({"compile": "no"}) is FLOAT32
+
+
+def test_what_a_mask_replaces_stays_finite() -> None:
+    """The lowest number of float32 is beyond the lowest of bfloat16."""
+    layers = {
+        "mask": W.Mask(sizes=(4,), kept="b0", value=-3.4028234663852886e38),
+        "shares": W.Softmax(axis=1),
+    }
+    nodes = tuple(W.Node(name=name, layer=layer) for name, layer in layers.items())
+    model = W.Model(input=W.Input(shape=(4,)), nodes=nodes)
+    inputs = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    truth = Reference(model, {}, inputs, np.zeros(3, int))
+    rounded = dict(BFLOAT16.layers(truth, truth.layers, {}, training=False))
+    assert all(np.isfinite(array).all() for array in rounded.values())
+    assert not rounded["shares"][:, 1].any()
