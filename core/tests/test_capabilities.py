@@ -17,9 +17,13 @@ from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import (
     SGD,
     Adam,
+    BatchNorm,
     Embedding,
+    Flatten,
     Input,
+    Layer,
     Linear,
+    MaxPool,
     Model,
     Node,
     ReLU,
@@ -36,7 +40,7 @@ WHOLE: dict[str, Any] = {
     "title": "NumPy",
     "layers": {"conv": "native", "linear": "native", "relu": "native", "tanh": "native",
                "max_pool": "native", "average_pool": "native", "flatten": "native",
-               "embedding": "native"},
+               "embedding": "native", "batch_norm": "native"},
     "optimizers": {"sgd": "native"},
     "dtypes": ["float32", "float64"],
     "devices": ["cpu"],
@@ -67,6 +71,16 @@ def changed(**fields: Any) -> Workload:
     return msgspec.structs.replace(MLP, **fields)
 
 
+def layers_of(shape: tuple[int, ...], layer: Layer) -> Model:
+    nodes = (Node(name="one", layer=layer), Node(name="flat", layer=Flatten()))
+    return Model(
+        input=Input(shape=shape), nodes=(*nodes, Node(name="fc", layer=Linear(out_features=2)))
+    )
+
+
+DILATED = MaxPool(kernel=(2, 2), stride=(1, 1), dilation=(2, 2))
+
+
 def test_what_is_described_is_read() -> None:
     adapter = capabilities_of({"adapters": [{"name": "other"}, WHOLE]}, "example")
     assert adapter.features == frozenset(FEATURES) and adapter.deviations == ("rounds up",)
@@ -82,6 +96,8 @@ def test_an_environment_without_the_adapter_is_an_error_of_it() -> None:
 def test_what_is_asked_and_there_passes() -> None:
     check(changed(optimizer=SGD(learning_rate=0.1, clip_norm=1.0)), crops=True)
     check(changed(model=TIED), variant={"layout": "columns"}, dtype="float64")
+    check(changed(model=layers_of((2, 4, 4), DILATED)))
+    check(changed(model=layers_of((2, 4, 4, 4), BatchNorm())))
 
 
 #: What is described, what is asked, and what the error says: its message, and its layer.
@@ -160,6 +176,19 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         {"workload": changed(model=TIED)},
         "layer 'logits' is tied to 'table'",
         "logits",
+    ),
+    "films": (
+        without("three_axes"),
+        {"workload": changed(model=layers_of((2, 4, 4, 4), BatchNorm()))},
+        "layer 'one' (batch_norm) reads [C, D, H, W] = [2, 4, 4, 4], and the adapter does not have the "
+        "feature 'three_axes'",
+        "one",
+    ),
+    "dilated poolings": (
+        without("dilated_max_pool"),
+        {"workload": changed(model=layers_of((2, 4, 4), DILATED))},
+        "layer 'one' has a dilation, and the adapter does not have the feature 'dilated_max_pool'",
+        "one",
     ),
     "augmentation": (without("augmentation"), {"crops": True}, "'augmentation'", ""),
     "a type": ({**WHOLE, "dtypes": ["float32"]}, {"dtype": "float64"}, "no dtype float64", ""),

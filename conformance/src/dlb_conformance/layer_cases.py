@@ -19,13 +19,14 @@ from .primitive_cases import (
     SOFTMAX,
 )
 from .slope_cases import PRELU
-from .window_cases import IMAGE, WINDOWS
+from .window_cases import FILM, FILMS, IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
 
 _BATCH_NORM = {
     "batch_norm-of-maps": classifier(IMAGE, W.BatchNorm()),
     "batch_norm-of-maps-odd-numbers": classifier(IMAGE, W.BatchNorm(epsilon=0.03, momentum=0.7)),
+    "batch_norm-of-films": classifier(FILM, W.BatchNorm(epsilon=0.03, momentum=0.7)),
     "batch_norm-of-features": chain((6,), W.BatchNorm(), W.Linear(out_features=CLASSES)),
     "batch_norm-of-features-odd-numbers": chain(
         (6,), W.BatchNorm(epsilon=0.2, momentum=0.25), W.Linear(out_features=CLASSES)
@@ -594,7 +595,7 @@ _ATTENTION = {
 #: have: renaming one is a change for their authors.
 BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
-    "batch_norm": _BATCH_NORM,
+    "batch_norm": _BATCH_NORM | FILMS,
     "layer_norm": _LAYER_NORM,
     "group_norm": GROUP_NORM,
     "rms_norm": RMS_NORM,

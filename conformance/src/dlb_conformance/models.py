@@ -29,7 +29,7 @@ def classifier(shape: Shape, *layers: W.Layer, kind: str = "real") -> W.Model:
     """A :func:`chain` that ends in logits: feature maps are flattened first."""
     reached = list(W.infer_shapes(chain(shape, *layers, kind=kind)).values())[-1]
     head: tuple[W.Layer, ...] = (W.Linear(out_features=CLASSES),)
-    if len(reached) == 3:
+    if len(reached) > 2:
         head = (W.Flatten(), *head)
     return chain(shape, *layers, *head, kind=kind)
 

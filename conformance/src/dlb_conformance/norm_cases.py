@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier, graph
-from .window_cases import IMAGE
+from .window_cases import FILM, IMAGE
 
 __all__ = ["GROUP_NORM", "RMS_NORM"]
 
@@ -15,6 +15,8 @@ GROUP_NORM = {
     "group_norm-of-one-group": classifier(IMAGE, W.GroupNorm(groups=1)),
     "group_norm-of-each-channel": classifier(IMAGE, W.GroupNorm(groups=3, epsilon=0.01)),
     "group_norm-of-single-places": classifier((8, 1, 1), W.GroupNorm(groups=2)),
+    "group_norm-of-films": classifier(FILM, W.GroupNorm(groups=1, epsilon=0.01)),
+    "group_norm-of-each-channel-of-films": classifier(FILM, W.GroupNorm(groups=3)),
     "group_norm-of-features": chain((6,), W.GroupNorm(groups=2), W.Linear(out_features=CLASSES)),
     # Eight channels and more a library may keep in a layout of its own.
     "group_norm-between-convolutions": classifier(

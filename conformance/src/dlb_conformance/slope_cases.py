@@ -5,12 +5,13 @@ from __future__ import annotations
 from dlb import workload as W
 
 from .models import CLASSES, chain, classifier
-from .window_cases import IMAGE
+from .window_cases import FILM, IMAGE
 
 __all__ = ["PRELU"]
 
 PRELU = {
     "prelu": classifier(IMAGE, W.PReLU()),
+    "prelu-of-films": classifier(FILM, W.PReLU()),
     "prelu-of-features": chain((9,), W.PReLU(), W.Linear(out_features=CLASSES)),
     "prelu-of-one-slope": classifier(IMAGE, W.PReLU(shared=True)),
     "prelu-of-one-slope-of-features": chain(

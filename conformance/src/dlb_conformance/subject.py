@@ -12,7 +12,7 @@ import pytest
 
 from dlb import workload as W
 from dlb.workload.lower import lower
-from dlb.workload.shapes import tied_to
+from dlb.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
 from dlb_worker.contract import (
     AdapterDescription,
     BuildRequest,
@@ -157,12 +157,17 @@ class Adapter:
     ) -> None:
         """Skip the running test where the adapter says that it does not have what it takes."""
         missing = ""
-        for node in model.nodes if model else ():
+        shapes = infer_shapes(model) if model else {}
+        for node in model.wired() if model else ():
             kind = W.type_name(node.layer)
             if kind not in self.described.layers:
                 missing = f"no layer {kind}"
             if tied_to(node):
                 missing = missing or self._lacks("tied_weights")
+            if of_three_axes(node.layer, shapes[node.inputs[0]]):
+                missing = missing or self._lacks("three_axes")
+            if is_dilated_pool(node.layer):
+                missing = missing or self._lacks("dilated_max_pool")
         if dtype and dtype not in self.described.dtypes:
             missing = f"no dtype {dtype}"
         if optimizer and W.type_name(optimizer) not in self.described.optimizers:

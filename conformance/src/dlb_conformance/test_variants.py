@@ -9,7 +9,7 @@ from dlb import workload as W
 from . import truth
 from .closeness import FLOAT64, UPDATE, assert_near
 from .gradient_checks import assert_gradients
-from .layer_cases import EVERY_LAYER
+from .layer_cases import CASES, EVERY_LAYER
 from .models import CLASSES, chain, classifier, random_batch, random_weights
 from .optimizer_formulas import Formula
 from .subject import BATCH, Adapter
@@ -36,6 +36,7 @@ MODELS = {
         W.Linear(out_features=CLASSES),
         kind="index",
     ),
+    "films": CASES["films"],
     "parts": EVERY_LAYER["parts"],
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 from dlb.errors import UnsupportedError, WorkerError
 from dlb.workload import SoftmaxCrossEntropy, Workload, type_name
 from dlb.workload.losses import MAP_AXES
-from dlb.workload.shapes import infer_shapes, tied_to
+from dlb.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
 from dlb_worker.contract import LOSSES, PRECISION
 
 __all__ = [
@@ -108,7 +108,8 @@ def check_capabilities(
     def unsupported(message: str, layer: str = "") -> UnsupportedError:
         return UnsupportedError(message, adapter=adapter.name, layer=layer)
 
-    for node in workload.model.nodes:
+    shapes = infer_shapes(workload.model)
+    for node in workload.model.wired():
         kind = type_name(node.layer)
         if adapter.layers is not None and kind not in adapter.layers:
             raise unsupported(
@@ -118,6 +119,19 @@ def check_capabilities(
             raise unsupported(
                 f"layer '{node.name}' is tied to '{tied_to(node)}', and the adapter does not have the "
                 "feature 'tied_weights'",
+                node.name,
+            )
+        shape = shapes[node.inputs[0]]
+        if of_three_axes(node.layer, shape) and "three_axes" not in adapter.features:
+            raise unsupported(
+                f"layer '{node.name}' ({kind}) reads [C, D, H, W] = {list(shape)}, and the adapter does "
+                "not have the feature 'three_axes'",
+                node.name,
+            )
+        if is_dilated_pool(node.layer) and "dilated_max_pool" not in adapter.features:
+            raise unsupported(
+                f"layer '{node.name}' has a dilation, and the adapter does not have the feature "
+                "'dilated_max_pool'",
                 node.name,
             )
     optimizer = type_name(workload.optimizer)

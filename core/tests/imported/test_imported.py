@@ -23,6 +23,7 @@ from dlb.imported import check, import_file
 from dlb.proof.certificate import Baseline
 from dlb.report.sentences import describe
 from dlb.workload.initial import initial_weights, proof_weights
+from dlb_conformance.layer_cases import CASES
 from dlb_conformance.random_models import models
 
 EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
@@ -88,6 +89,15 @@ def same(path: Path, model: W.Model, weights: dict[str, np.ndarray]) -> None:
 def test_a_canonical_graph_is_its_own_model(name: str, tmp_path: Path) -> None:
     weights = proof_weights(initial_weights(MODELS[name], 3), 3)
     same(tmp_path / "model.onnx", MODELS[name], weights)
+
+
+FILMS = ("films", "film-layouts", "max_pool-of-films-dilation", "max_pool-dilation-ceil")
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_a_canonical_graph_of_films_is_its_own_model(name: str, tmp_path: Path) -> None:
+    weights = proof_weights(initial_weights(CASES[name], 3), 3)
+    same(tmp_path / "model.onnx", CASES[name], weights)
 
 
 #: They say the same in several ways, and come back in one of them: see test_imported_parts.py.
@@ -306,6 +316,52 @@ WRITTEN = {
             "global_average_pool",
             *TAIL,
         ],
+    ),
+    "films, channels last: a padded convolution, poolings, and the mean of each channel": (
+        before_head(
+            [
+                node("Transpose", ["x"], ["film"], perm=[0, 4, 1, 2, 3]),
+                node("Pad", ["film", "pads"], ["padded"]),
+                node("Conv", ["padded", "w", "b"], ["c"], strides=[1, 2, 1]),
+                node("BatchNormalization", ["c", "one", "zero", "zero", "one"], ["n"]),
+                node("PRelu", ["n", "slopes"], ["p"]),
+                node("MaxPool", ["p"], ["m"], kernel_shape=[2, 1, 2], dilations=[3, 1, 2]),
+                node("AveragePool", ["m"], ["a"], kernel_shape=[2, 2, 1], pads=[0, 1, 0, 1, 0, 0]),
+                node("Add", ["a", "shift"], ["s"]),
+                node("GlobalAveragePool", ["s"], ["h"]),
+            ],
+            {
+                "pads": np.array([0, 0, 1, 0, 0, 0, 0, 1, 1, 0]),
+                **{"w": real(4, 2, 2, 2, 3), "b": real(4)},
+                **{"one": np.ones(4, "f4"), "zero": np.zeros(4, "f4")},
+                **{"slopes": real(4, 1, 1, 1), "shift": real(4, 1, 1, 1)},
+            },
+            4,
+            shape=("N", 6, 5, 6, 2),
+        ),
+        [
+            "conv",
+            "batch_norm",
+            "prelu",
+            "max_pool",
+            "average_pool",
+            "shift",
+            "global_average_pool",
+            *TAIL,
+        ],
+    ),
+    "the mean of a film whose channels are last": (
+        before_head(
+            [
+                node("Conv", ["x", "w"], ["c"]),
+                node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 4, 1]),
+                node("ReduceMean", ["l"], ["h"], axes=[1, 2, 3], keepdims=0),
+            ],
+            {"w": real(4, 2, 1, 2, 2)},
+            4,
+            shape=("N", 2, 3, 4, 5),
+        ),
+        ["conv", "global_average_pool", *TAIL],
     ),
     "a map resized by its nearest elements": (
         before_head(

@@ -39,6 +39,9 @@ def after_conv(
     return before_head(nodes, {**CONV, **(held or {})}, 120)
 
 
+DILATED = {"kernel_shape": [2, 2], "dilations": [2, 2], "pads": [0, 1, 1, 0]}
+
+
 def two_inputs(second: int = TensorProto.DOUBLE) -> onnx.ModelProto:
     nodes = [node("Cast", ["z"], ["c"], to=TensorProto.FLOAT), node("Add", ["x", "c"], ["y"])]
     made = graph(nodes, {}, ("N", 4))
@@ -222,9 +225,14 @@ REFUSED = {
         after_conv("Add", "m", held={"m": np.full((5, 6), -np.inf, "f4")}),
         "node 'culprit' (Add): adds or multiplies by infinity",
     ),
-    "dilated pooling": (
-        after_conv("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]),
-        "node 'culprit' (MaxPool): dilations = [2, 2]",
+    "dilated averages": (
+        before_head(
+            [conv(), node("AveragePool", ["c"], ["h"], name="culprit", **DILATED)],
+            CONV,
+            80,
+            opset=19,
+        ),
+        "node 'culprit' (AveragePool): dilations = [2, 2]",
     ),
     "an even response normalisation": (after_conv("LRN", size=4), "size = 4 must be odd"),
     "training mode": (
@@ -336,16 +344,16 @@ REFUSED = {
         "it has 2 outputs ('y', 'z'); a workload has 1: choose it with --output-name",
     ),
     **{
-        f"{operator} of volumes": (
+        f"{operator} of {axes} axes": (
             graph(
                 [node(operator, ["x", "w"], ["y"], name="culprit")],
-                {"w": real(2, 2, 2, 2, 2)},
-                ("N", 2, 5, 5, 5),
-                rank=5,
+                {"w": real(2, 2, *(2,) * axes)},
+                ("N", 2, *(5,) * axes),
+                rank=2 + axes,
             ),
-            f"node 'culprit' ({operator}): has 3 spatial axes",
+            f"node 'culprit' ({operator}): has {axes} spatial axes",
         )
-        for operator in ("Conv", "ConvTranspose")
+        for operator, axes in (("Conv", 4), ("ConvTranspose", 3))
     },
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),

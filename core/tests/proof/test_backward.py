@@ -13,9 +13,12 @@ from dlb.workload import (
     GRU,
     RNN,
     AbsoluteError,
+    AveragePool,
+    BatchNorm,
     BinaryCrossEntropy,
     Conv,
     Flatten,
+    GlobalAveragePool,
     GroupNorm,
     Huber,
     Input,
@@ -141,6 +144,40 @@ def test_the_gradients_of_groups_and_slopes_are_the_slopes_of_the_loss() -> None
     parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
     for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():
         assert slope.error < 1e-5, (name, slope)
+
+
+FILM = (2, 4, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        (
+            (Conv(out_channels=4, kernel=(2, 3, 2), stride=(2, 1, 1), pads=(1, 1, 0, 0, 1, 1)),),
+            FILM,
+        ),
+        ((Conv(out_channels=4, kernel=(2, 2, 2), dilation=(2, 1, 2), groups=2),), FILM),
+        ((MaxPool(kernel=(2, 2, 2), stride=(1, 2, 1), ceil_mode=True, pads=(0, 1, 0) * 2),), FILM),
+        ((AveragePool(kernel=(2, 3, 2), stride=(2, 1, 1), pads=(1, 1, 1, 0, 2, 1)),), FILM),
+        ((BatchNorm(), GroupNorm(groups=2), PReLU(), GlobalAveragePool()), FILM),
+        ((MaxPool(kernel=(2, 3), stride=(2, 1), pads=(1, 1, 0, 2), dilation=(3, 2)),), (2, 7, 6)),
+        ((MaxPool(kernel=(2, 2, 2), stride=(1, 1, 1), dilation=(2, 1, 2)),), FILM),
+    ],
+    ids=lambda given: "" if isinstance(given[0], int) else "-".join(map(type_name, given)),
+)
+def test_the_gradients_of_films_and_dilated_windows_are_the_slopes_of_the_loss(
+    layers: tuple[Layer, ...], shape: tuple[int, ...]
+) -> None:
+    whole = (Conv(out_channels=4, kernel=(1,) * (len(shape) - 1)), *layers, Flatten())
+    nodes = [Node(name=f"n{place}", layer=layer) for place, layer in enumerate(whole)]
+    nodes.append(Node(name="logits", layer=Linear(out_features=4)))
+    assert_slopes(Model(input=Input(shape=shape), nodes=tuple(nodes)))
+
+
+def test_the_first_of_tied_elements_of_a_film_has_the_whole_gradient() -> None:
+    x = np.array([[[1.0, 5.0], [5.0, 5.0]], [[5.0, 5.0], [5.0, 5.0]]])[None, None]
+    found = gradient_of_input(MaxPool(kernel=(2, 2, 2), stride=(1, 1, 1)), x=x)
+    assert found.tolist() == [[[[[0, 1], [0, 0]], [[0, 0], [0, 0]]]]]
 
 
 def test_the_first_of_tied_elements_has_the_whole_gradient() -> None:

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dlb import workload as W
+from dlb.errors import ShapeError
 from dlb.graph.evaluate import Evaluator
 from dlb.workload.lower import lower_layer
 from dlb.workload.shapes import layer_shape
@@ -26,22 +27,30 @@ def model_of(
         for name, value in attributes.items()
     )
     sizes = ", ".join(map(str, (1, *given)))
+    found = ", ".join("ncdhw"[: 1 + len(given)])
     return onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> pooled ({element}[{sizes}] x) => '
-        f"({element}[n, c, h, w] y) {{ y = {operator} <{words}> (x) }}"
+        f"({element}[{found}] y) {{ y = {operator} <{words}> (x) }}"
     )
 
 
 @st.composite
 def poolings(draw: st.DrawFn, kind: type) -> tuple[W.MaxPool | W.AveragePool, Shape]:
-    """A layer that rounds up, and a map that it takes: each window reads some of it."""
-    kernel, stride = (draw(st.tuples(*[st.integers(1, 4)] * 2)) for _ in range(2))
+    """A layer that rounds up, and a map or a film that it takes: each window reads some of it."""
+    axes = draw(st.integers(2, 3))
+    kernel, stride = (draw(st.tuples(*[st.integers(1, 4)] * axes)) for _ in range(2))
     # Pads smaller than the kernel: no window lies in those before.
     pads = tuple(draw(st.integers(0, size - 1)) for size in kernel * 2)
-    counted = {"count_include_pad": draw(st.booleans())} if kind is W.AveragePool else {}
-    layer = kind(kernel=kernel, stride=stride, pads=pads, ceil_mode=draw(st.booleans()), **counted)
-    size = (2, *draw(st.tuples(*[st.integers(1, 9)] * 2)))
-    assume(all(layer_shape(layer, size)[1:]))
+    more = {"count_include_pad": st.booleans()}
+    if kind is W.MaxPool:
+        more = {"dilation": st.tuples(*[st.integers(1, 3)] * axes)}
+    drawn = {name: draw(values) for name, values in more.items()}
+    layer = kind(kernel=kernel, stride=stride, pads=pads, ceil_mode=draw(st.booleans()), **drawn)
+    size = (2, *draw(st.tuples(*[st.integers(1, 9)] * axes)))
+    try:
+        W.infer_shapes(W.Model(input=W.Input(shape=size), nodes=(W.Node(name="one", layer=layer),)))
+    except ShapeError:
+        assume(False)
     return layer, size
 
 
@@ -59,6 +68,7 @@ def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
         kernel_shape=layer.kernel,
         strides=layer.stride,
         pads=pads,
+        dilations=layer.dilation,
         ceil_mode=int(bool(up)),
     )
     (inferred,) = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
@@ -87,8 +97,9 @@ def test_means_over_whole_kernels_are_set_right_by_factors(
         ceil_mode=int(layer.ceil_mode),
         count_include_pad=int(layer.count_include_pad),
     )
-    top, left, bottom, right = reaching_pads(lower_layer(layer, size))
-    wide = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    pads = reaching_pads(lower_layer(layer, size))
+    axes = len(layer.kernel)
+    wide = np.pad(x, ((0, 0), (0, 0), *zip(pads[:axes], pads[axes:])))
     whole = Evaluator(model_of("AveragePool", wide.shape[1:], "double", **windows)).run(
         {"x": wide}, ["y"]
     )["y"]

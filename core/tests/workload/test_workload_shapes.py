@@ -56,6 +56,37 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
         (6, 7, 7),
         {"weight": (4, 3, 3, 2), "bias": (6,)},
     ),
+    (
+        W.Conv(
+            out_channels=8, kernel=(3, 2, 1), stride=(2, 1, 1), pads=(1, 0, 0, 0, 1, 0), groups=2
+        ),
+        (4, 8, 5, 3),
+        (8, 4, 5, 3),
+        {"weight": (8, 2, 3, 2, 1), "bias": (8,)},
+    ),
+    (W.MaxPool(kernel=(2, 2, 2), stride=(2, 2, 1)), (3, 5, 7, 4), (3, 2, 3, 3), {}),
+    (W.MaxPool(kernel=(2, 3), stride=(1, 2), dilation=(3, 2)), (3, 7, 9), (3, 4, 3), {}),
+    (
+        W.MaxPool(kernel=(2, 3), stride=(2, 2), dilation=(3, 2), pads=(1, 0, 0, 1), ceil_mode=True),
+        (3, 7, 9),
+        (3, 3, 4),
+        {},
+    ),
+    (
+        W.AveragePool(kernel=(2, 2, 2), stride=(2, 2, 2), pads=(1,) * 6, ceil_mode=True),
+        (3, 3, 4, 5),
+        (3, 2, 3, 3),
+        {},
+    ),
+    (W.GlobalAveragePool(), (5, 2, 4, 3), (5, 1, 1, 1), {}),
+    (
+        W.BatchNorm(),
+        (3, 2, 4, 4),
+        (3, 2, 4, 4),
+        dict.fromkeys(("scale", "bias", "mean", "variance"), (3,)),
+    ),
+    (W.GroupNorm(groups=2), (4, 3, 2, 2), (4, 3, 2, 2), {"scale": (4,), "bias": (4,)}),
+    (W.PReLU(), (4, 3, 2, 2), (4, 3, 2, 2), {"slope": (4,)}),
     (W.GroupNorm(groups=2), (4, 3, 2), (4, 3, 2), {"scale": (4,), "bias": (4,)}),
     (W.RMSNorm(), (4, 3), (4, 3), {"scale": (3,)}),
     (W.PReLU(), (4, 3, 2), (4, 3, 2), {"slope": (4,)}),
@@ -182,6 +213,31 @@ def test_a_field_of_1_4_leaves_hashes_as_they_were() -> None:
     assert written == {"type": "linear", "out_features": 3}
 
 
+@pytest.mark.parametrize("axes", [2, 3])
+def test_sizes_that_are_left_out_are_those_of_the_kernels_axes(axes: int) -> None:
+    left_out = W.Conv(out_channels=3, kernel=(2,) * axes)
+    ones = W.Conv(
+        out_channels=3,
+        kernel=(2,) * axes,
+        stride=(1,) * axes,
+        pads=(0,) * 2 * axes,
+        dilation=(1,) * axes,
+    )
+    assert left_out == ones
+    written = without_defaults(ones)
+    assert written == {"type": "conv", "out_channels": 3, "kernel": [2] * axes}
+
+
+def test_a_dilation_that_is_left_out_leaves_hashes_of_poolings_as_they_were() -> None:
+    layer = W.MaxPool(kernel=(2, 2), stride=(2, 2), dilation=(1, 1))
+    assert without_defaults(layer) == {"type": "max_pool", "kernel": [2, 2], "stride": [2, 2]}
+
+
+def test_multiply_adds_of_a_film() -> None:
+    film = model(W.Conv(out_channels=6, kernel=(3, 2, 1), groups=2), (4, 5, 4, 3))
+    assert multiply_adds(film) == {"one": 6 * (3 * 3 * 3) * 2 * (3 * 2 * 1)}
+
+
 def test_states_are_not_trained() -> None:
     single = model(W.BatchNorm(), (3, 4, 4))
     assert W.state_names(single) == ("one.mean", "one.variance")
@@ -214,11 +270,24 @@ MISFITS: list[tuple[W.Layer, Shape, str]] = [
         "the pads leave out all",
     ),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2)), (10,), "needs 3 axes"),
-    (W.BatchNorm(), (5, 4), "needs 1 or 3 axes"),
+    (W.Conv(out_channels=6, kernel=(3, 3, 3)), (4, 8, 8), "needs 4 axes besides the batch, not 3"),
+    (W.Conv(out_channels=6, kernel=(3, 3)), (4, 8, 8, 8), "needs 3 axes besides the batch, not 4"),
+    (W.AveragePool(kernel=(2, 2, 2), stride=(2, 2, 2)), (4, 8, 8), "needs 4 axes"),
+    (
+        W.MaxPool(kernel=(2, 2), stride=(1, 1), pads=(1, 0, 1, 0), dilation=(2, 1)),
+        (4, 1, 8),
+        "a window would read nothing but padding",
+    ),
+    (
+        W.MaxPool(kernel=(2, 2), stride=(4, 1), dilation=(3, 1), ceil_mode=True),
+        (4, 6, 8),
+        "its last window would reach 2 places past the end, which must be fewer than the kernel's 2",
+    ),
+    (W.BatchNorm(), (5, 4), "needs 1 or 3 or 4 axes"),
     (W.LayerNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.RMSNorm(), (5, 4, 4), "needs 1 or 2 axes"),
     (W.PReLU(), (5, 4), "a slope for each channel is of features or a map"),
-    (W.GroupNorm(groups=2), (6, 4), "needs 1 or 3 axes"),
+    (W.GroupNorm(groups=2), (6, 4), "needs 1 or 3 or 4 axes"),
     (W.GroupNorm(groups=4), (6, 2, 2), "groups = 4 must divide 6 channels"),
     (W.GroupNorm(groups=6), (6,), "each of 6 groups has one number"),
     (W.GroupNorm(groups=6), (6, 1, 1), "each of 6 groups has one number"),
@@ -298,6 +367,15 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
         "output_padding = (0, 1) must be at least 0 and below stride = (1, 1)",
     ),
     (W.GRU(hidden=0, linear_before_reset=True), "hidden = 0 must be at least 1"),
+    (W.Conv(out_channels=1, kernel=(3,)), "kernel = (3,) must have 2 or 3 numbers"),
+    (W.ConvTranspose(out_channels=1, kernel=(3,) * 3), "kernel = (3, 3, 3) must have 2 numbers"),
+    (W.Conv(out_channels=1, kernel=(3,) * 3, stride=(1, 1)), "stride = (1, 1) needs 3 numbers"),
+    (W.Conv(out_channels=1, kernel=(3,) * 3, pads=(1,) * 4), "pads = (1, 1, 1, 1) needs 6 numbers"),
+    (W.MaxPool(kernel=(2, 2), stride=(2, 2), dilation=(2,)), "dilation = (2,) needs 2 numbers"),
+    (
+        W.MaxPool(kernel=(2, 2), stride=(2, 2), dilation=(1, 0)),
+        "dilation = (1, 0) must be at least 1",
+    ),
     (W.GroupNorm(groups=0), "groups = 0 must be at least 1"),
     (W.GroupNorm(groups=1, epsilon=0.0), "epsilon = 0.0 must be above 0"),
     (W.RMSNorm(epsilon=-1e-5), "epsilon = -1e-05 must be above 0"),

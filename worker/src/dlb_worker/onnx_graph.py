@@ -122,6 +122,8 @@ def _pool(graph: Graph, node: Node) -> None:
         "ceil_mode": int(up),
     }
     if counted is None:
+        if max(node.dilation) > 1:
+            sizes["dilations"] = node.dilation
         graph.add("MaxPool", node.inputs, node.name, **sizes)
     else:
         graph.add("AveragePool", node.inputs, node.name, count_include_pad=int(counted), **sizes)

@@ -141,7 +141,7 @@ def _mul(layer: L.Mul, read: Pass, cotangent: Array) -> Found:
     first, second = read.inputs
     of_second = cotangent * first
     if second.shape != first.shape:
-        of_second = of_second.sum(axis=(2, 3), keepdims=True)
+        of_second = of_second.sum(axis=tuple(range(2, first.ndim)), keepdims=True)
     return (cotangent * second, of_second), {}
 
 
@@ -359,11 +359,17 @@ def _lrn(layer: L.LRN, read: Pass, cotangent: Array) -> Found:
 
 def _window(layer: L.Conv | L.MaxPool | L.AveragePool, x: Array) -> Window:
     attributes = {"strides": layer.stride, "pads": layer.pads}
-    if isinstance(layer, L.Conv):
+    if not isinstance(layer, L.AveragePool):
         attributes["dilations"] = layer.dilation
     ceil = {} if isinstance(layer, L.Conv) else {"ceil_mode": int(layer.ceil_mode)}
     given = {**attributes, **ceil}
     return window_of(lambda name, default: given.get(name, default), x.shape[2:], layer.kernel)
+
+
+def _taps(window: Window) -> tuple[int, ...]:
+    """The axes of a view of windows that lie within a window."""
+    axes = len(window.kernel)
+    return tuple(range(2 + axes, 2 + 2 * axes))
 
 
 def _scatter(x: Array, window: Window, parts: Callable[[tuple[int, ...]], Array]) -> Array:
@@ -387,6 +393,7 @@ def _conv(layer: L.Conv, read: Pass, cotangent: Array) -> Found:
     x, weight = read.input, read.parameters["weight"]
     window = _window(layer, x)
     groups, filters, depth = layer.groups, len(weight) // layer.groups, weight.shape[1]
+    axes = len(window.kernel)
     matrix = weight.reshape(groups, filters, -1)
     of_matrix, of_x = np.zeros_like(matrix), np.empty_like(x)
     size = math.prod(window.output)
@@ -395,7 +402,8 @@ def _conv(layer: L.Conv, read: Pass, cotangent: Array) -> Found:
         part = slice(start, start + step)
         taps = windows(padded(x[part], window, 0.0), window)
         # [n, C, *output, *kernel] to [n, groups, depth * kernel, output]
-        columns = taps.transpose(0, 1, 4, 5, 2, 3).reshape(len(taps), groups, -1, size)
+        order = (0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
+        columns = taps.transpose(order).reshape(len(taps), groups, -1, size)
         rows = cotangent[part].reshape(len(taps), groups, filters, size)
         of_matrix += (rows @ columns.swapaxes(2, 3)).sum(axis=0)
         of_columns = (matrix.swapaxes(1, 2) @ rows).reshape(
@@ -407,7 +415,7 @@ def _conv(layer: L.Conv, read: Pass, cotangent: Array) -> Found:
             return part
 
         of_x[part] = _scatter(x[part], window, at)
-    bias = {"bias": cotangent.sum(axis=(0, 2, 3))} if layer.bias else {}
+    bias = {"bias": cotangent.sum(axis=(0, *range(2, 2 + axes)))} if layer.bias else {}
     return (of_x,), {"weight": of_matrix.reshape(weight.shape), **bias}
 
 
@@ -433,7 +441,7 @@ def _conv_transpose(layer: L.ConvTranspose, read: Pass, cotangent: Array) -> Fou
 def _max_pool(layer: L.MaxPool, read: Pass, cotangent: Array) -> Found:
     x, window = read.input, _window(layer, read.input)
     taps = windows(padded(x, window, -np.inf), window)
-    largest = taps.max(axis=(4, 5))
+    largest = taps.max(axis=_taps(window))
     free = np.ones(largest.shape, bool)
 
     def first(offset: tuple[int, ...]) -> Array:
@@ -450,7 +458,7 @@ def _average_pool(layer: L.AveragePool, read: Pass, cotangent: Array) -> Found:
     counted = padded(np.ones((1, 1, *x.shape[2:]), x.dtype), window, 0.0)
     if layer.count_include_pad:
         counted[_EACH + window.declared] = 1.0
-    share = cotangent / windows(counted, window).sum(axis=(4, 5))
+    share = cotangent / windows(counted, window).sum(axis=_taps(window))
     return (_scatter(x, window, lambda offset: share),), {}
 
 

@@ -214,6 +214,8 @@ def _pool(
     options: dict[str, Any] = {}
     if isinstance(layer, L.AveragePool):
         options["count_include_pad"] = int(layer.count_include_pad)
+    elif max(layer.dilation) > 1:
+        options["dilations"] = list(layer.dilation)
     resolved = lower_layer(layer, shapes[0])
     ceil_mode, pads = rounds_up(resolved), layer.pads
     if ceil_mode is None:
@@ -224,7 +226,7 @@ def _pool(
         )
         pads = pads if ceil_mode else extended_pads
     graph.node(
-        "AveragePool" if options else "MaxPool",
+        "AveragePool" if isinstance(layer, L.AveragePool) else "MaxPool",
         inputs,
         name,
         kernel_shape=list(layer.kernel),

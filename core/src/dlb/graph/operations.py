@@ -124,7 +124,7 @@ def _clip(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
 def _global_average(
     reader: Reader, node: NodeProto, raw: Attributes, output: str
 ) -> Operation | int:
-    """The mean over both axes of a map, or over other axes.
+    """The mean over the axes of a map, two or three, or over other axes.
 
     The number of averaged values identifies other axes, since it does not depend on the layout.
     """
@@ -135,8 +135,9 @@ def _global_average(
         mean_axes = set() if axes is None else {int(axis) % len(shape) for axis in np.ravel(axes)}
     if not mean_axes or reader.batch_axis(shape) in mean_axes:
         return generic_operation(reader, node, raw, output)
-    if node.op_type != "ReduceSum" and len(shape) == 4 and len(mean_axes) == 2:
-        if mean_axes == {2, 3}:
+    of_a_map = len(shape) in (4, 5) and len(mean_axes) == len(shape) - 2
+    if node.op_type != "ReduceSum" and of_a_map:
+        if mean_axes == set(range(2, len(shape))):
             return _whole_map_pool(reader, node, raw, output)
         return reader.make(node, "GlobalAveragePool", {})
     kind = "ReduceSum" if node.op_type == "ReduceSum" else "ReduceMean"
@@ -158,7 +159,8 @@ def _extreme(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> O
     )
     if reader.batch_axis(shape) in over:
         return generic_operation(reader, node, raw, output)
-    if node.op_type == "ReduceMax" and len(shape) == 4 and set(over) == {2, 3}:
+    of_a_map = len(shape) in (4, 5) and set(over) == set(range(2, len(shape)))
+    if node.op_type == "ReduceMax" and of_a_map:
         return _whole_map_pool(reader, node, raw, output)
     return reader.make(node, node.op_type, {"of": math.prod(shape[axis] for axis in over)})
 

@@ -159,13 +159,14 @@ def _rescaled_pool(
     if rescaled is None or rescaled.channels is not None:
         return None
     pool_attributes = rescaled.attributes
-    top, left, bottom, right = pool_attributes["pads"]
-    uncounted_below, uncounted_right = pool_attributes.get("not counted", (0, 0))
+    kernel, pads = pool_attributes["kernel"], pool_attributes["pads"]
+    uncounted = pool_attributes.get("not counted", (0,) * len(kernel))
+    after = (pad - rest for pad, rest in zip(pads[len(kernel) :], uncounted))
     layer = AveragePool(
-        kernel=pool_attributes["kernel"],
+        kernel=kernel,
         stride=pool_attributes["stride"],
-        pads=(top, left, bottom - uncounted_below, right - uncounted_right),
-        ceil_mode=bool(uncounted_below or uncounted_right),
+        pads=(*pads[: len(kernel)], *after),
+        ceil_mode=any(uncounted),
         count_include_pad=pool_attributes["count_include_pad"],
     )
     shape = importer.shape(view)

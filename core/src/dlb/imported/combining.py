@@ -127,18 +127,18 @@ def _gated(importer: Importer, node: onnx.NodeProto, read: Sequence[str]) -> Val
     view = importer.view(large)
     shape, index_map = importer.shape(view), importer.index_map_of(view)
     gate, gate_shape = importer.view(small), importer.shape(importer.view(small))
-    channels = shape[:2] if len(shape) == 4 else ()
+    channels, ones = (shape[:2], (1,) * (len(shape) - 2)) if len(shape) in (4, 5) else ((), ())
     # For each number of the map, the position of the gate's number that multiplies it.
     factor_of_value = np.broadcast_to(importer.index_map(small), output.shape)
-    gate_positions = positions((*channels, 1, 1)) if channels else None
+    gate_positions = positions((*channels, *ones)) if channels else None
     if gate_positions is None or not np.array_equal(
         np.broadcast_to(gate_positions, shape).ravel()[index_map], factor_of_value
     ):
         return None
     layer = gate.layer
-    if gate_shape != (*channels, 1, 1):
+    if gate_shape != (*channels, *ones):
         layer = importer.add_named(
-            f"{layer}_map", L.Reshape(shape=(shape[1], 1, 1)), (layer,), {}, gate_positions.shape
+            f"{layer}_map", L.Reshape(shape=(shape[1], *ones)), (layer,), {}, gate_positions.shape
         )
     layer_name = importer.add(node, L.Mul(), [view.layer, layer], shape)
     return view_of(layer_name, index_map, shape)

@@ -148,7 +148,7 @@ class Importer:
     def _logits(self, last: ValueView, name: str) -> ValueView | None:
         """A value as a view of logits; None if it is none."""
         shape, index_map = self.layers[last.layer].shape, self.index_map(name)
-        if len(shape) == 4 and shape[2:] == (1, 1):
+        if len(shape) in (4, 5) and set(shape[2:]) == {1}:
             layer = self._flattened(last, positions(shape[:2]), "logits").layer
             return view_of(layer, index_map, self.layers[layer].shape)
         if len(shape) not in (2, 3) or index_map.size != math.prod(shape):
@@ -320,7 +320,7 @@ class Importer:
         return view, np.argsort(order)
 
     def as_map(self, node: onnx.NodeProto, name: str, map_shape: Shape | None = None) -> ValueView:
-        """The view of a value that is a feature map [N, C, H, W].
+        """The view of a value that is a feature map [N, C, H, W] or [N, C, D, H, W].
 
         Args:
             map_shape: the map's shape, if only the operator's order of axes shows it.
@@ -332,25 +332,26 @@ class Importer:
         view = self.view(name)
         shape, index_map = self.shape(view), self.index_map(name)
         axes = axes_of(index_map, shape)
-        if map_shape is not None and axes is not None and len(axes) == 4:
+        rank = len(shape)
+        if map_shape is not None and axes is not None and rank in (4, 5):
             orders = [
                 tuple(axes[k] for k in order)
-                for order in ((0, 1, 2, 3), (0, 3, 1, 2))
+                for order in (tuple(range(rank)), (0, rank - 1, *range(1, rank - 1)))
                 if tuple(index_map.shape[k] for k in order) == map_shape
             ]
             axes = min(orders, default=None)
-        if axes is None and map_shape in (None, index_map.shape) and index_map.ndim == 4:
+        if axes is None and map_shape in (None, index_map.shape) and index_map.ndim in (4, 5):
             view = self.materialise_layout(name)
             if view.index_map is None:
                 return view
-        if len(shape) != 4 or axes is None:
+        if rank not in (4, 5) or axes is None:
             producer = self.trace.producers.get(name)
             raise unsupported(
                 producer or node,
                 f"{list(self.value_shape(name))} has the numbers of layer '{view.layer}' "
                 f"{list(shape)} in an order that no layer produces",
             )
-        if axes != (0, 1, 2, 3):
+        if axes != tuple(range(rank)):
             if view.layer == self.input and axes[0] == 0:
                 raise InputMisread(axes=tuple(self.axes[axis] for axis in axes))
             materialised = self.materialise_layout(name)

@@ -15,7 +15,7 @@ from dlb.graph.decimals import decimal
 from dlb.graph.layout import LAYOUT
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.one_axis import map_layer
+from dlb.imported.one_axis import map_layer, map_shape_of
 from dlb.imported.samples_first import whole_value
 from dlb.imported.views import Shape, ValueView, positions, view_of
 from dlb.workload import layers as L
@@ -69,7 +69,7 @@ def _decomposed(importer: Importer, node: onnx.NodeProto, block: Block) -> Value
             raise unsupported(node, f"normalises {channels} channels that no map or features have")
         # Rows only if there is nothing else: they are read as a map.
         rank = [importer.trace.values[name].ndim for name in names]
-        best = min(range(len(names)), key=lambda k: (4, 2, 3).index(rank[k]))
+        best = min(range(len(names)), key=lambda k: (5, 4, 2, 3).index(rank[k]))
         source, shape = _channels_first(importer, node, names[best])
     importer.nominal_values.update(block.nominal_values)
     layer = L.GroupNorm(groups=block.attributes["groups"], epsilon=block.attributes["epsilon"])
@@ -79,11 +79,12 @@ def _decomposed(importer: Importer, node: onnx.NodeProto, block: Block) -> Value
 
 
 def _same_numbers(importer: Importer, name: str) -> Iterator[str]:
-    """Values of 2 to 4 axes, batch first, with the numbers of a value in their order."""
+    """Values of 2 to 4 axes, batch first, with the numbers of a value in their order; of 5 if a layer's are."""
     trace = importer.trace
+    ranks = {2, 3, 4} | ({5} & {len(importer.shape(importer.view(name)))})
     while True:
         value = trace.values[name]
-        if value.ndim in (2, 3, 4) and len(value) == trace.batch:
+        if value.ndim in ranks and len(value) == trace.batch:
             yield name
         producer = trace.producers.get(name)
         if producer is None or producer.op_type not in LAYOUT or producer.op_type == "Transpose":
@@ -95,7 +96,7 @@ def _channels_first(importer: Importer, node: onnx.NodeProto, name: str) -> tupl
     """The layer whose channels a value [N, C, ...] has, and its shape."""
     shape = importer.value_shape(name)
     if len(shape) > 2:
-        return map_layer(importer, node, name), (*shape, 1)[:4]
+        return map_layer(importer, node, name), map_shape_of(shape)
     view = importer.elementwise(name)
     return (
         view.layer if view.index_map is None else whole_value(importer, node, name),
@@ -106,11 +107,11 @@ def _channels_first(importer: Importer, node: onnx.NodeProto, name: str) -> tupl
 def _channels_last(
     importer: Importer, node: onnx.NodeProto, names: Sequence[str], channels: int
 ) -> tuple[str, Shape]:
-    """The same of a value with the numbers of a map [N, H, W, C]."""
+    """The same of a value with the numbers of a map [N, H, W, C] or [N, D, H, W, C]."""
     for name in names:
         samples, *sizes = importer.value_shape(name)
-        if len(sizes) == 3 and sizes[2] == channels:
-            shape = (samples, channels, *sizes[:2])
+        if len(sizes) in (3, 4) and sizes[-1] == channels:
+            shape = (samples, channels, *sizes[:-1])
             return importer.as_map(node, name, shape).layer, shape
     raise unsupported(node, f"normalises {channels} channels that no map has")
 

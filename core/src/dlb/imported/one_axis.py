@@ -1,4 +1,7 @@
-"""Maps of one spatial axis, [N, C, L]: read as maps [N, C, L, 1], whose windows are one wide."""
+"""Maps of one spatial axis, [N, C, L]: read as maps [N, C, L, 1], whose windows are one wide.
+
+Maps of two and three axes are read as they are.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView, positions, view_of
 from dlb.workload import layers as L
 
-__all__ = ["add_map", "map_layer", "pads_of", "pair", "rows_as_map"]
+__all__ = ["add_map", "map_layer", "map_shape_of", "pads_of", "rows_as_map", "sizes_of"]
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +25,7 @@ Array = npt.NDArray[Any]
 def map_layer(
     importer: Importer, node: onnx.NodeProto, name: str, map_shape: Shape | None = None
 ) -> str:
-    """The layer whose map [N, C, H, W], or [N, C, L, 1], a value is.
+    """The layer whose map [N, C, H, W], [N, C, D, H, W] or [N, C, L, 1] a value is.
 
     Args:
         map_shape: the map's shape in the file, if only the operator's order of axes shows it.
@@ -61,17 +64,22 @@ def add_map(
 ) -> ValueView:
     """Add a layer whose value is a map in canonical layout, as the file's value is."""
     value_shape = importer.value_shape(node.output[0])
-    shape = (*value_shape, 1)[:4]
+    shape = map_shape_of(value_shape)
     name = importer.add(node, layer, [data], shape, weights)
     return view_of(name, positions(shape).reshape(value_shape), shape)
 
 
-def pair(numbers: Sequence[int], of_width: int) -> tuple[int, int]:
-    """A number for height and one for width; ``of_width`` if a map has one axis."""
-    first, second = (*(int(number) for number in numbers), of_width)[:2]
-    return first, second
+def map_shape_of(shape: Shape) -> Shape:
+    """The shape of a map that is read from a value [N, C, ...]."""
+    return (*shape, 1) if len(shape) == 3 else shape
 
 
-def pads_of(before: Sequence[int], after: Sequence[int]) -> tuple[int, int, int, int]:
+def sizes_of(numbers: Sequence[int], of_width: int) -> tuple[int, ...]:
+    """A number for each axis of a window; ``of_width`` is the second if a map has one axis."""
+    sizes = tuple(int(number) for number in numbers)
+    return (*sizes, of_width) if len(sizes) == 1 else sizes
+
+
+def pads_of(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
     """Pads in ONNX's order."""
-    return *pair(before, 0), *pair(after, 0)
+    return *sizes_of(before, 0), *sizes_of(after, 0)

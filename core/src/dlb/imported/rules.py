@@ -26,7 +26,7 @@ from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.masks import where
 from dlb.imported.normalisations import group_norm, rms_norm
-from dlb.imported.one_axis import add_map, map_layer, pads_of, pair, rows_as_map
+from dlb.imported.one_axis import add_map, map_layer, pads_of, rows_as_map, sizes_of
 from dlb.imported.primitives import (
     COMPOSED_REDUCTIONS,
     matmul,
@@ -61,15 +61,15 @@ def _conv(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     weight, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if weight is None or (bias is None and len(node.input) > 2 and node.input[2]):
         raise unsupported(node, "its filter or bias depends on the input")
-    if weight.ndim not in (3, 4):
-        raise unsupported(node, f"has {weight.ndim - 2} spatial axes; dlb's convolution has 2")
+    if weight.ndim not in (3, 4, 5):
+        raise unsupported(node, f"has {weight.ndim - 2} spatial axes; dlb's convolution has 2 or 3")
     data, window, _ = _padded_window(importer, node, attributes, tuple(weight.shape[2:]), L.Conv)
     layer = L.Conv(
         out_channels=len(weight),
-        kernel=pair(window.kernel, 1),
-        stride=pair(window.stride, 1),
+        kernel=sizes_of(window.kernel, 1),
+        stride=sizes_of(window.stride, 1),
         pads=pads_of(window.before, window.after),
-        dilation=pair(window.dilation, 1),
+        dilation=sizes_of(window.dilation, 1),
         groups=attributes.get("group", 1),
         bias=bias is not None,
     )
@@ -84,18 +84,21 @@ def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
         map_size = list(importer.value_shape(node.input[0])[2:])
         attributes = {"kernel_shape": map_size, "strides": map_size}
     kernel = tuple(attributes["kernel_shape"])
-    if len(kernel) not in (1, 2):
-        raise unsupported(node, f"has {len(kernel)} spatial axes; dlb's poolings have 2")
-    if set(attributes.get("dilations", [1])) != {1}:
-        raise unsupported(node, f"dilations = {attributes['dilations']}")
+    if len(kernel) not in (1, 2, 3):
+        raise unsupported(node, f"has {len(kernel)} spatial axes; dlb's poolings have 2 or 3")
     layer_type = L.AveragePool if node.op_type == "AveragePool" else L.MaxPool
+    dilations = attributes.get("dilations", [1])
+    if layer_type is L.AveragePool and set(dilations) != {1}:
+        raise unsupported(node, f"dilations = {dilations}")
     data, window, merged = _padded_window(importer, node, attributes, kernel, layer_type)
     options: dict[str, Any] = {}
     if layer_type is L.AveragePool:
         options["count_include_pad"] = bool(attributes.get("count_include_pad", 0)) or merged
+    else:
+        options["dilation"] = sizes_of(window.dilation, 1)
     layer = layer_type(
-        kernel=pair(window.kernel, 1),
-        stride=pair(window.stride, 1),
+        kernel=sizes_of(window.kernel, 1),
+        stride=sizes_of(window.stride, 1),
         pads=pads_of(window.before, window.after),
         ceil_mode=bool(attributes.get("ceil_mode", 0)),
         **options,
@@ -313,7 +316,7 @@ def _norm_weights(
     for name, constant in zip(("scale", "bias", "mean", "variance"), constants):
         if constant is None:
             raise unsupported(node, "its weights or statistics depend on the input")
-        if len(shape) not in (2, 4):
+        if len(shape) not in (2, 4, 5):
             return None
         broadcast = np.broadcast_to(constant.reshape(1, -1, *(1,) * (value.ndim - 2)), value.shape)
         channels = per_channel(broadcast, index_map, shape)
@@ -424,18 +427,24 @@ def _global_average(importer: Importer, node: onnx.NodeProto, attributes: Attrib
         index_map = positions(output_shape).reshape(importer.value_shape(node.output[0]))
         return view_of(layer_name, index_map, output_shape)
     axes_order = axes_of(importer.index_map(node.input[0]), shape)
+    places = set(range(2, len(shape)))
     other_axes = (
-        len(shape) == 4
+        len(shape) in (4, 5)
         and axes_order is not None
-        and {axes_order[axis] for axis in mean_axes} != {2, 3}
+        and {axes_order[axis] for axis in mean_axes} != places
     )
-    if value.ndim == 4 and mean_axes == (2, 3) and (other_axes or axes_order is None):
+    is_whole = value.ndim in (4, 5) and mean_axes == tuple(range(2, value.ndim))
+    if is_whole and (other_axes or axes_order is None):
         view = importer.materialise_layout(node.input[0])
-        shape = importer.shape(view)
+        shape, places = importer.shape(view), set(range(2, value.ndim))
         axes_order = axes_of(importer.index_map_of(view), shape)
-    if len(shape) != 4 or axes_order is None or {axes_order[axis] for axis in mean_axes} != {2, 3}:
+    if (
+        len(shape) not in (4, 5)
+        or axes_order is None
+        or {axes_order[axis] for axis in mean_axes} != places
+    ):
         return reduce(importer, node, attributes)
-    output_shape = (*shape[:2], 1, 1)
+    output_shape = (*shape[:2], *(1 for _ in shape[2:]))
     layer_name = importer.add(node, L.GlobalAveragePool(), [view.layer], output_shape)
     index_map = positions(output_shape).transpose(axes_order)
     return view_of(

@@ -55,6 +55,6 @@ def _of_channels(
 ) -> np.ndarray[Any, Any] | None:
     """The slope of each channel of a view's layer; None if they differ within one."""
     shape = importer.shape(view)
-    if len(shape) not in (2, 4):
+    if len(shape) not in (2, 4, 5):
         return None
     return per_channel(slopes, importer.index_map_of(view), shape)

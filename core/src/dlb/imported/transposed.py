@@ -12,7 +12,7 @@ import onnx
 from dlb.graph.transposed import places_of
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.one_axis import add_map, map_layer, pads_of, pair
+from dlb.imported.one_axis import add_map, map_layer, pads_of, sizes_of
 from dlb.imported.views import ValueView, axes_of, positions, view_of
 from dlb.workload import layers as L
 
@@ -45,11 +45,11 @@ def conv_transpose(
         )
     layer = L.ConvTranspose(
         out_channels=weight.shape[1] * places.groups,
-        kernel=pair(kernel, 1),
-        stride=pair(places.stride, 1),
+        kernel=sizes_of(kernel, 1),
+        stride=sizes_of(places.stride, 1),
         pads=pads_of(places.before, tuple(max(0, after) for after in places.after)),
-        output_padding=pair(added, 0),
-        dilation=pair(places.dilation, 1),
+        output_padding=sizes_of(added, 0),
+        dilation=sizes_of(places.dilation, 1),
         groups=places.groups,
         bias=bias is not None,
     )
@@ -90,7 +90,7 @@ def crop(
     changed = msgspec.structs.replace(
         layer,
         pads=(*before, *(max(0, number) for number in left_out)),
-        output_padding=pair([max(0, -number) for number in left_out], 0),
+        output_padding=sizes_of([max(0, -number) for number in left_out], 0),
     )
     importer.change(view.layer, layer=changed, shape=tuple(shape))
     index_map = positions(tuple(shape)).transpose(order)

@@ -206,10 +206,10 @@ def per_channel(constant: Array, index_map: Array, shape: Shape) -> Array | None
         shape: of the layer's value.
 
     Returns:
-        float64 [C], where C is the second axis of a map or of features, and the last axis of a
-        sequence; None if the constant differs within a channel.
+        float64 [C], where C is the second axis of a map, of two or three axes, or of features, and the
+        last axis of a sequence; None if the constant differs within a channel.
     """
-    if len(shape) not in (2, 3, 4):
+    if len(shape) not in (2, 3, 4, 5):
         return None
     canonical = np.empty(math.prod(shape), np.float64)
     canonical[index_map.ravel()] = constant.ravel()

@@ -1,9 +1,9 @@
 """The layers of a model. Each is defined by one or a few ONNX operators with explicit attributes.
 
 Nothing depends on a framework's default: pads, rounding of the output size, whether averages count
-padding, epsilon and its place, gate order. Feature maps are [N, C, H, W] and sequences [N, T, features],
-whatever layout a framework computes in. Operators are those of ONNX opset 17,
-https://onnx.ai/onnx/operators/.
+padding, epsilon and its place, gate order. Feature maps are [N, C, H, W], films and volumes [N, C, D, H, W],
+and sequences [N, T, features], whatever layout a framework computes in. Operators are those of ONNX opset
+17, https://onnx.ai/onnx/operators/.
 
 :func:`dlb.workload.shapes.parameter_shapes` returns the names and shapes of a layer's parameters, in
 canonical (ONNX) layout.
@@ -83,6 +83,7 @@ __all__ = [
     "Transpose",
     "TruncatedNormal",
     "Uniform",
+    "default_of",
     "has_two_biases",
     "layer_types",
     "type_name",
@@ -140,45 +141,74 @@ Initializer = Union[
     Uniform,
     Fill,
 ]
-Pair = tuple[int, int]
-Pads = tuple[int, int, int, int]
+#: A number for each axis of a window: height and width, or depth, height and width.
+Sizes = tuple[int, ...]
+#: What is added or left out before each axis of a window, then after each (ONNX order).
+Pads = tuple[int, ...]
 
 
 class _Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """Base class of layers: immutable, compared by value, unknown fields are rejected."""
 
 
-class Conv(_Layer, tag="conv", kw_only=True, frozen=True):
-    """Two-dimensional convolution, ONNX Conv.
+class _Windowed(_Layer, frozen=True):
+    """Base class of layers with windows. Sizes that are left out get a number for each of the kernel's axes."""
+
+    def __post_init__(self) -> None:
+        for name, default in _defaults_of_windows(self).items():
+            if getattr(self, name) == ():
+                msgspec.structs.force_setattr(self, name, default)
+
+
+def _defaults_of_windows(layer: _Windowed) -> dict[str, Sizes]:
+    axes = len(layer.kernel)  # type: ignore[attr-defined]
+    defaults = {
+        "stride": (1,) * axes,
+        "pads": (0,) * (2 * axes),
+        "output_padding": (0,) * axes,
+        "dilation": (1,) * axes,
+    }
+    return {
+        field.name: defaults[field.name]
+        for field in msgspec.structs.fields(layer)
+        if field.name in defaults and not field.required
+    }
+
+
+class Conv(_Windowed, tag="conv", kw_only=True, frozen=True):
+    """Convolution over two or three axes, ONNX Conv.
 
     [N, C, H, W] to [N, out_channels, H', W'] with
-    H' = floor((H + top + bottom - dilation * (kernel - 1) - 1) / stride) + 1.
+    H' = floor((H + top + bottom - dilation * (kernel - 1) - 1) / stride) + 1. With three numbers in ``kernel``
+    [N, C, D, H, W] to [N, out_channels, D', H', W'].
 
-    Parameters: ``weight`` [out_channels, C / groups, kH, kW], ``bias`` [out_channels].
+    Parameters: ``weight`` [out_channels, C / groups, kH, kW] or [out_channels, C / groups, kD, kH, kW],
+    ``bias`` [out_channels].
 
     Attributes:
         out_channels: number of filters.
-        kernel: height and width of a filter.
-        stride: step in height and width.
-        pads: zeros added at top, left, bottom, right (ONNX order).
-        dilation: spacing of the filter's taps in height and width.
+        kernel: height and width of a filter, or depth, height and width.
+        stride: step along each axis; 1 if left out.
+        pads: zeros added before each axis, then after each (ONNX order): top, left, bottom, right; none if
+            left out.
+        dilation: spacing of the filter's taps along each axis; 1 if left out.
         groups: number of groups that channels are divided into.
         bias: whether a bias is added.
         init, bias_init: how ``weight`` and ``bias`` are initialised.
     """
 
     out_channels: int
-    kernel: Pair
-    stride: Pair = (1, 1)
-    pads: Pads = (0, 0, 0, 0)
-    dilation: Pair = (1, 1)
+    kernel: Sizes
+    stride: Sizes = ()
+    pads: Pads = ()
+    dilation: Sizes = ()
     groups: int = 1
     bias: bool = True
     init: Initializer = "glorot_uniform"
     bias_init: Initializer = "zeros"
 
 
-class ConvTranspose(_Layer, tag="conv_transpose", kw_only=True, frozen=True):
+class ConvTranspose(_Windowed, tag="conv_transpose", kw_only=True, frozen=True):
     """Two-dimensional transposed convolution, ONNX ConvTranspose.
 
     [N, C, H, W] to [N, out_channels, H', W'] with
@@ -201,11 +231,11 @@ class ConvTranspose(_Layer, tag="conv_transpose", kw_only=True, frozen=True):
     """
 
     out_channels: int
-    kernel: Pair
-    stride: Pair = (1, 1)
-    pads: Pads = (0, 0, 0, 0)
-    output_padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
+    kernel: Sizes
+    stride: Sizes = ()
+    pads: Pads = ()
+    output_padding: Sizes = ()
+    dilation: Sizes = ()
     groups: int = 1
     bias: bool = True
     init: Initializer = "glorot_uniform"
@@ -259,7 +289,7 @@ class LayerNorm(_Layer, tag="layer_norm", kw_only=True, frozen=True):
 
 
 class GroupNorm(_Layer, tag="group_norm", kw_only=True, frozen=True):
-    """Group normalisation of [N, C, H, W] or [N, C] (Wu and He, arXiv:1803.08494).
+    """Group normalisation of [N, C, H, W], [N, C, D, H, W] or [N, C] (Wu and He, arXiv:1803.08494).
 
     ``scale * (x - mean) / sqrt(variance + epsilon) + bias``, with mean and biased variance of each group
     of a sample: C / groups consecutive channels with all their places. With a group for each channel it
@@ -305,27 +335,35 @@ class LRN(_Layer, tag="lrn", kw_only=True, frozen=True):
     bias: float = 1.0
 
 
-class MaxPool(_Layer, tag="max_pool", kw_only=True, frozen=True):
-    """Max pooling, ONNX MaxPool; padding is never the maximum. ``ceil_mode`` rounds the size up."""
+class MaxPool(_Windowed, tag="max_pool", kw_only=True, frozen=True):
+    """Max pooling over two or three axes, ONNX MaxPool; padding is never the maximum.
 
-    kernel: Pair
-    stride: Pair
-    pads: Pads = (0, 0, 0, 0)
+    ``ceil_mode`` rounds the size up. ``dilation`` is the spacing of a window's elements, 1 if left out.
+    """
+
+    kernel: Sizes
+    stride: Sizes
+    pads: Pads = ()
     ceil_mode: bool = False
+    dilation: Sizes = ()
 
 
-class AveragePool(_Layer, tag="average_pool", kw_only=True, frozen=True):
-    """Average pooling, ONNX AveragePool; ``count_include_pad`` divides by the whole kernel."""
+class AveragePool(_Windowed, tag="average_pool", kw_only=True, frozen=True):
+    """Average pooling over two or three axes, ONNX AveragePool; ``count_include_pad`` divides by the whole
+    kernel."""
 
-    kernel: Pair
-    stride: Pair
-    pads: Pads = (0, 0, 0, 0)
+    kernel: Sizes
+    stride: Sizes
+    pads: Pads = ()
     ceil_mode: bool = False
     count_include_pad: bool = False
 
 
 class GlobalAveragePool(_Layer, tag="global_average_pool", frozen=True):
-    """Mean over height and width, ONNX GlobalAveragePool: [N, C, H, W] to [N, C, 1, 1]."""
+    """Mean over every axis after the channels, ONNX GlobalAveragePool.
+
+    [N, C, H, W] to [N, C, 1, 1], and [N, C, D, H, W] to [N, C, 1, 1, 1].
+    """
 
 
 class ReLU(_Layer, tag="relu", frozen=True):
@@ -365,7 +403,8 @@ class PReLU(_Layer, tag="prelu", kw_only=True, frozen=True):
 
     The gradient at 0 is the slope.
 
-    Parameters: ``slope`` [C] of a map [N, C, H, W] or of features [N, C]; with ``shared`` [1], of any value.
+    Parameters: ``slope`` [C] of a map [N, C, H, W] or [N, C, D, H, W], or of features [N, C]; with ``shared``
+    [1], of any value.
 
     Attributes:
         shared: whether all channels have one slope.
@@ -391,7 +430,8 @@ class Mul(_Layer, tag="mul", frozen=True):
     """Elementwise product of two inputs, ONNX Mul.
 
     The inputs have one shape, or are a map [N, C, H, W] and a number for each channel,
-    [N, C, 1, 1], as in squeeze-and-excitation (Hu et al., arXiv:1709.01507).
+    [N, C, 1, 1], as in squeeze-and-excitation (Hu et al., arXiv:1709.01507). So may [N, C, D, H, W] and
+    [N, C, 1, 1, 1] be.
     """
 
 
@@ -633,6 +673,17 @@ def layer_types() -> dict[str, type]:
 def has_two_biases(layer: Any) -> bool:
     """Whether a recurrent layer has a bias for each product, one row below the other."""
     return isinstance(layer, GRU) and layer.linear_before_reset
+
+
+def default_of(part: msgspec.Struct, field: Any) -> Any:
+    """The value of a field that is left out, where it may follow from others: a layer's kernel has it.
+
+    Args:
+        field: one of ``msgspec.structs.fields(part)``.
+    """
+    if isinstance(part, _Windowed) and field.default == ():
+        return _defaults_of_windows(part)[field.name]
+    return field.default
 
 
 def type_name(part: Any) -> str:

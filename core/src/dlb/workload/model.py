@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from dlb.workload.layers import Layer
+from dlb.workload.layers import Layer, default_of
 from dlb.workload.losses import Loss, SoftmaxCrossEntropy
 from dlb.workload.optimizers import Optimizer
 from dlb.workload.training import Constant, Schedule
@@ -158,7 +158,7 @@ def without_defaults(value: object) -> object:
         )
         for field in msgspec.structs.fields(value):
             field_value = getattr(value, field.name)
-            if field_value != field.default:
+            if field_value != default_of(value, field):
                 fields[field.encode_name] = without_defaults(field_value)
         return fields
     if isinstance(value, (tuple, list)):

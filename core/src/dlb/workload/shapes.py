@@ -25,8 +25,10 @@ from dlb.workload.primitives import (
 __all__ = [
     "Shape",
     "infer_shapes",
+    "is_dilated_pool",
     "layer_shape",
     "multiply_adds",
+    "of_three_axes",
     "parameter_shapes",
     "places_along",
     "state_names",
@@ -37,6 +39,15 @@ __all__ = [
 Shape = tuple[int, ...]
 #: Axes of a sample at most.
 MOST_AXES = 5
+#: How many axes windows may have.
+WINDOW_AXES: Mapping[type, tuple[int, ...]] = {
+    L.Conv: (2, 3),
+    L.ConvTranspose: (2,),
+    L.MaxPool: (2, 3),
+    L.AveragePool: (2, 3),
+}
+#: Layers that know channels, or the places after them, from each other.
+_OF_CHANNELS = (L.BatchNorm, L.GlobalAveragePool, L.GroupNorm, L.PReLU)
 #: The largest size of an axis: frameworks index with 32 bits.
 LARGEST_SIZE = 2**31 - 1
 
@@ -113,6 +124,20 @@ def trained_names(model: Model) -> tuple[str, ...]:
     """The names of the trained parameters, in order."""
     states = set(state_names(model))
     return tuple(name for name in parameter_shapes(model) if name not in states)
+
+
+def of_three_axes(layer: L.Layer, shape: Shape) -> bool:
+    """Whether a layer has windows of three axes, or knows the channels of a value [C, D, H, W].
+
+    Args:
+        shape: of its first input.
+    """
+    return len(shape) == 4 and (type(layer) in WINDOW_AXES or isinstance(layer, _OF_CHANNELS))
+
+
+def is_dilated_pool(layer: L.Layer) -> bool:
+    """Whether a layer is a max pooling whose windows have gaps."""
+    return isinstance(layer, L.MaxPool) and max(layer.dilation) > 1
 
 
 def multiply_adds(model: Model) -> dict[str, int]:
@@ -220,6 +245,8 @@ def _check_attributes(node: Node) -> None:
         if name == "size" and value % 2 == 0:
             # With an even window, frameworks differ in the side of the extra channel.
             raise WorkloadError(f"layer '{node.name}': size = {value} must be odd")
+        if name == "kernel":
+            _check_windows(node)
         if name == "pads" and min(numbers) < 0:
             raise WorkloadError(f"layer '{node.name}': pads = {value} must not be negative")
         if name == "output_padding":
@@ -243,7 +270,7 @@ def _check_attributes(node: Node) -> None:
     pads = getattr(node.layer, "pads", None)
     if pads and isinstance(node.layer, (L.MaxPool, L.AveragePool)):
         kernel = node.layer.kernel
-        if any(pad >= kernel[axis % 2] for axis, pad in enumerate(pads)):
+        if any(pad >= kernel[axis % len(kernel)] for axis, pad in enumerate(pads)):
             raise WorkloadError(
                 f"layer '{node.name}': pads = {pads} must be smaller than kernel = {kernel}"
             )
@@ -255,6 +282,23 @@ _FAULTS: Mapping[type, Callable[[Any], str]] = {
     L.Mask: mask_fault,
     L.Resize: resize_fault,
 }
+
+
+def _check_windows(node: Node) -> None:
+    """Check that there are as many numbers as the windows have axes."""
+    kernel: Shape = node.layer.kernel  # type: ignore[union-attr]
+    accepted = WINDOW_AXES[type(node.layer)]
+    if len(kernel) not in accepted:
+        counts = " or ".join(str(count) for count in accepted)
+        raise WorkloadError(f"layer '{node.name}': kernel = {kernel} must have {counts} numbers")
+    for name in ("stride", "pads", "output_padding", "dilation"):
+        numbers = getattr(node.layer, name, None)
+        needed = len(kernel) * (2 if name == "pads" else 1)
+        if numbers is not None and len(numbers) != needed:
+            raise WorkloadError(
+                f"layer '{node.name}': {name} = {numbers} needs {needed} numbers, "
+                f"for kernel = {kernel} has {len(kernel)} axes"
+            )
 
 
 def _check_output_padding(node: Node) -> None:
@@ -339,7 +383,7 @@ def _check_rank(shape: Shape, *ranks: int) -> None:
 
 
 def _conv(layer: L.Conv, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 3)
+    _check_rank(inputs[0], 1 + len(layer.kernel))
     _check_groups(layer, inputs[0][0])
     sizes = window_sizes(inputs[0][1:], layer.kernel, layer.stride, layer.pads, layer.dilation)
     return (layer.out_channels, *sizes)
@@ -373,7 +417,7 @@ def transposed_sizes(size: Shape, layer: L.ConvTranspose) -> Shape:
 
 
 def _group_norm(layer: L.GroupNorm, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 1, 3)
+    _check_rank(inputs[0], 1, 3, 4)
     channels = inputs[0][0]
     if channels % layer.groups:
         raise _ShapeMismatch(f"groups = {layer.groups} must divide {channels} channels")
@@ -385,7 +429,7 @@ def _group_norm(layer: L.GroupNorm, inputs: list[Shape]) -> Shape:
 
 
 def _prelu(layer: L.PReLU, inputs: list[Shape]) -> Shape:
-    if not layer.shared and len(inputs[0]) not in (1, 3):
+    if not layer.shared and len(inputs[0]) not in (1, 3, 4):
         raise _ShapeMismatch(
             "a slope for each channel is of features or a map; any shape has shared = true"
         )
@@ -393,28 +437,51 @@ def _prelu(layer: L.PReLU, inputs: list[Shape]) -> Shape:
 
 
 def _pool(layer: L.MaxPool | L.AveragePool, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 3)
+    _check_rank(inputs[0], 1 + len(layer.kernel))
+    dilation = layer.dilation if isinstance(layer, L.MaxPool) else (1,) * len(layer.kernel)
     sizes = window_sizes(
-        inputs[0][1:], layer.kernel, layer.stride, layer.pads, ceil=layer.ceil_mode
+        inputs[0][1:], layer.kernel, layer.stride, layer.pads, dilation, ceil=layer.ceil_mode
     )
+    for axis, (size, windows) in enumerate(zip(inputs[0][1:], sizes)):
+        if isinstance(layer, L.MaxPool) and dilation[axis] > 1:
+            _check_gaps(layer, axis, dilation[axis], size, windows)
     return (inputs[0][0], *sizes)
+
+
+def _check_gaps(layer: L.MaxPool, axis: int, dilation: int, size: int, windows: int) -> None:
+    """Check that windows with gaps read some of the input, and reach no further than ONNX Runtime's may."""
+    starts = [number * layer.stride[axis] - layer.pads[axis] for number in range(windows)]
+    taps = range(0, dilation * layer.kernel[axis], dilation)
+    if not all(any(0 <= start + tap < size for tap in taps) for start in starts):
+        raise _ShapeMismatch("a window would read nothing but padding")
+    if starts and starts[-1] + taps[-1] - size + 1 >= layer.kernel[axis]:
+        raise _ShapeMismatch(
+            f"its last window would reach {starts[-1] + taps[-1] - size + 1} places past the end, "
+            f"which must be fewer than the kernel's {layer.kernel[axis]}"
+        )
+
+
+def _global_average_pool(layer: L.GlobalAveragePool, inputs: list[Shape]) -> Shape:
+    _check_rank(inputs[0], 3, 4)
+    return (inputs[0][0], *(1 for _ in inputs[0][1:]))
 
 
 def window_sizes(
     size: Shape,
-    kernel: L.Pair,
-    stride: L.Pair,
-    pads: L.Pads,
-    dilation: L.Pair = (1, 1),
+    kernel: Shape,
+    stride: Shape,
+    pads: Shape,
+    dilation: Shape = (),
     ceil: bool = False,
 ) -> Shape:
-    """Output height and width of a sliding window, as ONNX Conv and MaxPool define them.
+    """Output sizes of a sliding window along its axes, as ONNX Conv and MaxPool define them.
 
     With ``ceil``, a last window that would start in the padding after the end is dropped.
     """
-    sizes = []
-    for axis in (0, 1):
-        before, after = pads[axis], pads[axis + 2]
+    sizes, axes = [], len(kernel)
+    dilation = dilation or (1,) * axes
+    for axis in range(axes):
+        before, after = pads[axis], pads[axis + axes]
         span = size[axis] + before + after - dilation[axis] * (kernel[axis] - 1) - 1
         if span < 0:
             sizes.append(0)
@@ -450,11 +517,15 @@ def _add(layer: L.Add, inputs: list[Shape]) -> Shape:
 
 
 def _mul(layer: L.Mul, inputs: list[Shape]) -> Shape:
-    gate = len(inputs) == 2 and len(inputs[0]) == 3 and inputs[1] == (inputs[0][0], 1, 1)
+    gate = (
+        len(inputs) == 2
+        and len(inputs[0]) in (3, 4)
+        and inputs[1] == (inputs[0][0], *(1 for _ in inputs[0][1:]))
+    )
     if not gate and (len(inputs) != 2 or inputs[0] != inputs[1]):
         raise _ShapeMismatch(
-            "it needs two inputs of one shape, or a map [C, H, W] and after it a number for each of "
-            "its channels, [C, 1, 1]"
+            "it needs two inputs of one shape, or a map [C, H, W] or [C, D, H, W] and after it a number "
+            "for each of its channels, [C, 1, 1] or [C, 1, 1, 1]"
         )
     return inputs[0]
 
@@ -578,7 +649,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.Conv: _conv,
     L.ConvTranspose: _conv_transpose,
     L.Linear: _linear,
-    L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3),
+    L.BatchNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 3, 4),
     L.LayerNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
     L.GroupNorm: _group_norm,
     L.RMSNorm: lambda layer, inputs: _checked_shape(layer, inputs, 1, 2),
@@ -586,7 +657,7 @@ _RULES: Mapping[type, Callable[[Any, list[Shape]], Shape]] = {
     L.LRN: lambda layer, inputs: _checked_shape(layer, inputs, 3),
     L.MaxPool: _pool,
     L.AveragePool: _pool,
-    L.GlobalAveragePool: lambda layer, inputs: (*_checked_shape(layer, inputs, 3)[:1], 1, 1),
+    L.GlobalAveragePool: _global_average_pool,
     L.Add: _add,
     L.Mul: _mul,
     **dict.fromkeys(get_args(Primitive), _primitive),
