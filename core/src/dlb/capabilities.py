@@ -146,7 +146,7 @@ def check_capabilities(
     weights: tuple[float, ...] = ()
     if isinstance(loss, SoftmaxCrossEntropy):
         smoothing, weights, ignored = loss.label_smoothing, loss.class_weights, loss.ignore_index
-    outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+    outputs = shapes[workload.model.nodes[-1].name]
     amsgrad = getattr(workload.optimizer, "amsgrad", False)
     needed = (
         ("amsgrad", amsgrad, "optimizer.amsgrad must be false"),

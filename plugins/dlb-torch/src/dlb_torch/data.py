@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dlb_torch.framework import MEMORY_FORMATS
+from dlb_torch.framework import laid_out
 from dlb_worker.batches import from_memory
 from dlb_worker.contract import Batches, DataRequest
 
@@ -63,6 +63,5 @@ def load(request: DataRequest) -> Batches:
 def _native(request: DataRequest, array: np.ndarray) -> Tensor:
     """As the model reads it, without a copy where the layout is the canonical one."""
     native = torch.from_numpy(array)
-    if native.ndim == 4 and "layout" in request.variant:
-        native = native.to(memory_format=MEMORY_FORMATS[request.variant["layout"]])
-    return native
+    layout = request.variant.get("layout")
+    return native if layout is None else laid_out(native, layout)

@@ -11,7 +11,17 @@ from torch import Tensor
 from dlb_worker.contract import Clock, FrameworkFacts, PeakRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 
-MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+#: The layout that each choice of the variant means, for tensors of so many axes.
+MEMORY_FORMATS = {
+    "contiguous": {4: torch.contiguous_format, 5: torch.contiguous_format},
+    "channels_last": {4: torch.channels_last, 5: torch.channels_last_3d},
+}
+
+
+def laid_out(tensor: Tensor, layout: str) -> Tensor:
+    """A tensor in a layout of the variant; feature maps and filters alone have one."""
+    found = MEMORY_FORMATS[layout].get(tensor.ndim)
+    return tensor if found is None else tensor.to(memory_format=found)
 
 
 def start(request: StartRequest) -> FrameworkFacts:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dlb_torch.compiled import check_inductor, compiled
-from dlb_torch.framework import MEMORY_FORMATS
+from dlb_torch.framework import laid_out
 from dlb_torch.losses import mean_loss
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
 from dlb_torch.optimizers import make_optimizer, state_of
@@ -125,11 +125,12 @@ class TorchModel(TorchParameters, BuiltModel):
             self.autocast = torch.autocast(self.device.type, dtype=torch.bfloat16)
         self.workload = request.workload
         self.batch_size = request.batch_size
-        self.memory_format = MEMORY_FORMATS[layout]
+        self.layout = layout
         self.compile = compile
         masks = {name: self.native(mask) for name, mask in request.masks.items()}
         self.network = Network(request.workload.model, masks).to(self.device, self.type)
-        self.network.to(memory_format=self.memory_format)
+        for tensor in (*self.network.parameters(), *self.network.buffers()):
+            tensor.data = laid_out(tensor.data, layout)
         self.parameters = native_parameters(
             request.workload.model,
             LAYERS,
@@ -152,8 +153,7 @@ class TorchModel(TorchParameters, BuiltModel):
             self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
 
     def native(self, array: np.ndarray) -> Tensor:
-        native = super().native(array)
-        return native.to(memory_format=self.memory_format) if native.ndim == 4 else native
+        return laid_out(super().native(array), self.layout)
 
     def real(self, value: Tensor) -> Tensor:
         """A layer's value in the model's dtype; under autocast it may have another."""

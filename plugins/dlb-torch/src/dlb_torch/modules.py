@@ -13,7 +13,13 @@ from dlb_worker.model import ATTENTION_MAPS, Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
 from dlb_worker.transposed import even_transposed
 
-Pads = tuple[int, int, int, int]
+Pads = tuple[int, ...]
+#: Modules by the number of axes of their windows.
+CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
+MAX_POOLS = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
+AVERAGE_POOLS = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
+WHOLE_MAPS = {2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
+CONSTANT_PADS = {2: nn.ConstantPad2d, 3: nn.ConstantPad3d}
 
 
 class Operator(nn.Module):
@@ -137,6 +143,14 @@ class BatchNorm2d(BiasedVariance, nn.BatchNorm2d):
     pass
 
 
+class BatchNorm3d(BiasedVariance, nn.BatchNorm3d):
+    pass
+
+
+#: By the number of axes of a sample.
+BATCH_NORMS = {1: BatchNorm1d, 3: BatchNorm2d, 4: BatchNorm3d}
+
+
 class SelfAttention(nn.Module):
     """Four linear layers around scaled_dot_product_attention."""
 
@@ -164,8 +178,7 @@ class Padded(nn.Module):
 
     def __init__(self, layer: nn.Module, pads: Pads, value: float) -> None:
         super().__init__()
-        top, left, bottom, right = pads
-        self.pad = nn.ConstantPad2d((left, right, top, bottom), value)
+        self.pad = CONSTANT_PADS[len(pads) // 2](around(pads), value)
         self.layer = layer
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -210,13 +223,13 @@ def parameters_of(module: nn.Module) -> nn.Module:
 
 
 def conv(node: Node) -> nn.Module:
-    even = even_pads(node)
-    layer = nn.Conv2d(
+    even, axes = even_pads(node), len(node.kernel)
+    layer = CONVOLUTIONS[axes](
         node.input_shape[0],
         node.out_channels,
         node.kernel,
         node.stride,
-        node.pads[:2] if even else 0,
+        node.pads[:axes] if even else 0,
         node.dilation,
         node.groups,
         node.bias,
@@ -241,21 +254,27 @@ def conv_transpose(node: Node) -> nn.Module:
 
 
 def max_pool(node: Node) -> nn.Module:
-    up = _rounds_up(node)
+    up, axes = _rounds_up(node), len(node.kernel)
+    pool, dilation = MAX_POOLS[axes], node.dilation
     if up is not None:
-        return nn.MaxPool2d(node.kernel, node.stride, node.pads[:2], ceil_mode=up)
-    return Padded(nn.MaxPool2d(node.kernel, node.stride), reaching_pads(node), float("-inf"))
+        return pool(node.kernel, node.stride, node.pads[:axes], dilation, ceil_mode=up)
+    layer = pool(node.kernel, node.stride, dilation=dilation)
+    return Padded(layer, reaching_pads(node), float("-inf"))
 
 
 def average_pool(node: Node) -> nn.Module:
-    up = _rounds_up(node)
+    up, axes = _rounds_up(node), len(node.kernel)
+    pool = AVERAGE_POOLS[axes]
     if up is not None:
-        return nn.AvgPool2d(node.kernel, node.stride, node.pads[:2], up, node.count_include_pad)
-    pool = nn.AvgPool2d(node.kernel, node.stride)
+        return pool(node.kernel, node.stride, node.pads[:axes], up, node.count_include_pad)
     pads, factor = reaching_pads(node), average_factors(node)
     if (factor == 1).all():
-        return Padded(pool, pads, 0.0)
-    return PaddedAverage(pool, pads, factor)
+        return Padded(pool(node.kernel, node.stride), pads, 0.0)
+    return PaddedAverage(pool(node.kernel, node.stride), pads, factor)
+
+
+def global_average_pool(node: Node) -> nn.Module:
+    return WHOLE_MAPS[len(node.input_shape) - 1](1)
 
 
 def _rounds_up(node: Node) -> bool | None:
@@ -263,19 +282,21 @@ def _rounds_up(node: Node) -> bool | None:
 
     Its pads are even and at most half the kernel.
     """
-    top, left = node.pads[:2]
-    takes = even_pads(node) and 2 * top <= node.kernel[0] and 2 * left <= node.kernel[1]
+    takes = even_pads(node) and all(2 * pad <= size for pad, size in zip(node.pads, node.kernel))
     return rounds_up(node) if takes else None
 
 
 def batch_norm(node: Node) -> nn.Module:
-    kind = BatchNorm2d if len(node.input_shape) == 3 else BatchNorm1d
+    kind = BATCH_NORMS[len(node.input_shape)]
     return kind(node.input_shape[0], eps=node.epsilon, momentum=1 - node.momentum)
 
 
-def pad(node: Node) -> nn.Module:
+def around(pads: Pads) -> Pads:
     """torch counts axes from the last, before and after each."""
-    rank = len(node.input_shape)
-    around = [n for axis in reversed(range(rank)) for n in node.pads[axis::rank]]
-    kind = {1: nn.ConstantPad1d, 2: nn.ConstantPad2d, 3: nn.ConstantPad3d}[rank]
-    return kind(tuple(around), node.value)
+    axes = len(pads) // 2
+    return tuple(number for axis in reversed(range(axes)) for number in pads[axis::axes])
+
+
+def pad(node: Node) -> nn.Module:
+    kind = {1: nn.ConstantPad1d, **CONSTANT_PADS}[len(node.input_shape)]
+    return kind(around(node.pads), node.value)

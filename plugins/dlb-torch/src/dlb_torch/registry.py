@@ -71,7 +71,7 @@ LAYERS = {
         "native; uneven pads and windows left out by a pad layer before it, and a factor",
         lambda node: modules.average_pool(node),
     ),
-    "global_average_pool": Layer("native", lambda node: nn.AdaptiveAvgPool2d(1)),
+    "global_average_pool": Layer("native", lambda node: modules.global_average_pool(node)),
     "relu": Layer("native", lambda node: nn.ReLU()),
     "relu6": Layer("native", lambda node: nn.ReLU6()),
     "tanh": Layer("native", lambda node: nn.Tanh()),
