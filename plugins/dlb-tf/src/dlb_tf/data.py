@@ -14,9 +14,9 @@ from dlb_worker.contract import Batches, DataRequest
 
 
 def load(request: DataRequest) -> Batches:
-    """(inputs, labels) on the device, for each row of the order; images are made NHWC once."""
+    """(inputs, labels) on the device, for each row of the order; images are made NHWC, films NDHWC, once."""
     device = "/GPU:0" if request.device == "cuda" else "/CPU:0"
-    layout = Layout("maps" if request.inputs.ndim == 4 else "plain")
+    layout = Layout("maps" if request.inputs.ndim in (4, 5) else "plain")
     large = isinstance(request.inputs.base, np.memmap)
     if request.input_mode == "pipeline" and (large or request.crops is not None):
         return _ahead(_gathered(request, layout), device)

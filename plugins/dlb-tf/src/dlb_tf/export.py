@@ -13,11 +13,11 @@ import numpy as np
 import tensorflow as tf
 import tf2onnx
 from tf2onnx.onnx_opset.controlflow import Select
-from tf2onnx.onnx_opset.nn import ConvTranspose
+from tf2onnx.onnx_opset.nn import ConvOp, ConvTranspose
 
-from dlb_tf import recurrent
+from dlb_tf import pools, recurrent
 from dlb_tf.model import TFModel
-from dlb_tf.modules import EXPORTING
+from dlb_tf.modules import EXPORTING, to_canonical
 from dlb_tf.user_model import UserKerasModel
 from dlb_worker.native import tensors
 from dlb_worker.onnx_file import write_model
@@ -31,9 +31,10 @@ def export(model: TFModel | UserKerasModel, path: Path) -> str:
     """Write a network in evaluation mode, weights inside.
 
     The batch axis of a workload's model is free; a user's model has that of its example. The transposes of
-    a workload's, NCHW to NHWC and back for a map that it gives, are in the function that is converted;
-    tf2onnx moves them to where ONNX's operators undo them. It copies constants dozens of times: kernels and
-    tables are inputs of that function. A network of mixed precision is written in the dtype of its weights.
+    a workload's, NCHW to NHWC and back for a map that it gives, and the same of films, are in the function
+    that is converted; tf2onnx moves them to where ONNX's operators undo them. It copies constants dozens of
+    times: kernels and tables are inputs of that function. A network of mixed precision is written in the dtype
+    of its weights.
     """
     if isinstance(model, UserKerasModel):
         example = one_example(model)
@@ -43,11 +44,18 @@ def export(model: TFModel | UserKerasModel, path: Path) -> str:
     dtype = tf.as_dtype(model.dtype if described.kind == "real" else "int64")
 
     def logits(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        native = tf.transpose(inputs, [0, 2, 3, 1]) if len(described.shape) == 3 else inputs
+        layouts = model.network.layouts
+        native = _turned(inputs, layouts[described.name].axes(len(described.shape)))
         outputs = network(native, training=False)
-        return {"logits": tf.transpose(outputs, [0, 3, 1, 2]) if gives_maps else outputs}
+        back = to_canonical(len(outputs.shape) - 1) if gives_maps else ()
+        return {"logits": _turned(outputs, back)}
 
     return _export(network, (None, *described.shape), dtype, path, logits)
+
+
+def _turned(value: tf.Tensor, axes: tuple[int, ...]) -> tf.Tensor:
+    """A value with the axes of a sample in another order, if it is one."""
+    return value if axes == tuple(range(1, 1 + len(axes))) else tf.transpose(value, (0, *axes))
 
 
 def _export(
@@ -88,7 +96,8 @@ def _export(
             opset=OPSET,
             custom_op_handlers={
                 "Conv2DBackpropInput": (_conv_transpose, []),
-                recurrent.STAND_IN: (recurrent.write, []),
+                "Conv3D": (_conv_of_films, []),
+                recurrent.STAND_IN: (_stand_in, []),
                 "NextAfter": (_prelu, []),
                 "SelectV2": (_where, []),
             },
@@ -109,6 +118,21 @@ def _conv_transpose(context: Any, node: Any, name: str, arguments: list[Any]) ->
     channels, per_group = context.get_shape(node.output[0])[3], context.get_shape(node.input[1])[2]
     ConvTranspose.version_11(context, node)
     node.set_attr("group", channels // per_group)
+
+
+def _conv_of_films(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """tf2onnx's own leaves out the groups."""
+    channels, per_group = context.get_shape(node.input[0])[4], context.get_shape(node.input[1])[3]
+    ConvOp.version_13(context, node)
+    node.set_attr("group", channels // per_group)
+
+
+def _stand_in(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
+    """What an operation that is never run stands for: of two inputs a pooling, else a recurrent layer."""
+    if len(node.input) == 2 and node.inputs[1].is_const():
+        pools.write(context, node, name)
+    else:
+        recurrent.write(context, node, name, arguments)
 
 
 def _prelu(context: Any, node: Any, name: str, arguments: list[Any]) -> None:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dlb_tf.modules import EXPORTING, Layouts, Operator
+from dlb_tf.modules import EXPORTING, Layouts, Operator, to_canonical, to_maps
 from dlb_worker.interpolation import products
 from dlb_worker.masks import kept_places
 from dlb_worker.model import Node
@@ -136,8 +136,9 @@ class MatMul(Operator):
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
         if not self.maps:
             return tf.matmul(*inputs)
-        product = tf.matmul(*(tf.transpose(each, (0, 3, 1, 2)) for each in inputs))
-        return tf.transpose(product, (0, 2, 3, 1))
+        rank = len(inputs[0].shape) - 1
+        product = tf.matmul(*(tf.transpose(each, (0, *to_canonical(rank))) for each in inputs))
+        return tf.transpose(product, (0, *to_maps(rank)))
 
 
 class Scale(Operator):
@@ -219,13 +220,14 @@ def native_sizes(node: Node, layouts: Layouts) -> tuple[int, ...]:
 
 
 def softmax(node: Node, layouts: Layouts) -> Operator:
-    return Softmax(axis=layouts[node.inputs[0]].native_axis(node.axis), log=node.log)
+    axis = layouts[node.inputs[0]].native_axis(node.axis, len(node.shape))
+    return Softmax(axis=axis, log=node.log)
 
 
 def reduce(node: Node, layouts: Layouts) -> Operator:
-    layout = layouts[node.inputs[0]]
-    axes = tuple(layout.native_axis(axis) for axis in node.axes)
-    left = [axis for axis in layout.axes(len(node.input_shape)) if axis not in node.axes]
+    layout, rank = layouts[node.inputs[0]], len(node.input_shape)
+    axes = tuple(layout.native_axis(axis, rank) for axis in node.axes)
+    left = [axis for axis in layout.axes(rank) if axis not in node.axes]
     after = [sorted(left)[axis - 1] for axis in layouts[node.name].axes(len(left))]
     order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in after))
     return Reduce(function=node.function, axes=axes, keepdims=node.keepdims, order=order)

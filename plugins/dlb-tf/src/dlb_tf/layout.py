@@ -1,4 +1,8 @@
-"""How values lie in TensorFlow: feature maps are NHWC, its fast layout on CPU and its default."""
+"""How values lie in TensorFlow: feature maps are NHWC, its fast layout on CPU and its default.
+
+Films and volumes are NDHWC in a model that reads them, or whose layers know their channels: TensorFlow's
+operators take no other. Any other sample of four axes, such as the windows of a map, lies as it is described.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,16 @@ from dlb_worker.model import Model, Node
 
 #: Layers that work on each element by itself, so that any order of elements will do.
 ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "elementwise", "dropout"}
+#: Layers that know channels from other axes.
+OF_CHANNELS = {
+    "conv",
+    "max_pool",
+    "average_pool",
+    "global_average_pool",
+    "batch_norm",
+    "group_norm",
+    "prelu",
+}
 
 
 @dataclass(frozen=True)
@@ -18,9 +32,9 @@ class Layout:
     """The order of one value's axes or elements, [N, ...] in both.
 
     Attributes:
-        kind: ``maps`` for feature maps, NHWC, and for [N, C, H * W] with the channels last; ``flat``
-            for flattened ones, in NHWC order; else ``plain``, as canonical.
-        shape: [C, H, W] of what was flattened.
+        kind: ``maps`` for feature maps, NHWC or NDHWC, and for [N, C, H * W] with the channels last;
+            ``flat`` for flattened ones, in that order; else ``plain``, as canonical.
+        shape: [C, H, W] or [C, D, H, W] of what was flattened.
     """
 
     kind: Literal["plain", "maps", "flat"] = "plain"
@@ -38,8 +52,8 @@ class Layout:
         if self.kind == "maps":
             return np.ascontiguousarray(np.moveaxis(array, -1, 1))
         if self.kind == "flat":
-            channels, height, width = self.shape
-            maps = array.reshape(len(array), height, width, channels)
+            channels, *sizes = self.shape
+            maps = array.reshape(len(array), *sizes, channels)
             return np.moveaxis(maps, -1, 1).reshape(len(array), -1)
         return array
 
@@ -48,28 +62,38 @@ class Layout:
         plain = tuple(range(1, rank + 1))
         return (*plain[1:], 1) if self.kind == "maps" else plain
 
-    def native_axis(self, axis: int) -> int:
-        """The native axis for a canonical one."""
-        return {1: 3, 2: 1, 3: 2}[axis] if self.kind == "maps" else axis
+    def native_axis(self, axis: int, rank: int) -> int:
+        """The native axis for a canonical one, of a sample of so many axes."""
+        return 1 + self.axes(rank).index(axis)
 
 
 def layouts(model: Model) -> dict[str, Layout]:
     """The layout of the input and of every node's value, by name."""
-    by_name = {model.input.name: Layout("maps" if len(model.input.shape) == 3 else "plain")}
+    films = len(model.input.shape) == 4 or any(map(_reads_a_film, model.nodes))
+    ranks = {3, 4} if films else {3}
+    by_name = {model.input.name: Layout("maps" if len(model.input.shape) in ranks else "plain")}
     for node in model.nodes:
-        by_name[node.name] = _layout(node, by_name[node.inputs[0]], model)
+        by_name[node.name] = _layout(node, by_name[node.inputs[0]], model, ranks)
     return by_name
 
 
-def _layout(node: Node, source: Layout, model: Model) -> Layout:
+def _reads_a_film(node: Node) -> bool:
+    """Whether a layer reads [C, D, H, W] and knows the channels of it."""
+    return len(node.input_shape) == 4 and node.kind in OF_CHANNELS
+
+
+def _layout(node: Node, source: Layout, model: Model, ranks: set[int]) -> Layout:
     """The layout of a node's value, whose (first) input has the layout ``source``.
+
+    Args:
+        ranks: how many axes a sample of maps has.
 
     A flatten that only linear layers read with weights of their own, if need be through elementwise
     ones, keeps NHWC order: their weights are permuted once, when they are loaded, and no activation
     at any step. So do rows and columns that a reshape makes one, where only transposes read it: they
     keep channels last.
     """
-    if len(node.shape) == 3:
+    if len(node.shape) in ranks:
         return Layout("maps")
     if node.kind in ELEMENTWISE:
         return source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,16 +14,25 @@ from keras import layers as K
 
 from dlb_tf.layout import Layout
 from dlb_worker.model import Node
-from dlb_worker.poolings import average_factors
+from dlb_worker.poolings import covered
 
 Layouts = Mapping[str, Layout]
-Padding = tuple[tuple[int, int], tuple[int, int]]
+Padding = tuple[tuple[int, int], ...]
 
-#: From maps to canonical ones, and back.
-TO_CANONICAL, TO_MAPS = (3, 1, 2), (2, 3, 1)
-NO_PADDING = ((0, 0), (0, 0))
+#: Layers by the number of axes of their windows.
+ZERO_PADDINGS = {2: K.ZeroPadding2D, 3: K.ZeroPadding3D}
 #: Whether layers are traced for an exporter, as operators that tf2onnx knows.
 EXPORTING = ContextVar("exporting", default=False)
+
+
+def to_canonical(rank: int) -> tuple[int, ...]:
+    """The axes of a sample of maps, channels last, in canonical order."""
+    return (rank, *range(1, rank))
+
+
+def to_maps(rank: int) -> tuple[int, ...]:
+    """The axes of a canonical sample in the order of maps."""
+    return (*range(2, rank + 1), 1)
 
 
 def unset(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
@@ -54,7 +63,7 @@ class Operator(K.Layer):
         return dict(self.arguments)
 
 
-class ComposedConv2D(K.Conv2D):
+class Composed:
     """Convolution in groups, or of stride by a slice.
 
     TensorFlow has no grouped convolution on CPU. Keras compiles one with XLA there, many times
@@ -62,38 +71,57 @@ class ComposedConv2D(K.Conv2D):
     a 1 x 1 kernel is not safe: the gradient by the kernel, as TensorFlow 2.21 has it from oneDNN,
     writes past its memory at some sizes, and the process dies sooner or later.
 
-    ``every`` says which rows and columns are kept of a convolution of stride 1. With a 1 x 1 kernel
+    ``every`` says which places of each axis are kept of a convolution of stride 1. With a 1 x 1 kernel
     they are taken before it. An export may write all as one operator, and a GPU can run that.
     """
 
-    def __init__(self, *args: Any, every: tuple[int, int], **kwargs: Any) -> None:
+    def __init__(self: Any, *args: Any, every: tuple[int, ...], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.every = every
 
-    def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def convolution_op(self: Any, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if EXPORTING.get() or tf.config.get_visible_devices("GPU"):
             strides = np.multiply(self.strides, self.every).tolist()
             padding, dilations = self.padding.upper(), self.dilation_rate
-            return tf.nn.conv2d(inputs, kernel, strides, padding, dilations=dilations)
-        if self.kernel_size == (1, 1):
+            if self.rank == 2:
+                return tf.nn.conv2d(inputs, kernel, strides, padding, dilations=dilations)
+            strides, dilations = [1, *strides, 1], [1, *dilations, 1]
+            return tf.nn.conv3d(inputs, kernel, strides, padding, dilations=dilations)
+        if max(self.kernel_size) == 1:
             return self._convolve(self._sliced(inputs), kernel)
         return self._sliced(self._convolve(inputs, kernel))
 
-    def _convolve(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def _convolve(self: Any, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        convolve = super().convolution_op  # type: ignore[misc]
         parts = zip(tf.split(inputs, self.groups, -1), tf.split(kernel, self.groups, -1))
-        outputs = [super(ComposedConv2D, self).convolution_op(*part) for part in parts]
-        return tf.concat(outputs, -1)
+        return tf.concat([convolve(*part) for part in parts], -1)
 
-    def _sliced(self, maps: tf.Tensor) -> tf.Tensor:
-        height, width = self.every
-        return maps if self.every == (1, 1) else maps[:, ::height, ::width]
+    def _sliced(self: Any, maps: tf.Tensor) -> tf.Tensor:
+        if max(self.every) == 1:
+            return maps
+        return maps[(slice(None),) + tuple(slice(None, None, step) for step in self.every)]
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        batch, height, width, channels = super().compute_output_shape(input_shape)
-        return batch, -(-height // self.every[0]), -(-width // self.every[1]), channels
+    def compute_output_shape(
+        self: Any, input_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        batch, *sizes, channels = super().compute_output_shape(input_shape)  # type: ignore[misc]
+        return batch, *(-(-size // step) for size, step in zip(sizes, self.every)), channels
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "every": self.every}
+    def get_config(self: Any) -> dict[str, Any]:
+        return {**super().get_config(), "every": self.every}  # type: ignore[misc]
+
+
+class ComposedConv2D(Composed, K.Conv2D):
+    pass
+
+
+class ComposedConv3D(Composed, K.Conv3D):
+    pass
+
+
+#: By the number of axes of their windows.
+CONVOLUTIONS = {2: K.Conv2D, 3: K.Conv3D}
+COMPOSED = {2: ComposedConv2D, 3: ComposedConv3D}
 
 
 class ConvTranspose2D(Operator):
@@ -345,23 +373,23 @@ class SelfAttention(Operator):
 
 
 def conv(node: Node) -> list[K.Layer]:
-    word, padding = _padding(node)
-    pads = [] if word == "same" else _zeros(padding)
+    axes, (word, padding) = len(node.kernel), padding_of(node)
+    pads = [] if word == "same" else zeros(padding)
     options = {"padding": word, "data_format": "channels_last", "use_bias": node.bias}
     if is_depthwise(node):
         multiplier = node.out_channels // node.groups
         conv = K.DepthwiseConv2D(node.kernel, node.stride, depth_multiplier=multiplier, **options)
         return [*pads, conv]
     options |= {"dilation_rate": node.dilation, "kernel_initializer": unset}
-    sliced = max(node.stride) > 1 and (max(node.dilation) > 1 or node.kernel == (1, 1))
+    sliced = max(node.stride) > 1 and (max(node.dilation) > 1 or max(node.kernel) == 1)
     if node.groups == 1 and not sliced:
-        return [*pads, K.Conv2D(node.out_channels, node.kernel, node.stride, **options)]
-    stride, every = node.stride, (1, 1)
+        return [*pads, CONVOLUTIONS[axes](node.out_channels, node.kernel, node.stride, **options)]
+    stride, every = node.stride, (1,) * axes
     if sliced:
         stride, every = every, stride
-        pads, options["padding"] = _zeros(padding), "valid"
+        pads, options["padding"] = zeros(padding), "valid"
     options |= {"groups": node.groups, "every": every}
-    return [*pads, ComposedConv2D(node.out_channels, node.kernel, stride, **options)]
+    return [*pads, COMPOSED[axes](node.out_channels, node.kernel, stride, **options)]
 
 
 def prelu(node: Node) -> K.Layer:
@@ -371,50 +399,33 @@ def prelu(node: Node) -> K.Layer:
 
 def is_depthwise(node: Node) -> bool:
     """Whether DepthwiseConv2D can do it; the CPU's takes one stride for both axes."""
-    even_stride = node.stride[0] == node.stride[1] and node.dilation == (1, 1)
+    even_stride = len(set(node.stride)) == 1 and node.dilation == (1, 1)
     return node.groups == node.input_shape[0] > 1 and even_stride
 
 
-def max_pool(node: Node) -> list[K.Layer]:
-    word, padding = _padding(node)
-    pool = K.MaxPooling2D(node.kernel, node.stride, word, data_format="channels_last")
-    if word == "same" or padding == NO_PADDING:
-        return [pool]
-    return [Pad(padding=(*padding, (0, 0)), value=-math.inf), pool]  # it never wins a maximum
-
-
-def average_pool(node: Node) -> list[K.Layer]:
-    word, padding = _padding(node)
-    if node.count_include_pad:
-        word = "valid"
-    pool = K.AveragePooling2D(node.kernel, node.stride, word, data_format="channels_last")
-    if word == "same":  # TensorFlow leaves padding out of the count
-        return [pool]
-    factor = average_factors(node)[..., None]
-    return [*_zeros(padding), pool, *([] if np.all(factor == 1) else [Factor(factor)])]
-
-
-def _padding(node: Node) -> tuple[str, Padding]:
+def padding_of(node: Node) -> tuple[str, Padding]:
     """Keras's word for the pads, ``valid`` or ``same``; else ``valid`` and what to pad before.
 
     What is padded after is just as much as windows reach, which takes care of sizes rounded up.
     """
     padding, same = [], []
+    spans = covered(node)
     for axis, (size, windows) in enumerate(zip(node.input_shape[1:], node.shape[1:])):
-        dilation = node.attributes.get("dilation", (1, 1))[axis]
-        span = dilation * (node.kernel[axis] - 1) + 1
-        missing = max(0, (windows - 1) * node.stride[axis] + span - size)
+        missing = max(0, (windows - 1) * node.stride[axis] + spans[axis] - size)
         before = node.pads[axis]
         padding.append((before, max(0, missing - before)))
         same.append(windows == -(-size // node.stride[axis]) and before == missing // 2)
-    pads = (padding[0], padding[1])
-    return ("same" if all(same) and pads != NO_PADDING else "valid"), pads
+    return ("same" if all(same) and has_pads(padding) else "valid"), tuple(padding)
 
 
-def _zeros(padding: Padding) -> list[K.Layer]:
-    if padding == NO_PADDING:
+def has_pads(padding: Iterable[tuple[int, int]]) -> bool:
+    return any(map(any, padding))
+
+
+def zeros(padding: Padding) -> list[K.Layer]:
+    if not has_pads(padding):
         return []
-    return [K.ZeroPadding2D(padding, data_format="channels_last")]
+    return [ZERO_PADDINGS[len(padding)](padding, data_format="channels_last")]
 
 
 def _reshape(shape: tuple[int, ...]) -> K.Layer:
@@ -428,15 +439,16 @@ def flatten(node: Node, layouts: Layouts) -> list[K.Layer]:
     plain = layouts[node.inputs[0]].kind == "plain"
     kept = plain or layouts[node.name].kind == "flat" or same_order
     flat = _reshape(node.shape)
-    return [flat] if kept else [K.Permute(TO_CANONICAL), flat]
+    return [flat] if kept else [K.Permute(to_canonical(len(node.input_shape))), flat]
 
 
 def reshape(node: Node, layouts: Layouts) -> list[K.Layer]:
     shape = node.attributes["shape"]
     if layouts[node.name].kind == "maps" and len(shape) == 2:
         return [_reshape(shape[::-1])]
-    first = [K.Permute(TO_CANONICAL)] if layouts[node.inputs[0]].kind == "maps" else []
-    last = [K.Permute(TO_MAPS)] if len(shape) == 3 else []
+    turned = layouts[node.inputs[0]].kind == "maps"
+    first = [K.Permute(to_canonical(len(node.input_shape)))] if turned else []
+    last = [K.Permute(to_maps(len(shape)))] if layouts[node.name].kind == "maps" else []
     return [*first, _reshape(shape), *last]
 
 

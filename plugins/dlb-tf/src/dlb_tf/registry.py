@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 K = LazyModule("keras.layers")
 modules = LazyModule("dlb_tf.modules")
+pools = LazyModule("dlb_tf.pools")
 recurrent = LazyModule("dlb_tf.recurrent")
 functions = LazyModule("dlb_tf.functions")
 
@@ -137,11 +138,11 @@ def _attention(node: Node, layouts: Layouts) -> Mappings:
 #: name. The last layer holds the parameters.
 LAYERS = {
     "conv": Layer(
-        "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it; as many "
-        "groups as channels by DepthwiseConv2D; other groups composed by split, Conv2D each and "
-        "concat; stride with dilation, which Keras refuses, composed by a Conv2D of stride 1 and a "
-        "slice; stride of a 1 x 1 kernel, whose gradient corrupts memory, by a slice and a Conv2D "
-        "of stride 1",
+        "native, in NHWC or NDHWC; pads that are not TensorFlow's SAME by a pad layer before it; as "
+        "many groups as channels of maps by DepthwiseConv2D; other groups composed by split, a "
+        "convolution each and concat; stride with dilation, which Keras refuses, composed by a "
+        "convolution of stride 1 and a slice; stride of a kernel of 1, whose gradient corrupts memory, "
+        "by a slice and a convolution of stride 1",
         lambda node, layouts: modules.conv(node),
     ),
     "conv_transpose": Layer(
@@ -185,19 +186,20 @@ LAYERS = {
         lambda node, layouts: [modules.LocalResponseNormalization(**node.attributes)],
     ),
     "max_pool": Layer(
-        "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it",
-        lambda node, layouts: modules.max_pool(node),
+        "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it; with dilation, which "
+        "Keras lacks, and of films, where each of equal numbers gets the gradient, composed of slices "
+        "and maximum",
+        lambda node, layouts: pools.max_pool(node),
     ),
     "average_pool": Layer(
-        "native, in NHWC; pads that are not TensorFlow's SAME by a pad layer before it, and a "
-        "factor after it where a window's count is not the whole kernel",
-        lambda node, layouts: modules.average_pool(node),
+        "native, in NHWC or NDHWC; pads that are not TensorFlow's SAME by a pad layer before it, and a "
+        "factor after it where a window's count is not the whole kernel; of films in float64, which "
+        "tf.nn.avg_pool3d lacks, composed of slices and sums",
+        lambda node, layouts: pools.average_pool(node),
     ),
     "global_average_pool": Layer(
         "native",
-        lambda node, layouts: [
-            K.GlobalAveragePooling2D(data_format="channels_last", keepdims=True)
-        ],
+        lambda node, layouts: pools.global_average_pool(node),
     ),
     "relu": Layer("native", lambda node, layouts: [K.Activation("relu")]),
     "relu6": Layer("native", lambda node, layouts: [K.Activation("relu6")]),
@@ -250,7 +252,9 @@ LAYERS = {
     ),
     "concat": Layer(
         "native",
-        lambda node, layouts: [K.Concatenate(layouts[node.inputs[0]].native_axis(node.axis))],
+        lambda node, layouts: [
+            K.Concatenate(layouts[node.inputs[0]].native_axis(node.axis, len(node.shape)))
+        ],
     ),
     "flatten": Layer(
         "native, in NHWC order where linear layers follow; else after a permute to NCHW",
@@ -275,7 +279,9 @@ LAYERS = {
         "native: tf.gather",
         lambda node, layouts: [
             modules.Operator(
-                "gather", axis=layouts[node.inputs[0]].native_axis(node.axis), indices=node.indices
+                "gather",
+                axis=layouts[node.inputs[0]].native_axis(node.axis, len(node.shape)),
+                indices=node.indices,
             )
         ],
     ),
