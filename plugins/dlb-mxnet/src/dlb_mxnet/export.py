@@ -20,9 +20,9 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
 from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
+from dlb_mxnet import pools, recurrent
 from dlb_mxnet.model import MXNetModel
 from dlb_mxnet.modules import EXPORTING
-from dlb_mxnet.recurrent import STAND_IN
 from dlb_mxnet.user_model import UserBlock
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import tensors
@@ -163,11 +163,27 @@ def _reduce(node: Any, **context: Any) -> list[NodeProto]:
 
 
 @MXNetGraph.register("Custom", OPSET)
-def _recurrent(node: Any, **context: Any) -> list[NodeProto]:
+def _stand_in(node: Any, **context: Any) -> list[NodeProto]:
+    """What stands for one operator."""
+    op_type = get_inputs(node, context)[2]["op_type"]
+    if op_type not in STAND_INS:
+        raise UnsupportedError(f"MXNet exports no operator of Python: {op_type}")
+    return STAND_INS[op_type](node, context)
+
+
+def _max_pool(node: Any, context: Any) -> list[NodeProto]:
+    """A max pooling with dilation."""
+    name, inputs, attributes = get_inputs(node, context)
+    kernel, stride, dilation = (
+        ast.literal_eval(attributes[key]) for key in ("kernel", "stride", "dilation")
+    )
+    sizes = {"kernel_shape": kernel, "strides": stride, "dilations": dilation}
+    return [make_node("MaxPool", inputs, [name], name=name, **sizes)]
+
+
+def _recurrent(node: Any, context: Any) -> list[NodeProto]:
     """What stands for a loop over steps, as one operator; its one bias is [bias, 0]."""
     name, (steps, *weights, bias), attributes = get_inputs(node, context)
-    if attributes["op_type"] != STAND_IN:
-        raise UnsupportedError(f"MXNet exports no operator of Python: {attributes['op_type']}")
     (dtype, *_), hidden = get_input_dtypes(node, context), int(attributes["hidden_size"])
     rows = GATES[attributes["operator"]] * hidden
     numbers = {"first": np.array([0]), "second": np.array([1]), "zeros": np.zeros(rows, dtype)}
@@ -185,6 +201,10 @@ def _recurrent(node: Any, **context: Any) -> list[NodeProto]:
         make_node(attributes["operator"], [steps, *read], [every], hidden_size=hidden),
         make_node("Squeeze", [every, f"{name}_second"], [name], name=name),
     ]
+
+
+#: By the operator of Python that stands for it.
+STAND_INS = {recurrent.STAND_IN: _recurrent, pools.STAND_IN: _max_pool}
 
 
 def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:

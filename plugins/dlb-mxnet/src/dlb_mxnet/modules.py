@@ -14,10 +14,12 @@ import numpy as np
 from mxnet.gluon import HybridBlock, Parameter, nn
 
 from dlb_worker.model import ATTENTION_MAPS, Node
-from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
+from dlb_worker.poolings import even_pads
 from dlb_worker.transposed import even_transposed
 
 Shape = tuple[int, ...]
+#: Convolutions by the number of axes of their windows.
+CONVOLUTIONS = {2: nn.Conv2D, 3: nn.Conv3D}
 #: Whether layers are traced for an exporter, which needs no gradients.
 EXPORTING = ContextVar("exporting", default=False)
 
@@ -111,7 +113,7 @@ class Concat(Operator):
     def __init__(self, axis: int, input_shapes: tuple[Shape, ...]) -> None:
         super().__init__(axis=axis)
         self.single_first = input_shapes[0] == (1,)
-        self.within_blocks = len(input_shapes[0]) == 3 and any(
+        self.within_blocks = len(input_shapes[0]) in (3, 4) and any(
             shape[0] % BLOCK for shape in input_shapes
         )
 
@@ -123,15 +125,31 @@ class Concat(Operator):
 
 
 class Reshape(Operator):
-    """A reshape; to a map, in MXNet's own layout.
+    """A reshape; to a map and of a film, in MXNet's own layout.
 
     A convolution returns a map's gradient in one of oneDNN's layouts. A transpose before the
-    reshape cannot read it ("could not create a primitive descriptor for a reorder primitive").
+    reshape cannot read it ("could not create a primitive descriptor for a reorder primitive"). Nor can
+    a reshape read a film in such a layout.
     """
 
+    def __init__(self, node: Node) -> None:
+        super().__init__(shape=node.attributes["shape"])
+        self.of_films = len(node.input_shape) == 4
+
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        inputs = plain(F, inputs) if self.of_films else inputs
         reshaped = F.reshape(inputs, shape=(0, *self.shape))
-        return plain(F, reshaped) if len(self.shape) == 3 else reshaped
+        return plain(F, reshaped) if len(self.shape) in (3, 4) else reshaped
+
+
+class Transpose(Operator):
+    """A transpose; of films, in MXNet's own layout, for the operator cannot read oneDNN's of five axes."""
+
+    def hybrid_forward(self, F: Any, inputs: Any) -> Any:
+        transposed = F.transpose(
+            plain(F, inputs) if len(self.axes) == 5 else inputs, axes=self.axes
+        )
+        return plain(F, transposed) if len(self.axes) == 5 else transposed
 
 
 class Select(Operator):
@@ -149,7 +167,7 @@ class Pad(Operator):
     def __init__(self, pads: Shape, value: float) -> None:
         rank = len(pads) // 2
         around = tuple(n for axis in range(rank) for n in pads[axis::rank])
-        enough = rank == 3 and not any(around[:2])
+        enough = rank in (3, 4) and not any(around[:2])
         between = () if enough else tuple(range(1, max(2, 4 - rank)))
         super().__init__(pad_width=(0, 0) * (1 + len(between)) + around, value=value)
         self.between = between
@@ -173,7 +191,7 @@ class Slice(Operator):
         super().__init__(begin=(None, *begin), end=(None, *end), step=(None, *step))
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
-        maps = plain(F, inputs) if len(self.begin) == 4 else inputs
+        maps = plain(F, inputs) if len(self.begin) in (4, 5) else inputs
         return F.slice(maps, **self.arguments)
 
 
@@ -338,6 +356,7 @@ class GroupNorm(Operator):
             self.beta = self.params.get("beta", shape=(channels,))
 
     def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
+        inputs = plain(F, inputs) if len(self.shape) == 4 else inputs
         groups = F.reshape(inputs, shape=(0, self.groups, -1))
         centred = F.broadcast_sub(groups, F.mean(groups, axis=2, keepdims=True))
         variance = F.mean(F.square(centred), axis=2, keepdims=True)
@@ -346,7 +365,7 @@ class GroupNorm(Operator):
         scale, bias = (F.reshape(each, shape=(1, -1, 1)) for each in (gamma, beta))
         channels = F.broadcast_add(F.broadcast_mul(channels, scale), bias)
         whole = F.reshape(channels, shape=(0, *self.shape))
-        return plain(F, whole) if len(self.shape) == 3 else whole
+        return plain(F, whole) if len(self.shape) in (3, 4) else whole
 
 
 class RMSNorm(Operator):
@@ -408,6 +427,17 @@ class BatchNormInDouble(nn.BatchNorm):
         return f"{super().__repr__()[:-1]}, exact_momentum={self.exact_momentum})"
 
 
+class FilmBatchNorm(nn.BatchNorm):
+    """Of films, in MXNet's own layout before and after it.
+
+    Films and their gradients may come in one of oneDNN's, which the operator cannot read where they have five
+    axes ("Check failed: !is_view").
+    """
+
+    def hybrid_forward(self, F: Any, inputs: Any, *held: Any, **named: Any) -> Any:
+        return plain(F, super().hybrid_forward(F, plain(F, inputs), *held, **named))
+
+
 @contextmanager
 def exact_statistics(momentums: Mapping[nn.BatchNorm, float]) -> Iterator[None]:
     """Move running statistics by array operators, in a forward and a backward pass.
@@ -445,24 +475,11 @@ class Padded(Operator):
     """Pads that MXNet's layer does not take, as a pad before it."""
 
     def __init__(self, layer: HybridBlock, pads: Shape, value: float) -> None:
-        top, left, bottom, right = pads
-        super().__init__(pad=Pad((0, top, left, 0, bottom, right), value), layer=layer)
+        axes = len(pads) // 2
+        super().__init__(pad=Pad((0, *pads[:axes], 0, *pads[axes:]), value), layer=layer)
 
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         return self.layer(self.pad(inputs))
-
-
-class PaddedAverage(Padded):
-    """Average pooling over the padding, and a factor where the padding is not to be counted."""
-
-    def __init__(self, layer: HybridBlock, pads: Shape, factor: np.ndarray, dtype: str) -> None:
-        super().__init__(layer, pads, 0.0)
-        with self.name_scope():
-            weight = mx.nd.array(factor[None, None], dtype=dtype)
-            self.weight = self.params.get_constant("weight", weight)
-
-    def hybrid_forward(self, F: Any, inputs: Any, weight: Any = None) -> Any:
-        return F.broadcast_mul(super().hybrid_forward(F, inputs), weight)
 
 
 class DilatedTranspose(nn.Conv2DTranspose):
@@ -532,12 +549,12 @@ def tied_linear(node: Node, table: HybridBlock, dtype: str) -> HybridBlock:
 
 
 def conv(node: Node) -> HybridBlock:
-    even = even_pads(node)
-    layer = nn.Conv2D(
+    even, axes = even_pads(node), len(node.kernel)
+    layer = CONVOLUTIONS[axes](
         node.out_channels,
         node.kernel,
         node.stride,
-        node.pads[:2] if even else (0, 0),
+        node.pads[:axes] if even else (0,) * axes,
         node.dilation,
         node.groups,
         use_bias=node.bias,
@@ -561,35 +578,9 @@ def conv_transpose(node: Node, dtype: str) -> HybridBlock:
     return Cut(layer, even.ranges) if even.ranges else layer
 
 
-def max_pool(node: Node) -> HybridBlock:
-    up = _rounds_up(node)
-    if up is not None:
-        return nn.MaxPool2D(node.kernel, node.stride, node.pads[:2], ceil_mode=up)
-    return Padded(nn.MaxPool2D(node.kernel, node.stride), reaching_pads(node), float("-inf"))
-
-
-def average_pool(node: Node, dtype: str) -> HybridBlock:
-    up = _rounds_up(node)
-    # MXNet can round up here too, but ONNX Runtime before 1.31 then counts all of an exported kernel.
-    counted = node.count_include_pad and any(node.pads)
-    if up is not None and not (up and counted):
-        return nn.AvgPool2D(
-            node.kernel, node.stride, node.pads[:2], ceil_mode=up, count_include_pad=counted
-        )
-    pool = nn.AvgPool2D(node.kernel, node.stride)
-    pads, factor = reaching_pads(node), average_factors(node)
-    if (factor == 1).all():
-        return Padded(pool, pads, 0.0)
-    return PaddedAverage(pool, pads, factor, dtype)
-
-
-def _rounds_up(node: Node) -> bool | None:
-    """How MXNet's own pooling rounds; None where MXNet has no such pooling. Its pads are even."""
-    return rounds_up(node) if even_pads(node) else None
-
-
 def batch_norm(node: Node, dtype: str) -> HybridBlock:
-    kind = BatchNormInDouble if dtype == "float64" else nn.BatchNorm
+    of_films = len(node.input_shape) == 4
+    kind = BatchNormInDouble if dtype == "float64" else FilmBatchNorm if of_films else nn.BatchNorm
     return kind(momentum=node.momentum, epsilon=node.epsilon, in_channels=node.input_shape[0])
 
 

@@ -13,6 +13,7 @@ from dlb_worker.parameters import (
 
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
+pools = LazyModule("dlb_mxnet.pools")
 recurrent = LazyModule("dlb_mxnet.recurrent")
 functions = LazyModule("dlb_mxnet.functions")
 
@@ -53,8 +54,8 @@ LAYERS = {
         _WEIGHT_AND_BIAS,
     ),
     "batch_norm": Layer(
-        "native; in float64 the running statistics are moved by array operators, for the operator "
-        "keeps its momentum in float32",
+        "native; of films in MXNet's own layout; in float64 the running statistics are moved by array "
+        "operators, for the operator keeps its momentum in float32",
         lambda node, dtype: modules.batch_norm(node, dtype),
         {**_SCALE_AND_BIAS, "mean": location("running_mean"), "variance": location("running_var")},
     ),
@@ -83,15 +84,15 @@ LAYERS = {
     ),
     "max_pool": Layer(
         "native; uneven pads, and windows that begin in the padding left out, by a pad operator "
-        "before it",
-        lambda node, dtype: modules.max_pool(node),
+        "before it; with dilation, which MXNet lacks, composed of slices and maximum",
+        lambda node, dtype: pools.max_pool(node),
     ),
     "average_pool": Layer(
         "native; uneven pads, windows left out, and padding that counts with ceil_mode by a pad "
         "operator before it, and a multiplication after it where padding is not counted",
-        lambda node, dtype: modules.average_pool(node, dtype),
+        lambda node, dtype: pools.average_pool(node, dtype),
     ),
-    "global_average_pool": Layer("native", lambda node, dtype: nn.GlobalAvgPool2D()),
+    "global_average_pool": Layer("native", lambda node, dtype: pools.global_average_pool(node)),
     "relu": Layer("native", lambda node, dtype: nn.Activation("relu")),
     "relu6": Layer(
         "composed of relu and minimum, for the gradient of clip at a bound is 1",
@@ -159,16 +160,17 @@ LAYERS = {
         lambda node, dtype: functions.Reduce(**node.attributes),
     ),
     "concat": Layer(
-        "native; of maps, in MXNet's own layout where channels are not in sixteens",
+        "native; of maps and films, in MXNet's own layout where channels are not in sixteens",
         lambda node, dtype: modules.Concat(node.axis, node.input_shapes),
     ),
     "flatten": Layer("native", lambda node, dtype: nn.Flatten()),
     "reshape": Layer(
-        "native; to a map, in MXNet's own layout",
-        lambda node, dtype: modules.Reshape(shape=node.attributes["shape"]),
+        "native; to maps and films, and of films, in MXNet's own layout",
+        lambda node, dtype: modules.Reshape(node),
     ),
     "transpose": Layer(
-        "native", lambda node, dtype: modules.Operator("transpose", axes=(0, *node.axes))
+        "native; of films in MXNet's own layout",
+        lambda node, dtype: modules.Transpose(axes=(0, *node.axes)),
     ),
     "reduce_mean": Layer("native", lambda node, dtype: modules.Operator("mean", axis=node.axis)),
     "select": Layer(
@@ -181,7 +183,7 @@ LAYERS = {
         lambda node, dtype: modules.Pad(node.pads, node.value),
     ),
     "slice": Layer(
-        "native; of maps, in MXNet's own layout; of five axes, which the operator refuses, by take",
+        "native; of maps and films, in MXNet's own layout; of five axes, which the operator refuses, by take",
         lambda node, dtype: modules.slices(node, dtype),
     ),
     "gather": Layer(
