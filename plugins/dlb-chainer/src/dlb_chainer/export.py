@@ -56,7 +56,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
     exporting = EXPORTING.set(True)
     with (
         warnings.catch_warnings(),
-        _functions(modules, "prelu", "rms_normalization"),
+        _functions(modules, "dilated_max_pooling", "prelu", "rms_normalization"),
         _functions(recurrent, "lstm_sequence", "gru_sequence", "rnn_sequence"),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
@@ -163,6 +163,23 @@ def _average_pooling(called: FunctionConverterParams) -> Nodes:
     )
 
 
+def _convolution_nd(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own leaves out the dilation."""
+    func = called.func
+    return (
+        make_node(
+            "Conv",
+            called.input_names,
+            called.output_names,
+            kernel_shape=func.inputs[1].shape[2:],
+            pads=(*func.pad, *func.pad),
+            strides=func.stride,
+            dilations=func.dilate,
+            group=func.groups,
+        ),
+    )
+
+
 def _deconvolution(called: FunctionConverterParams) -> Nodes:
     """The exporter's own leaves out the dilation."""
     func, (data, weight) = called.func, called.func.inputs[:2]
@@ -185,6 +202,20 @@ def _deconvolution(called: FunctionConverterParams) -> Nodes:
             output_padding=added,
             dilations=dilation,
             group=func.groups,
+        ),
+    )
+
+
+def _dilated_max_pooling(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none of a composed one."""
+    return (
+        make_node(
+            "MaxPool",
+            called.input_names,
+            called.output_names,
+            kernel_shape=called.func.ksize,
+            strides=called.func.stride,
+            dilations=called.func.dilate,
         ),
     )
 
@@ -315,6 +346,7 @@ def _recurrent(
 #: What replaces the exporter's own converters that are missing or write something else.
 CONVERTERS = {
     "AveragePoolingND": _average_pooling,
+    "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution,
     "Erf": _erf,
     "GroupNormalization": _group_norm,
@@ -322,6 +354,7 @@ CONVERTERS = {
     "LinearFunction": _linear,
     "Pad": _pad,
     "Where": _where,
+    "dilated_max_pooling": _dilated_max_pooling,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,
     "rnn_sequence": _rnn,

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dlb_worker.poolings import average_factors, even_pads, reaching_pads, round
 from dlb_worker.transposed import even_transposed
 
 Function = Callable[..., Variable]
-Pads = tuple[int, int, int, int]
+Pads = tuple[int, ...]
 
 
 def concat(*inputs: Variable, axis: int) -> Variable:
@@ -73,6 +73,24 @@ def rms_normalization(rows: Variable, gamma: Variable, eps: float) -> Variable:
     root = F.sqrt(F.average(rows * rows, axis=1, keepdims=True) + eps)
     normal = rows / F.broadcast_to(root, rows.shape)
     return normal * F.broadcast_to(gamma, rows.shape)
+
+
+def dilated_max_pooling(
+    inputs: Variable, ksize: Sequence[int], stride: Sequence[int], dilate: Sequence[int]
+) -> Variable:
+    """Composed, since Chainer has none with dilation: along one axis after another.
+
+    Of two equal numbers, F.maximum gives the first the gradient. The last axis comes first, so that the
+    first of a window gets it.
+    """
+    for axis in reversed(range(len(ksize))):
+        size, kernel, dilation = inputs.shape[axis + 2], ksize[axis], dilate[axis]
+        last = (size - dilation * (kernel - 1) - 1) // stride[axis] * stride[axis] + 1
+        before = (slice(None),) * (axis + 2)
+        starts = range(0, dilation * kernel, dilation)
+        taps = [inputs[before + (slice(start, start + last, stride[axis]),)] for start in starts]
+        inputs = reduce(F.maximum, taps)
+    return inputs
 
 
 class TiedLinear(chainer.Link):
@@ -169,6 +187,20 @@ class RMSNormalization(chainer.Link):
         return rms_normalization(chainer.as_variable(inputs), self.gamma, eps=self.eps)
 
 
+class DilatedMaxPooling(chainer.Link):
+    """Max pooling with gaps in its windows, which Chainer does not have."""
+
+    def __init__(
+        self, ksize: tuple[int, ...], stride: tuple[int, ...], dilate: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.ksize, self.stride, self.dilate = ksize, stride, dilate
+
+    def forward(self, inputs: Any) -> Variable:
+        sizes = {"ksize": self.ksize, "stride": self.stride, "dilate": self.dilate}
+        return dilated_max_pooling(chainer.as_variable(inputs), **sizes)
+
+
 class Deconvolution2D(L.Deconvolution2D):
     """Chainer's own, of an input that has a gradient in training.
 
@@ -184,11 +216,13 @@ class Deconvolution2D(L.Deconvolution2D):
 
 
 def conv(node: Node) -> chainer.Link:
-    sizes = (node.input_shape[0], node.out_channels, node.kernel, node.stride)
+    axes = len(node.kernel)
+    sizes: list[Any] = [node.input_shape[0], node.out_channels, node.kernel, node.stride]
     options = {"nobias": not node.bias, "dilate": node.dilation, "groups": node.groups}
+    kind = L.Convolution2D if axes == 2 else partial(L.ConvolutionND, axes)
     if even_pads(node):
-        return L.Convolution2D(*sizes, node.pads[:2], **options)
-    return padded(node.pads, 0, L.Convolution2D(*sizes, **options))
+        return kind(*sizes, node.pads[:axes], **options)
+    return padded(node.pads, 0, kind(*sizes, **options))
 
 
 def conv_transpose(node: Node) -> chainer.Link:
@@ -222,30 +256,41 @@ def conv_transpose(node: Node) -> chainer.Link:
 
 
 def max_pool(node: Node) -> Function:
-    pool = partial(F.max_pooling_2d, ksize=node.kernel, stride=node.stride)
+    axes, pads = len(node.kernel), reaching_pads(node)
+    if max(node.dilation) > 1:
+        dilated = DilatedMaxPooling(node.kernel, node.stride, node.dilation)
+        return padded(pads, -np.inf, dilated) if any(pads) else dilated
+    function = F.max_pooling_2d if axes == 2 else F.max_pooling_nd
+    pool = partial(function, ksize=node.kernel, stride=node.stride)
     up = rounds_up(node) if even_pads(node) else None
     if up is not None:
-        return partial(pool, pad=node.pads[:2], cover_all=up)
-    return padded(reaching_pads(node), -np.inf, partial(pool, cover_all=False))
+        return partial(pool, pad=node.pads[:axes], cover_all=up)
+    return padded(pads, -np.inf, partial(pool, cover_all=False))
 
 
 def average_pool(node: Node) -> Function:
-    sizes = {"ksize": node.kernel, "stride": node.stride}
-    pool = partial(F.average_pooling_2d, **sizes)
+    axes, sizes = len(node.kernel), {"ksize": node.kernel, "stride": node.stride}
+    pool = partial(F.average_pooling_2d if axes == 2 else F.average_pooling_nd, **sizes)
     # Chainer's average poolings do not round up.
     if even_pads(node) and rounds_up(node) is False:
         if node.count_include_pad or not any(node.pads):
-            return partial(pool, pad=node.pads[:2])
-        return partial(F.average_pooling_nd, **sizes, pad=node.pads[:2], pad_value=None)
+            return partial(pool, pad=node.pads[:axes])
+        return partial(F.average_pooling_nd, **sizes, pad=node.pads[:axes], pad_value=None)
     factor = average_factors(node)
     corrections = [] if (factor == 1).all() else [partial(scale, factor=factor)]
     return padded(reaching_pads(node), 0, pool, *corrections)
 
 
+def global_average_pool(node: Node) -> Function:
+    sizes = node.input_shape[1:]
+    function = F.average_pooling_2d if len(sizes) == 2 else F.average_pooling_nd
+    return partial(function, ksize=sizes, stride=1)
+
+
 def padded(pads: Pads, value: float, *layers: Function) -> chainer.Link:
     """Layers after a pad that Chainer's own (the same on both sides) cannot express."""
-    top, left, bottom, right = pads
-    pad = constant_pad([(0, 0), (top, bottom), (left, right)], value)
+    axes = len(pads) // 2
+    pad = constant_pad([(0, 0), *zip(pads[:axes], pads[axes:])], value)
     return chainer.Sequential(pad, *layers)
 
 

@@ -97,17 +97,18 @@ LAYERS = {
         ),
     ),
     "max_pool": Layer(
-        "native; uneven pads, and windows past the end, by F.pad before it",
+        "native; uneven pads, and windows past the end, by F.pad before it; with dilation, which Chainer "
+        "lacks, composed of F.get_item and F.maximum",
         lambda node: modules.max_pool(node),
     ),
     "average_pool": Layer(
-        "native; with uneven pads or sizes rounded up F.pad, average_pooling_2d and a constant "
-        "that corrects the count",
+        "native; with uneven pads or sizes rounded up F.pad, the pooling and a constant that corrects the "
+        "count",
         lambda node: modules.average_pool(node),
     ),
     "global_average_pool": Layer(
-        "native: average_pooling_2d over the whole map",
-        lambda node: partial(F.average_pooling_2d, ksize=node.input_shape[1:], stride=1),
+        "native: an average pooling over the whole map",
+        lambda node: modules.global_average_pool(node),
     ),
     "relu": Layer("native", lambda node: F.relu),
     "relu6": Layer("native", lambda node: partial(F.clipped_relu, z=6.0)),
