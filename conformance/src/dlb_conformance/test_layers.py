@@ -18,12 +18,15 @@ from .gradient_checks import assert_gradients
 from .layer_cases import BY_LAYER, CASES, EVERY_LAYER
 from .models import CLASSES, chain, random_batch, random_weights
 from .subject import Adapter
+from .window_cases import FILMS
 
 MODELS = {**CASES, **{f"every-layer-{name}": model for name, model in EVERY_LAYER.items()}}
 #: What each is about, beside the models that are about no one layer.
 ABOUT = {name: pytest.mark.layer(type=kind) for kind, models in BY_LAYER.items() for name in models}
-#: Float64 shows every formula. Float32, which adapters may build otherwise, is tried once for each layer type.
+#: Float64 shows every formula. Float32, which adapters may build otherwise, is tried once for each layer type,
+#: and on networks of films, which a library may keep in layouts of its own.
 IN_FLOAT32 = {next(iter(models)) for models in BY_LAYER.values()} | (MODELS.keys() - CASES.keys())
+IN_FLOAT32 |= FILMS.keys() | {"max_pool-of-films", "average_pool-of-films", "max_pool-dilation"}
 
 
 @dataclass(frozen=True)

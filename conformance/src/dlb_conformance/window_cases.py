@@ -227,7 +227,12 @@ FILMS = {
         ("gated", W.Mul(), ("curve", "gate")),
         ("both", W.Concat(axis=1), ("gated", "relu")),
         ("half", W.MaxPool(kernel=(2, 2, 2), stride=(1, 2, 2)), ("both",)),
-        ("drop", W.Dropout(rate=0.0), ("half",)),
+        (
+            "mean",
+            W.AveragePool(kernel=(2, 2, 2), stride=(1, 1, 1), pads=(0, 1, 0, 0, 1, 0)),
+            ("half",),
+        ),
+        ("drop", W.Dropout(rate=0.0), ("mean",)),
         ("flat", W.Flatten(), ("drop",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),

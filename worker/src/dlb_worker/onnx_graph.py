@@ -122,7 +122,7 @@ def _pool(graph: Graph, node: Node) -> None:
         "ceil_mode": int(up),
     }
     if counted is None:
-        if max(node.dilation) > 1:
+        if max(node.attributes.get("dilation", (1,))) > 1:
             sizes["dilations"] = node.dilation
         graph.add("MaxPool", node.inputs, node.name, **sizes)
     else:
