@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock, nn
 
-from dlb_mxnet.modules import EXPORTING, Operator, Padded
+from dlb_mxnet.modules import EXPORTING, Operator, Padded, plain
 from dlb_worker.model import Node
 from dlb_worker.poolings import average_factors, even_pads, reaching_pads, rounds_up
 
@@ -53,6 +53,7 @@ class DilatedMaxPool(Operator):
     def hybrid_forward(self, F: Any, inputs: Any) -> Any:
         if EXPORTING.get():
             return F.Custom(inputs, op_type=STAND_IN, **self.arguments)
+        inputs = plain(F, inputs)  # a slice may fail in oneDNN's layouts
         sizes = [*zip(self.size, self.kernel, self.stride, self.dilation)]
         for axis in reversed(range(len(sizes))):
             size, kernel, stride, dilation = sizes[axis]

@@ -26,11 +26,13 @@ from dlb_worker.poolings import average_factors
 
 
 def taps(maps: tf.Tensor, axis: int, kernel: int, stride: int, dilation: int) -> list[tf.Tensor]:
-    """For each place of a window along an axis, the numbers that windows have there."""
+    """For each place of a window along an axis, the numbers that windows have there.
+
+    They are no slices: TensorFlow 2.21, which optimises a function, leaves some of a film's out in float32.
+    """
     last = (maps.shape[axis] - dilation * (kernel - 1) - 1) // stride * stride + 1
-    before = (slice(None),) * axis
-    starts = (dilation * tap for tap in range(kernel))
-    return [maps[before + (slice(start, start + last, stride),)] for start in starts]
+    places = (dilation * tap + np.arange(0, last, stride) for tap in range(kernel))
+    return [tf.gather(maps, each, axis=axis) for each in places]
 
 
 class ComposedMaxPool(Operator):

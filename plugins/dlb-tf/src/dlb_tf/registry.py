@@ -187,14 +187,14 @@ LAYERS = {
     ),
     "max_pool": Layer(
         "native, in NHWC; pads that are not TensorFlow's SAME by a pad before it; with dilation, which "
-        "Keras lacks, and of films, where each of equal numbers gets the gradient, composed of slices "
-        "and maximum",
+        "Keras lacks, and of films, where each of equal numbers gets the gradient, composed of tf.gather "
+        "and tf.maximum",
         lambda node, layouts: pools.max_pool(node),
     ),
     "average_pool": Layer(
         "native, in NHWC or NDHWC; pads that are not TensorFlow's SAME by a pad layer before it, and a "
         "factor after it where a window's count is not the whole kernel; of films in float64, which "
-        "tf.nn.avg_pool3d lacks, composed of slices and sums",
+        "tf.nn.avg_pool3d lacks, composed of tf.gather and sums",
         lambda node, layouts: pools.average_pool(node),
     ),
     "global_average_pool": Layer(
