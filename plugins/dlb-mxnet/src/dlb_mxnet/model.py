@@ -85,6 +85,8 @@ class MXNetParameters(NativeModel):
     def write(self, native: Parameter | Part, array: np.ndarray) -> None:
         # A plain copy: oneDNN may keep the weight in a layout of its own.
         held = native.data()
+        if held.ndim == 5:
+            held[:] = 0  # back to MXNet's own layout, for the copy cannot write oneDNN's of five axes
         mx.nd.array(array, ctx=held.context, dtype=held.dtype).copyto(held)
 
     def native(self, array: np.ndarray) -> mx.nd.NDArray:
