@@ -86,7 +86,9 @@ class MXNetParameters(NativeModel):
         # A plain copy: oneDNN may keep the weight in a layout of its own.
         held = native.data()
         if held.ndim == 5:
-            held[:] = 0  # back to MXNet's own layout, for the copy cannot write oneDNN's of five axes
+            held[:] = (
+                0  # back to MXNet's own layout, for the copy cannot write oneDNN's of five axes
+            )
         mx.nd.array(array, ctx=held.context, dtype=held.dtype).copyto(held)
 
     def native(self, array: np.ndarray) -> mx.nd.NDArray:
