@@ -19,7 +19,7 @@ from .primitive_cases import (
     SOFTMAX,
 )
 from .slope_cases import PRELU
-from .window_cases import FILM, FILMS, IMAGE, WINDOWS
+from .window_cases import FILM, IMAGE, WINDOWS
 
 __all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
 
@@ -595,7 +595,7 @@ _ATTENTION = {
 #: have: renaming one is a change for their authors.
 BY_LAYER: dict[str, dict[str, W.Model]] = {
     **WINDOWS,
-    "batch_norm": _BATCH_NORM | FILMS,
+    "batch_norm": _BATCH_NORM,
     "layer_norm": _LAYER_NORM,
     "group_norm": GROUP_NORM,
     "rms_norm": RMS_NORM,

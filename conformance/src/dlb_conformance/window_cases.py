@@ -288,7 +288,7 @@ FILMS = {
 
 #: By layer type, and by what is odd about it.
 WINDOWS: dict[str, dict[str, W.Model]] = {
-    "conv": _CONV | _CONV_OF_FILMS,
+    "conv": _CONV | _CONV_OF_FILMS | FILMS,
     "conv_transpose": _CONV_TRANSPOSE,
     "max_pool": _MAX_POOL,
     "average_pool": _AVERAGE_POOL,
