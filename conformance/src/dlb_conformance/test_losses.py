@@ -60,7 +60,13 @@ def test_smoothed_labels_give_the_loss_and_the_slopes_of_the_canonical_graph(
             "float32",
         ),
     ],
-    ids=str,
+    ids=[
+        "features-ignored",
+        "sequence-ignored-smoothed",
+        "map",
+        "map-ignored-weighted",
+        "map-ignored-smoothed-weighted",
+    ],
 )
 def test_classes_of_maps_and_ignored_labels(
     adapter: Adapter, name: str, by: W.SoftmaxCrossEntropy, dtype: str
