@@ -507,7 +507,8 @@ def test_random_models_export_as_they_are(
     """Layers after one another that nobody thought of: exporters join what is next to each other."""
     adapter.require(dtype="float32")
     many = pytestconfig.getoption("--long", default=False)
-    kinds = frozenset(adapter.described.layers)
+    # What a resize is composed of has matrices that the canonical graph has not.
+    kinds = frozenset(adapter.described.layers) - {"resize"}
 
     @settings(
         max_examples=400 if many else 10,
