@@ -20,7 +20,7 @@ from dlb.errors import RequestError
 PASS = {
     "NodeModel": """
         abs averagepool_2d_ceil averagepool_2d_pads averagepool_2d_pads_count_include_pad
-        basic_conv_with_padding batchnorm_epsilon conv_with_strides_and_asymmetric_padding
+        basic_conv_with_padding batchnorm_epsilon einsum_inner_prod conv_with_strides_and_asymmetric_padding
         gemm_transposeB hardsigmoid hardswish hardswish_expanded leakyrelu maxpool_2d_ceil maxpool_2d_pads
         maxpool_2d_same_lower relu tanh
     """,
@@ -28,7 +28,7 @@ PASS = {
     "SimpleModel": "single_relu_model",
 }
 #: Not covered, of which nothing must be tried.
-SKIP = {"NodeModel": "einsum_inner_prod gru_defaults lstm_defaults xor2d"}
+SKIP = {"NodeModel": "gru_defaults lstm_defaults xor2d"}
 
 
 @pytest.fixture(scope="module")

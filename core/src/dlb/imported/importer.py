@@ -151,7 +151,7 @@ class Importer:
         if len(shape) in (4, 5) and set(shape[2:]) == {1}:
             layer = self._flattened(last, positions(shape[:2]), "logits").layer
             return view_of(layer, index_map, self.layers[layer].shape)
-        if len(shape) not in (2, 3) or index_map.size != math.prod(shape):
+        if len(shape) not in (2, 3) or not index_map.ndim or index_map.size != math.prod(shape):
             return None
         if index_map.ndim == len(shape) and features_of(index_map, shape, flat=False) is None:
             last = self.materialise_layout(name)
