@@ -31,6 +31,7 @@ from dlb.provenance import available_cores
 from dlb.scratch import scratch_folder
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
+from dlb.workload.layers import Embedding
 
 __all__ = ["NotOffered", "onnx_backend"]
 
@@ -298,6 +299,8 @@ class _Output:
         layout, model_input = read.imported.layout, read.imported.workload.model.input
         first = _joined(read, dict(zip(self.names, arrays))).transpose(layout.axes)
         first = first.astype("int64" if model_input.kind == "index" else self.dtype)
+        if model_input.kind == "index":
+            _check_indices(read.imported, first)
         if (
             self._built is None
             or self._built[0] is not read.imported
@@ -371,6 +374,20 @@ class _Output:
             return self.worker.build(self, imported, self.dtype, batch)
         except UnsupportedError as error:
             raise NotOffered(str(error)) from None
+
+
+def _check_indices(imported: ImportedModel, indices: Array) -> None:
+    """Refuse indices that no table has.
+
+    Raises:
+        NotOffered: one is below 0, or not below the rows of a table.
+    """
+    layers = [node.layer for node in imported.workload.model.nodes]
+    rows = min((layer.entries for layer in layers if isinstance(layer, Embedding)), default=0)
+    if indices.size and not 0 <= indices.min() <= indices.max() < rows:
+        raise NotOffered(
+            f"indices are from {indices.min()} to {indices.max()}, and a table has {rows} rows"
+        )
 
 
 def _joined(read: _Read, arrays: Mapping[str, Array]) -> Array:

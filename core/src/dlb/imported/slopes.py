@@ -34,6 +34,9 @@ def prelu(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, Any
         layer, weights = PReLU(shared=True), {"slope": slope.reshape(1)}
         layer_name = importer.add(node, layer, [view.layer], importer.shape(view), weights)
         return ValueView(layer_name, view.index_map)
+    if slope.ndim == 1 and slope.size == value_shape[1] != value_shape[-1]:
+        # Before operator set 7, a slope for each channel was written without the axes after it.
+        slope = slope.reshape(-1, *(1,) * (len(value_shape) - 2))
     slopes = np.broadcast_to(slope, value_shape)
     channels = _of_channels(importer, view, slopes)
     if channels is None:  # the axis of the slopes is not the layer's channels: transpose it first
