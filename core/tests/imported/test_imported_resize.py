@@ -55,9 +55,9 @@ FILES: dict[str, tuple[onnx.ModelProto, W.Resize]] = {
     ),
     "scales of corners": (
         by_scales(
-            *(1.3, 0.7), size=(6, 4), mode="linear", coordinate_transformation_mode="align_corners"
+            *(1.2, 0.5), size=(6, 3), mode="linear", coordinate_transformation_mode="align_corners"
         ),
-        W.Resize(sizes=(4, 6, 4), coordinates="align_corners"),
+        W.Resize(sizes=(4, 6, 3), coordinates="align_corners"),
     ),
     "a scale that changes no size": (
         by_scales(1.1, 1, size=(5, 6), mode="linear"),

@@ -33,16 +33,12 @@ def interpolation_of(
     Returns:
         the layer, whose scales are the decimals that float32 rounds to those of the node. None for other
         modes than ``linear`` and ``cubic``, with antialiasing, for a crop, for sizes that keep a ratio, and
-        without sizes. Also None for ``align_corners`` with scales that give no whole size: ONNX's reference
-        and ONNX Runtime place its elements differently.
+        without sizes.
     """
     asked = resizing_of(node, opset, len(shape), constants)
     if asked is None or asked.mode not in ("linear", "cubic") or asked.antialias:
         return None
     if asked.coordinates not in COORDINATES or asked.coordinates == "tf_half_pixel_for_nn":
-        return None
-    products = [shape[axis] * decimal(scale) for axis, scale in asked.scales.items()]
-    if asked.coordinates == "align_corners" and any(size != int(size) for size in products):
         return None
     sizes, scales = _sizes_and_scales(asked, shape)
     coordinates = asked.coordinates

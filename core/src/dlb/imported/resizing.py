@@ -26,6 +26,12 @@ def resize(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, An
     if asked is None:
         return select_part(importer, node, attributes)
     shape = importer.value_shape(node.input[0])
+    scales = importer.trace.constant(node, 2)
+    by_scales = asked.coordinates == "align_corners" and scales is not None and scales.size > 0
+    if by_scales and any(
+        abs(size * scale - output) > 1e-4 for size, scale, output in zip(shape, scales, asked.sizes)
+    ):  # ONNX's reference and ONNX Runtime place the elements differently
+        raise unsupported(node, "aligns corners by scales that give no whole size")
     if asked.sizes == shape and set(asked.scales) <= {1}:
         return importer.view(node.input[0])
     found = axes_of_value(importer, node)
@@ -40,8 +46,8 @@ def resize(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, An
     if asked.sizes[batch] != shape[batch] or set(asked.scales[batch : batch + 1]) - {1}:
         raise unsupported(node, "resizes the batch")
     sizes = _in_order(asked.sizes, place_of, before)
-    scales = _in_order(asked.scales, place_of, (1.0,) * len(before)) if asked.scales else ()
-    resized = msgspec.structs.replace(asked, sizes=sizes[1:], scales=scales[1:])
+    by = _in_order(asked.scales, place_of, (1.0,) * len(before)) if asked.scales else ()
+    resized = msgspec.structs.replace(asked, sizes=sizes[1:], scales=by[1:])
     name = importer.add(node, resized, [layer], sizes)
     if found is None:
         return value.view(name, sizes)
