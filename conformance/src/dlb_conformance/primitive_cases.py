@@ -138,7 +138,7 @@ SOFTMAX = {
     "softmax-of-a-sequence": _softmaxes((4, 6)),
 }
 REDUCE = {
-    "reduce-of-maps": _reductions((2, 4, 3), (2,), (2, 3), (1, 3)),
+    "reduce-of-maps": _reductions((2, 4, 3), (2,), (2, 3), (1, 3), (1, 2, 3)),
     "reduce-of-a-sequence": _reductions((4, 6), (1,), (1, 2)),
 }
 

@@ -227,7 +227,9 @@ def softmax(node: Node, layouts: Layouts) -> Operator:
 def reduce(node: Node, layouts: Layouts) -> Operator:
     layout, rank = layouts[node.inputs[0]], len(node.input_shape)
     axes = tuple(layout.native_axis(axis, rank) for axis in node.axes)
-    left = [axis for axis in layout.axes(rank) if axis not in node.axes]
-    after = [sorted(left)[axis - 1] for axis in layouts[node.name].axes(len(left))]
-    order = () if node.keepdims else (0, *(left.index(axis) + 1 for axis in after))
+    order: tuple[int, ...] = ()
+    if not node.keepdims:
+        left = [axis for axis in layout.axes(rank) if axis not in node.axes]
+        after = [sorted(left)[axis - 1] for axis in layouts[node.name].axes(len(left))]
+        order = (0, *(left.index(axis) + 1 for axis in after))
     return Reduce(function=node.function, axes=axes, keepdims=node.keepdims, order=order)
