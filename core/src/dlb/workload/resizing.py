@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # a description is read without NumPy
+    import numpy.typing as npt
 
 __all__ = ["COORDINATES", "Coordinates", "ResizeMode", "Taps", "resized", "taps_of"]
-
-Array = npt.NDArray[Any]
 
 ResizeMode = Literal["linear", "cubic"]
 Coordinates = Literal[
@@ -29,6 +27,8 @@ Coordinates = Literal[
 
 def resized(size: int, scale: float) -> int:
     """The size of an axis that is multiplied by a scale: rounded down, in float32 as ONNX Runtime does."""
+    import numpy as np
+
     return math.floor(float(np.float32(size) * np.float32(scale)))
 
 
@@ -43,12 +43,14 @@ class Taps:
     """
 
     size: int
-    indices: Array
-    weights: Array
+    indices: npt.NDArray[Any]
+    weights: npt.NDArray[Any]
 
     @property
-    def matrix(self) -> Array:
+    def matrix(self) -> npt.NDArray[Any]:
         """The weights as a matrix, float64 [size after it, size before it]."""
+        import numpy as np
+
         matrix = np.zeros((len(self.indices), self.size))
         np.add.at(matrix, (np.arange(len(self.indices))[:, None], self.indices), self.weights)
         return matrix
@@ -74,6 +76,8 @@ def taps_of(
         cubic_a: the coefficient of the kernel.
         exclude_outside: whether cubic elements outside count nothing, instead of as the nearest one.
     """
+    import numpy as np
+
     scale = output / size if scale is None else scale
     places = np.array(COORDINATES[coordinates](size, output, scale))
     below = np.floor(places)
@@ -90,8 +94,10 @@ def taps_of(
     return Taps(size, np.clip(indices, 0, size - 1), weights)
 
 
-def _cubic(distance: Array, a: float) -> Array:
+def _cubic(distance: npt.NDArray[Any], a: float) -> npt.NDArray[Any]:
     """The cubic kernel at distances of at most 2."""
+    import numpy as np
+
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, far)
