@@ -100,7 +100,8 @@ def _cubic(distance: npt.NDArray[Any], a: float) -> npt.NDArray[Any]:
 
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, far)
+    found: npt.NDArray[Any] = np.where(distance <= 1, near, far)
+    return found
 
 
 def _half_pixel(size: int, output: int, scale: float) -> list[float]:
