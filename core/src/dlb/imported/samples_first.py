@@ -28,9 +28,10 @@ class SamplesFirst:
 
     Attributes:
         layer: the name of the layer.
-        shape: of its value, [N, ...] or [N, parts, ...].
+        shape: of its value, [N, ...], or [N, windows, ...] where the file counts windows as samples.
         axes: of the file's value, in the order of the layer's.
-        rows: of the file's axis of samples, those of each sample of the batch in turn: [N * parts].
+        rows: of the file's axis of samples, those of each sample of the batch in turn; empty where each is
+            one of the batch.
     """
 
     layer: str
@@ -42,11 +43,6 @@ class SamplesFirst:
     def layout(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What two values have in common whose axes mean the same."""
         return self.axes, self.rows
-
-    @property
-    def parts(self) -> int:
-        """How many samples of the file's value belong to one of the batch."""
-        return len(self.rows) // self.shape[0] if self.rows else 1
 
     @property
     def shifted(self) -> int:

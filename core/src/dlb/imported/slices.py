@@ -54,8 +54,6 @@ def pad(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> Val
         value = samples_first(importer, node, node.input[0])
         shape, source = value.shape, value.layer
         order = tuple(value.axis(axis) for axis in range(rank))
-        if any(pads[k] or pads[k + rank] for k in range(rank) if not order[k]):
-            raise unsupported(node, "pads the batch")
     else:
         value = None
         view, order, shape = found
@@ -104,10 +102,8 @@ def select_part(importer: Importer, node: onnx.NodeProto, attributes: Attributes
         view, order, shape = found
     else:
         view, order, shape = rows, (0, 2), importer.shape(rows)
-        selects_rows = list(indices_by_axis.get(0, range(input_shape[0]))) != list(
-            range(input_shape[0])
-        )
-        if selects_rows:
+        every_row = range(input_shape[0])
+        if list(indices_by_axis.get(0, every_row)) != list(every_row):
             return _of_samples_first(importer, node, indices_by_axis)
     cuts = {
         order[axis]: indices
