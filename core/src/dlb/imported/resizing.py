@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import onnx
 
 from dlb.graph.layout import interpolation
@@ -27,8 +28,9 @@ def resize(importer: Importer, node: onnx.NodeProto, attributes: Mapping[str, An
         return select_part(importer, node, attributes)
     shape = importer.value_shape(node.input[0])
     scales = importer.trace.constant(node, 2)
-    by_scales = asked.coordinates == "align_corners" and scales is not None and scales.size > 0
-    if by_scales and any(
+    if scales is None or asked.coordinates != "align_corners":
+        scales = np.zeros(0)
+    if any(
         abs(size * scale - output) > 1e-4 for size, scale, output in zip(shape, scales, asked.sizes)
     ):  # ONNX's reference and ONNX Runtime place the elements differently
         raise unsupported(node, "aligns corners by scales that give no whole size")
