@@ -83,7 +83,7 @@ def test_what_the_proof_does_not_depend_on_is_not_proven_again(dlb: Dlb) -> None
     assert ended.status == 0, ended.err
     kept = [record.read(dlb.out / f"{each['record']}.json") for each in ended.document["cells"]]
     made = [each.certificate.kept for each in kept if each.certificate is not None]
-    assert len(made) == 4 and all(made[1:])
+    assert len(made) == 4 and all(made[1:]), (made, [each.proof for each in kept], ended.err)
 
 
 def test_a_cell_that_fails_costs_that_cell(dlb: Dlb) -> None:
@@ -116,7 +116,8 @@ def test_it_can_be_killed_at_any_moment(dlb: Dlb) -> None:
     assert state.ended and all(each.record for each in state.cells)
     assert len({each.record for each in state.cells}) == 4
     kept = [record.read_header(path) for path in dlb.out.glob("*.json")]
-    assert len([each for each in kept if each.proof == "proven"]) == 4
+    told = [(each.name, each.proof) for each in kept]
+    assert len([each for each in kept if each.proof == "proven"]) == 4, told
     (path,) = (dlb.out / "measurements").glob("*.json")
     trials = measurements.read(path).trials
     assert len(trials) == 5 == len({(each.cell, each.again) for each in trials})

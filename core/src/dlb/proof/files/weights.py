@@ -126,7 +126,8 @@ def weights_of(traced: Trace) -> list[Weight]:
                 small = not exact or bool(np.all(np.abs(array) >= _UNBOUNDED))
                 if array.size == 1 and small:
                     continue
-            elif array.size <= _FEW_INTEGERS:
+            # What an analytic Where chooses by is a mask, which structure and values compare.
+            elif array.size <= _FEW_INTEGERS or (array.dtype.kind == "b" and not exact):
                 continue
             known_weight = weights.get(name)
             source = _source_initialiser(traced, value) if value else ""
