@@ -36,7 +36,7 @@ def failure_line(document: dict[str, Any]) -> str:
 
 
 #: A run of the small workload takes a few seconds; this only ends a test that hangs.
-PATIENCE = 300.0
+PATIENCE = 120.0
 #: Within this long of a run's end none of its processes may be left.
 GONE_SECONDS = 5.0
 

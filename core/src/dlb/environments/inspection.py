@@ -36,7 +36,8 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages, "point
 """
 
 #: Hashes name, size and time of change of every file that can be imported; the interpreter's own library
-#: is known by its version.
+#: is known by its version. Metadata in a source tree are hashed by their contents, since setuptools writes
+#: them again whenever it builds from that tree.
 _FINGERPRINT = """
 import hashlib, os, sys
 library = os.path.dirname(os.__file__)
@@ -50,10 +51,15 @@ for folder in sorted(set(filter(os.path.isdir, sys.path))):
             if name.endswith(".pyc"):
                 continue
             try:
-                status = os.stat(os.path.join(root, name))
+                if root.endswith(".egg-info"):
+                    with open(os.path.join(root, name), "rb") as file:
+                        seen = file.read()
+                else:
+                    status = os.stat(os.path.join(root, name))
+                    seen = status.st_size, status.st_mtime_ns
             except OSError:
                 continue
-            digest.update(repr((root, name, status.st_size, status.st_mtime_ns)).encode("utf-8", "replace"))
+            digest.update(repr((root, name, seen)).encode("utf-8", "replace"))
 print(digest.hexdigest())
 """
 
