@@ -501,15 +501,28 @@ def test_the_export_is_the_model(adapter: Adapter, tmp_path: Path, name: str) ->
         assert float(built.train_step(*batch)) == float(twin.train_step(*batch))
 
 
+#: What exporters have joined, or have written as another's weight.
+NEIGHBOURS = {
+    "scale, batch norm": (W.Scale(sizes=(1, 7, 1)), W.BatchNorm()),
+    "mask": (W.Mask(sizes=(4, 1, 1), kept="10", value=0.0),),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_are_exported_as_they_are(adapter: Adapter, tmp_path: Path, name: str) -> None:
+    model = chain((4, 7, 6), *NEIGHBOURS[name], W.Flatten(), W.Linear(out_features=CLASSES))
+    adapter.require(model, "float32")
+    _assert_exported_as_it_is(adapter, model, 0, tmp_path)
+
+
 def test_random_models_export_as_they_are(
     adapter: Adapter, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """Layers after one another that nobody thought of: exporters join what is next to each other."""
     adapter.require(dtype="float32")
     many = pytestconfig.getoption("--long", default=False)
-    # What a resize is composed of has matrices that the canonical graph has not; exporters multiply the
-    # scales and shifts of an axis by those of a batch normalisation, in float32.
-    kinds = frozenset(adapter.described.layers) - {"resize", "scale", "shift"}
+    # What a resize is composed of has matrices that the canonical graph has not.
+    kinds = frozenset(adapter.described.layers) - {"resize"}
 
     @settings(
         max_examples=400 if many else 10,
@@ -520,14 +533,7 @@ def test_random_models_export_as_they_are(
     )
     @given(model=models(kinds), seed=st.integers(0, 2**16))
     def run(model: W.Model, seed: int) -> None:
-        weights = random_weights(model, seed)
-        path, canonical = tmp_path / "model.onnx", tmp_path / "canonical.onnx"
-        _export(adapter, adapter.build(model, weights, "float32"), model, path)
-        _assert_structure(model, weights, path)
-        canonical.write_bytes(canonical_graph(model, weights).SerializeToString())
-        certificate = verify_files(canonical, path)
-        # ONNX Runtime refuses some poolings, which leaves files unproven.
-        assert certificate.status(path.name) != "deviates", certificate.checks
+        _assert_exported_as_it_is(adapter, model, seed, tmp_path)
 
     run()
 
@@ -576,6 +582,18 @@ def _input_name(path: Path) -> str:
     batch = inputs[0].type.tensor_type.shape.dim[0]
     assert not batch.HasField("dim_value") or batch.dim_value == BATCH
     return str(inputs[0].name)
+
+
+def _assert_exported_as_it_is(adapter: Adapter, model: W.Model, seed: int, folder: Path) -> None:
+    """The file has the structure of the model, and no check finds it another."""
+    weights = random_weights(model, seed)
+    path, canonical = folder / "model.onnx", folder / "canonical.onnx"
+    _export(adapter, adapter.build(model, weights, "float32"), model, path)
+    _assert_structure(model, weights, path)
+    canonical.write_bytes(canonical_graph(model, weights).SerializeToString())
+    certificate = verify_files(canonical, path)
+    # ONNX Runtime refuses some poolings, which leaves files unproven.
+    assert certificate.status(path.name) != "deviates", certificate.checks
 
 
 def _assert_structure(model: W.Model, weights: dict[str, np.ndarray], path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -91,18 +93,22 @@ FUNCTIONS = {
 }
 
 
+def apart(function: Callable[..., tf.Tensor], *inputs: tf.Tensor) -> tf.Tensor:
+    """The function of the inputs; for an exporter, which joins neighbours, apart from them, as HardSigmoid."""
+    if not EXPORTING.get():
+        return function(*inputs)
+    return tf.stop_gradient(function(*map(tf.stop_gradient, inputs)))
+
+
 class Elementwise(Operator):
-    """A function, apart from its neighbours for an exporter, as HardSigmoid."""
+    """A function of each number."""
 
     def __init__(self, function: str, **numbers: Any) -> None:
         super().__init__(function=function, **numbers)
         self.numbers = numbers
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        function = FUNCTIONS[self.function]
-        if not EXPORTING.get():
-            return function(inputs, **self.numbers)
-        return tf.stop_gradient(function(tf.stop_gradient(inputs), **self.numbers))
+        return apart(partial(FUNCTIONS[self.function], **self.numbers), inputs)
 
 
 #: By the function's name.
@@ -117,14 +123,12 @@ BINARY = {
 
 
 class Binary(Operator):
-    """A function of two values, apart from its neighbours for an exporter, as HardSigmoid."""
+    """A function of two values."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
         function = BINARY[self.operator]
-        if EXPORTING.get():
-            return tf.stop_gradient(function(*map(tf.stop_gradient, inputs)))
-        if self.operator not in ("max", "min"):
-            return function(*inputs)
+        if EXPORTING.get() or self.operator not in ("max", "min"):
+            return apart(function, *inputs)
         # Of two equal numbers, TensorFlow gives the first the whole gradient.
         first, second = inputs
         return tf.where(tf.equal(first, second), (first + second) / 2, function(first, second))
@@ -148,7 +152,7 @@ class Scale(Operator):
         self.factors = self.add_weight(shape=self.sizes, initializer="ones")
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs * self.factors
+        return apart(tf.multiply, inputs, self.factors)
 
 
 class Shift(Operator):
@@ -158,7 +162,7 @@ class Shift(Operator):
         self.terms = self.add_weight(shape=self.sizes, initializer="zeros")
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs + self.terms
+        return apart(tf.add, inputs, self.terms)
 
 
 class Mask(Operator):
