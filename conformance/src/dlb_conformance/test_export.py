@@ -503,7 +503,7 @@ def test_the_export_is_the_model(adapter: Adapter, tmp_path: Path, name: str) ->
 
 #: What exporters have joined, or have written as another's weight.
 NEIGHBOURS = {
-    "scale, batch norm": (W.Scale(sizes=(1, 7, 1)), W.BatchNorm()),
+    "scale-batch-norm": (W.Scale(sizes=(1, 7, 1)), W.BatchNorm()),
     "mask": (W.Mask(sizes=(4, 1, 1), kept="10", value=0.0),),
 }
 
